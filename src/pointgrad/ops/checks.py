@@ -1,0 +1,117 @@
+"""The only wording of input errors: name, contract, received.
+
+Doors call these in the order type, shape, dtype, device, value. Everything that needs only metadata is
+checked there, so it works under `torch.compile`; checks that must read a tensor's values
+(`*_values`) run inside the operator, on CPU tensors only, because on a GPU they would stall the stream.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INDICES = (torch.int64, torch.int32)
+
+
+def tensor(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {_describe(value)}")
+
+
+def shape(ok: bool, name: str, contract: str, value: Tensor) -> None:
+    if not ok:
+        raise ValueError(f"{name} must be {contract}, got {tuple(value.shape)}")
+
+
+def dtype(name: str, value: Tensor, allowed: Sequence[torch.dtype]) -> None:
+    if value.dtype not in allowed:
+        raise TypeError(f"{name} must be {_either(map(_short, allowed))}, got {_short(value.dtype)}")
+
+
+def same_dtype(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
+    if value.dtype != other.dtype:
+        raise TypeError(
+            f"{name} must have the dtype of {other_name}, {_short(other.dtype)}, got {_short(value.dtype)}"
+        )
+
+
+def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
+    if value.device != other.device:
+        raise ValueError(
+            f"{name} must be on the device of {other_name}, {other.device}, got {value.device}"
+        )
+
+
+def value(ok: bool, name: str, contract: str, received: Any) -> None:
+    if not ok:
+        raise ValueError(f"{name} must be {contract}, got {received}")
+
+
+def integer(name: str, received: Any) -> None:
+    if isinstance(received, bool) or not isinstance(received, (int, torch.SymInt)):
+        raise TypeError(f"{name} must be an int, got {_describe(received)}")
+
+
+def clouds(points: Any, offsets: Any, lengths: Any, dims: int = 3) -> None:
+    """The two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths."""
+    tensor("points", points)
+    for name, sizes in (("offsets", offsets), ("lengths", lengths)):
+        if sizes is not None:
+            tensor(name, sizes)
+    shape(
+        points.dim() in (2, 3) and points.shape[-1] == dims,
+        "points",
+        f"(N, {dims}) or (B, N, {dims})",
+        points,
+    )
+    packed = points.dim() == 2
+    value(not packed or lengths is None, "lengths", "None for packed points (N, 3); use offsets", "a tensor")
+    value(packed or offsets is None, "offsets", "None for padded points (B, N, 3); use lengths", "a tensor")
+    if offsets is not None:
+        shape(offsets.dim() == 1 and offsets.shape[0] >= 1, "offsets", "(B + 1,)", offsets)
+    if lengths is not None:
+        shape(lengths.shape == points.shape[:1], "lengths", f"(B,) = ({points.shape[0]},)", lengths)
+    dtype("points", points, FLOATS)
+    for name, sizes in (("offsets", offsets), ("lengths", lengths)):
+        if sizes is not None:
+            dtype(name, sizes, INDICES)
+            device(name, sizes, "points", points)
+
+
+def offsets_values(offsets: Tensor, num_points: int) -> None:
+    values = offsets.tolist()
+    value(values[0] == 0, "offsets", "0 in its first entry", values[0])
+    for cloud, (begin, end) in enumerate(zip(values, values[1:], strict=False)):
+        value(begin <= end, "offsets", f"non-decreasing, {begin} before cloud {cloud}'s end", end)
+    value(values[-1] == num_points, "offsets", f"N = {num_points} in its last entry", values[-1])
+
+
+def lengths_values(lengths: Tensor, num_points: int) -> None:
+    for cloud, length in enumerate(lengths.tolist()):
+        value(0 <= length <= num_points, "lengths", f"in [0, N = {num_points}]", f"{length} for cloud {cloud}")
+
+
+def index_values(index: Tensor, num_rows: int) -> None:
+    if index.numel() == 0:
+        return
+    lowest, highest = (bound.item() for bound in torch.aminmax(index))
+    contract = f"-1 (nothing here) or in [0, {num_rows})"
+    value(lowest >= -1, "index", contract, lowest)
+    value(highest < num_rows, "index", contract, highest)
+
+
+def _describe(value: Any) -> str:
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name} {value!r}" if isinstance(value, (bool, int, float, str, type(None))) else name
+
+
+def _short(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
+
+
+def _either(names: Any) -> str:
+    *rest, last = names
+    return f"{', '.join(rest)} or {last}" if rest else last

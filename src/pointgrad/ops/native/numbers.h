@@ -1,0 +1,81 @@
+// Element types of the CPU kernels, and in which type each is summed.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+
+// One build for every x86-64 machine: the loader picks AVX-512, AVX2 or the baseline. Put it on plain
+// functions that hold the hot loop; what they call must be INLINE to be compiled for the same target.
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define POINTGRAD_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define POINTGRAD_CLONES
+#endif
+#define POINTGRAD_INLINE inline __attribute__((always_inline))
+
+namespace pointgrad {
+
+// The 16-bit types convert by integer arithmetic: it vectorises on every target and compiler.
+struct float16 {
+  uint16_t bits;
+};
+
+struct bfloat16 {
+  uint16_t bits;
+};
+
+// What a value is computed in: float for the 16-bit types.
+template <class T> struct Wide { using type = float; };
+template <> struct Wide<double> { using type = double; };
+template <class T> using wide = typename Wide<T>::type;
+
+template <class To, class From> POINTGRAD_INLINE To bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast changes the type, not the size");
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+POINTGRAD_INLINE float widen(float value) { return value; }
+POINTGRAD_INLINE double widen(double value) { return value; }
+POINTGRAD_INLINE float widen(bfloat16 value) { return bit_cast<float>(uint32_t{value.bits} << 16); }
+POINTGRAD_INLINE float widen(float16 value) {
+  const uint32_t sign = (value.bits & 0x8000u) << 16;
+  const uint32_t rest = (value.bits & 0x7fffu) << 13;
+  // 2^112 moves the exponent's bias from 15 to 127 and makes denormals normal.
+  uint32_t bits = bit_cast<uint32_t>(bit_cast<float>(rest) * 0x1p112f);
+  bits |= rest >= 0x0f800000u ? 0x7f800000u : 0u;  // infinity and NaN
+  return bit_cast<float>(bits | sign);
+}
+
+// narrow rounds to nearest, ties to even, as torch does.
+template <class T> POINTGRAD_INLINE T narrow(wide<T> value) { return value; }
+template <> POINTGRAD_INLINE bfloat16 narrow<bfloat16>(float value) {
+  const uint32_t bits = bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded)};
+}
+template <> POINTGRAD_INLINE float16 narrow<float16>(float value) {
+  const uint32_t sign = (bit_cast<uint32_t>(value) >> 16) & 0x8000u;
+  const uint32_t bits = bit_cast<uint32_t>(value) & 0x7fffffffu;
+  const uint32_t normal = (bits + 0xfffu + ((bits >> 13) & 1u) - (112u << 23)) >> 13;
+  // Below 2^-14, adding 0.5 leaves the rounded half-precision denormal in the low bits.
+  const uint32_t denormal = bit_cast<uint32_t>(bit_cast<float>(bits) + 0.5f) - 0x3f000000u;
+  uint32_t half = bits < 0x38800000u ? denormal : normal;
+  half = bits >= 0x477ff000u ? 0x7c00u : half;  // 65520 and above round to infinity
+  half = bits > 0x7f800000u ? 0x7e00u : half;
+  return {static_cast<uint16_t>(half | sign)};
+}
+
+// Calls body(T{}) for the type that the Python side names by torch's dtype order below.
+template <class Body> void with_float_type(int dtype, Body&& body) {
+  switch (dtype) {
+    case 0: return body(float{});
+    case 1: return body(double{});
+    case 2: return body(float16{});
+    case 3: return body(bfloat16{});
+    default: throw std::invalid_argument("unknown dtype code");
+  }
+}
+
+}  // namespace pointgrad

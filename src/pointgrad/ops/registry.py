@@ -1,0 +1,176 @@
+"""One place that turns an operator's pieces into a `torch.library` operator.
+
+A room's `register.py` names the schema, what the output looks like (`fake`), and the backward. The
+kernels are found by name in the room: `reference.py`, `cpu.py` and `kernels.py` (Triton) each hold a
+function called like the operator. `kernels.py` is imported only when it is first needed, so a machine
+without a GPU never imports Triton.
+"""
+
+import importlib
+import os
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import native
+
+BACKENDS = ("reference", "cpu", "triton")
+_MODULES = {"reference": "reference", "cpu": "cpu", "triton": "kernels"}
+
+_library = torch.library.Library("pointgrad", "DEF")
+_forced: str | None = None
+_warned: set[str] = set()
+
+
+def operator(
+    schema: str,
+    *,
+    room: str,
+    fake: Callable[..., Any],
+    kernels: tuple[str, ...] = ("cpu", "triton"),
+    check: Callable[..., None] | None = None,
+    save: Callable[..., None] | None = None,
+    backward: Callable[..., Any] | None = None,
+    autocast: str | None = None,
+) -> torch._ops.OpOverload:
+    """Defines `pointgrad::<name>` and returns it, ready to be called.
+
+    schema: torch.library schema without default values, `name(Tensor x, ...) -> Tensor`.
+    room: the package that holds the backends, `__package__` of the caller.
+    fake: the output's shape and dtype from the inputs', for compile and export.
+    kernels: which fast backends the room has; where one is missing the reference runs instead.
+    check: reads values and raises; called for CPU tensors before any backend.
+    save, backward: as for `torch.library.register_autograd`. Without a backward the caller detaches.
+    autocast: None leaves every dtype as it is; "widest" casts floating inputs to the widest among them.
+    """
+    name = schema.partition("(")[0]
+    qualified = f"pointgrad::{name}"
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    op = getattr(torch.ops.pointgrad, name).default
+    loaded: dict[str, Callable[..., Any]] = {}
+
+    def run(backend: str, args: tuple[Any, ...]) -> Any:
+        kernel = loaded.get(backend)
+        if kernel is None:
+            source = backend if backend in kernels else "reference"
+            module = importlib.import_module(f"{room}.{_MODULES[source]}")
+            kernel = loaded[backend] = getattr(module, name)
+        return kernel(*args)
+
+    def on_cpu(*args: Any) -> Any:
+        if check is not None:
+            check(*args)
+        return run(_forced_for("cpu") or _default_on_cpu(), args)
+
+    def on_cuda(*args: Any) -> Any:
+        with torch.cuda.device(next(arg.device for arg in args if isinstance(arg, Tensor))):
+            return run(_forced_for("cuda") or _default_on_cuda(), args)
+
+    _library.impl(name, on_cpu, "CPU")
+    _library.impl(name, on_cuda, "CUDA")
+    _library.impl(name, lambda *args: run("reference", args), "CompositeExplicitAutograd")
+    torch.library.register_fake(qualified, fake, lib=_library)
+    if backward is not None:
+        torch.library.register_autograd(qualified, backward, setup_context=save, lib=_library)
+    if autocast is not None:
+        _register_autocast(name, op, autocast)
+    return op
+
+
+class backend:
+    """Forces a backend: "reference", "cpu" (C++) or "triton".
+
+    For debugging and tests. Use it as a context manager, or set `POINTGRAD_BACKEND` for a whole run.
+    It holds for the whole process, not only for the calling thread, because autograd runs backward
+    passes in threads of its own.
+
+    >>> with pointgrad.backend("reference"):
+    ...     index = pointgrad.farthest_point_sampling(points, 4)
+    """
+
+    def __init__(self, name: str) -> None:
+        if name not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}")
+        self.name = name
+
+    def __enter__(self) -> None:
+        global _forced
+        self._outer, _forced = _forced, self.name
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _forced
+        _forced = self._outer
+
+
+def _forced_for(device: str) -> str | None:
+    if _forced == "cpu":
+        if device != "cpu":
+            raise ValueError("backend 'cpu' needs tensors on the CPU, got tensors on a GPU")
+        if native.module is None:
+            raise RuntimeError("backend 'cpu' needs pointgrad's C++ module, which was not built here")
+    if _forced == "triton":
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        if device == "cpu" and not interpreted:
+            raise ValueError(
+                "backend 'triton' needs tensors on a GPU, or TRITON_INTERPRET=1 set before the start; "
+                "got tensors on the CPU"
+            )
+    return _forced
+
+
+def _default_on_cpu() -> str:
+    if native.module is not None:
+        return "cpu"
+    _warn_once(
+        "pointgrad's C++ kernels were not built here, so its operators run in plain PyTorch, which is "
+        "much slower. `pip install .` in the checkout builds them."
+    )
+    return "reference"
+
+
+def _default_on_cuda() -> str:
+    if importlib.util.find_spec("triton") is not None:
+        return "triton"
+    _warn_once(
+        "Triton is not installed, so pointgrad's operators run in plain PyTorch, which is much slower. "
+        "`pip install triton` brings the GPU kernels."
+    )
+    return "reference"
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+
+def _register_autocast(name: str, op: torch._ops.OpOverload, rule: str) -> None:
+    if rule != "widest":
+        raise ValueError(f"autocast must be None or 'widest', got {rule!r}")
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+    def cast_to_widest(*args: Any) -> Any:
+        floats = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
+        widest = floats[0]
+        for dtype in floats[1:]:
+            widest = torch.promote_types(widest, dtype)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return op(*(_cast(arg, widest) for arg in args))
+
+    for device in ("CPU", "CUDA"):
+        _library.impl(name, cast_to_widest, f"Autocast{device}")
+
+
+def _cast(arg: Any, dtype: torch.dtype) -> Any:
+    return arg.to(dtype) if isinstance(arg, Tensor) and arg.is_floating_point() else arg
+
+
+if "POINTGRAD_BACKEND" in os.environ:
+    _forced = backend(os.environ["POINTGRAD_BACKEND"]).name
