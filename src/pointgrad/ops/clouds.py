@@ -1,0 +1,44 @@
+"""Where each cloud lies, in either layout: packed with offsets, or padded with lengths."""
+
+import torch
+from torch import Tensor
+
+from . import checks
+
+
+def batch_size(points: Tensor, offsets: Tensor | None) -> int:
+    if points.dim() == 3:
+        return points.shape[0]
+    return 1 if offsets is None else offsets.shape[0] - 1
+
+
+def sizes(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """(B,) the number of points of each cloud."""
+    if offsets is not None:
+        return offsets.diff()
+    if lengths is not None:
+        return lengths
+    return torch.full((batch_size(points, offsets),), points.shape[-2], device=points.device)
+
+
+def check_values(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> None:
+    if offsets is not None:
+        checks.offsets_values(offsets, points.shape[0])
+    if lengths is not None:
+        checks.lengths_values(lengths, points.shape[1])
+
+
+def ids(points: Tensor, offsets: Tensor | None) -> Tensor:
+    """(N,) which cloud each packed point belongs to."""
+    if offsets is None:
+        return torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
+    place = torch.arange(points.shape[0], device=points.device)
+    return torch.searchsorted(offsets, place, right=True) - 1
+
+
+def begins(points: Tensor, offsets: Tensor | None) -> Tensor:
+    """(B,) the number of each cloud's first point, counted through all clouds."""
+    if offsets is not None:
+        return offsets[:-1]
+    batch = batch_size(points, offsets)
+    return torch.arange(batch, device=points.device) * points.shape[-2]

@@ -1,0 +1,192 @@
+"""Triton kernels of this room: the weights per point, then F values per corner.
+
+Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch import power_of_2
+
+
+def trilinear(corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
+    corners = corners.contiguous()
+    count, _, width = corners.shape
+    out = corners.new_empty((count, width))
+    _launch(_sum_corners, (out, corners), points, tangent, count, width, tiled=True)
+    return out
+
+
+def trilinear_spread(grad: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
+    grad = grad.contiguous()
+    count, width = grad.shape
+    out = grad.new_empty((count, 8, width))
+    _launch(_spread, (out, grad), points, tangent, count, width, tiled=True)
+    return out
+
+
+def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
+    grad, corners = grad.contiguous(), corners.contiguous()
+    count, width = grad.shape
+    out = grad.new_empty((count, 3))
+    _launch(_slope, (out, grad, corners), points, tangent, count, width, tiled=False)
+    return out
+
+
+def _launch(
+    kernel, tensors: tuple[Tensor, ...], points: Tensor, tangent: Tensor | None, count: int, width: int, tiled: bool
+) -> None:
+    if not count or not tensors[0].numel():
+        return
+    points = points.contiguous()
+    # A pointer is needed even where it is never read.
+    tangent_or_points = points if tangent is None else tangent.contiguous()
+    block_f = power_of_2(width, 1, 256)
+    block_n = power_of_2(1024 // block_f, 1, 128)
+    grid = (triton.cdiv(count, block_n), triton.cdiv(width, block_f) if tiled else 1)
+    kernel[grid](
+        *tensors,
+        points,
+        tangent_or_points,
+        count,
+        width,
+        TANGENT=tangent is not None,
+        WIDE=tl.float64 if points.dtype == torch.float64 else tl.float32,
+        BLOCK_N=block_n,
+        BLOCK_F=block_f,
+        num_warps=4,
+    )
+
+
+@triton.jit
+def _shares(points_ptr, row, row_mask, axis: tl.constexpr, WIDE: tl.constexpr):
+    """The upper corner's share along one axis."""
+    return (tl.load(points_ptr + row * 3 + axis, mask=row_mask, other=0).to(WIDE) + 1.0) / 2.0
+
+
+@triton.jit
+def _factor(share, upper: tl.constexpr, slope: tl.constexpr):
+    """One corner's factor along one axis, or its derivative by the point."""
+    if slope:
+        return share * 0.0 + (0.5 if upper else -0.5)
+    else:
+        return share if upper else 1.0 - share
+
+
+@triton.jit
+def _product(x, y, z, corner: tl.constexpr, a: tl.constexpr, b: tl.constexpr):
+    """A corner's weight, differentiated along the axes a and b (-1: none)."""
+    return (
+        _factor(x, corner // 4 % 2 == 1, (a == 0) | (b == 0))
+        * _factor(y, corner // 2 % 2 == 1, (a == 1) | (b == 1))
+        * _factor(z, corner % 2 == 1, (a == 2) | (b == 2))
+    )
+
+
+@triton.jit
+def _weight(x, y, z, tx, ty, tz, corner: tl.constexpr, TANGENT: tl.constexpr):
+    """A corner's weight, or its derivative along the tangent."""
+    if TANGENT:
+        return (
+            tx * _product(x, y, z, corner, 0, -1)
+            + ty * _product(x, y, z, corner, 1, -1)
+            + tz * _product(x, y, z, corner, 2, -1)
+        )
+    else:
+        return _product(x, y, z, corner, -1, -1)
+
+
+@triton.jit
+def _weight_slope(x, y, z, tx, ty, tz, corner: tl.constexpr, axis: tl.constexpr, TANGENT: tl.constexpr):
+    """The derivative of `_weight` along one axis; twice along the same axis it vanishes."""
+    if TANGENT:
+        first: tl.constexpr = (axis + 1) % 3
+        second: tl.constexpr = (axis + 2) % 3
+        t1 = tx if first == 0 else (ty if first == 1 else tz)
+        t2 = tx if second == 0 else (ty if second == 1 else tz)
+        return t1 * _product(x, y, z, corner, axis, first) + t2 * _product(x, y, z, corner, axis, second)
+    else:
+        return _product(x, y, z, corner, axis, -1)
+
+
+@triton.jit
+def _load_tangent(tangent_ptr, row, row_mask, axis: tl.constexpr, WIDE: tl.constexpr):
+    return tl.load(tangent_ptr + row * 3 + axis, mask=row_mask, other=0).to(WIDE)
+
+
+@triton.jit
+def _sum_corners(
+    out_ptr, corners_ptr, points_ptr, tangent_ptr, count, width,
+    TANGENT: tl.constexpr, WIDE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    row_mask = row < count
+    mask = row_mask[:, None] & (feature < width)[None, :]
+    x = _shares(points_ptr, row, row_mask, 0, WIDE)
+    y = _shares(points_ptr, row, row_mask, 1, WIDE)
+    z = _shares(points_ptr, row, row_mask, 2, WIDE)
+    tx = _load_tangent(tangent_ptr, row, row_mask, 0, WIDE)
+    ty = _load_tangent(tangent_ptr, row, row_mask, 1, WIDE)
+    tz = _load_tangent(tangent_ptr, row, row_mask, 2, WIDE)
+    total = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
+    for corner in tl.static_range(8):
+        weight = _weight(x, y, z, tx, ty, tz, corner, TANGENT)
+        corner_ptr = corners_ptr + (row[:, None] * 8 + corner) * width + feature[None, :]
+        total += weight[:, None] * tl.load(corner_ptr, mask=mask, other=0).to(WIDE)
+    tl.store(out_ptr + row[:, None] * width + feature[None, :], total, mask=mask)
+
+
+@triton.jit
+def _spread(
+    out_ptr, grad_ptr, points_ptr, tangent_ptr, count, width,
+    TANGENT: tl.constexpr, WIDE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    row_mask = row < count
+    mask = row_mask[:, None] & (feature < width)[None, :]
+    x = _shares(points_ptr, row, row_mask, 0, WIDE)
+    y = _shares(points_ptr, row, row_mask, 1, WIDE)
+    z = _shares(points_ptr, row, row_mask, 2, WIDE)
+    tx = _load_tangent(tangent_ptr, row, row_mask, 0, WIDE)
+    ty = _load_tangent(tangent_ptr, row, row_mask, 1, WIDE)
+    tz = _load_tangent(tangent_ptr, row, row_mask, 2, WIDE)
+    grad = tl.load(grad_ptr + row[:, None] * width + feature[None, :], mask=mask, other=0).to(WIDE)
+    for corner in tl.static_range(8):
+        weight = _weight(x, y, z, tx, ty, tz, corner, TANGENT)
+        corner_ptr = out_ptr + (row[:, None] * 8 + corner) * width + feature[None, :]
+        tl.store(corner_ptr, weight[:, None] * grad, mask=mask)
+
+
+@triton.jit
+def _slope(
+    out_ptr, grad_ptr, corners_ptr, points_ptr, tangent_ptr, count, width,
+    TANGENT: tl.constexpr, WIDE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    row_mask = row < count
+    x = _shares(points_ptr, row, row_mask, 0, WIDE)
+    y = _shares(points_ptr, row, row_mask, 1, WIDE)
+    z = _shares(points_ptr, row, row_mask, 2, WIDE)
+    tx = _load_tangent(tangent_ptr, row, row_mask, 0, WIDE)
+    ty = _load_tangent(tangent_ptr, row, row_mask, 1, WIDE)
+    tz = _load_tangent(tangent_ptr, row, row_mask, 2, WIDE)
+    slope_x = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
+    slope_y = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
+    slope_z = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
+    for start in range(0, width, BLOCK_F):
+        feature = start + tl.arange(0, BLOCK_F)
+        mask = row_mask[:, None] & (feature < width)[None, :]
+        grad = tl.load(grad_ptr + row[:, None] * width + feature[None, :], mask=mask, other=0).to(WIDE)
+        for corner in tl.static_range(8):
+            corner_ptr = corners_ptr + (row[:, None] * 8 + corner) * width + feature[None, :]
+            product = grad * tl.load(corner_ptr, mask=mask, other=0).to(WIDE)
+            slope_x += _weight_slope(x, y, z, tx, ty, tz, corner, 0, TANGENT)[:, None] * product
+            slope_y += _weight_slope(x, y, z, tx, ty, tz, corner, 1, TANGENT)[:, None] * product
+            slope_z += _weight_slope(x, y, z, tx, ty, tz, corner, 2, TANGENT)[:, None] * product
+    tl.store(out_ptr + row * 3, tl.sum(slope_x, 1), mask=row_mask)
+    tl.store(out_ptr + row * 3 + 1, tl.sum(slope_y, 1), mask=row_mask)
+    tl.store(out_ptr + row * 3 + 2, tl.sum(slope_z, 1), mask=row_mask)

@@ -1,0 +1,324 @@
+"""Triton kernel of farthest point sampling: exact, in rounds that yield many picks each.
+
+README.md explains the algorithm. In short: G programs share a cloud, each holding every G-th point. In a
+round each program publishes its best and its second-best point. The bests are the candidates. No other
+point can outrank the greatest second-best, because ranks only fall, so every program picks from the
+candidates, all alike and without talking, until the next pick would not outrank it.
+
+Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside.
+A rank is the squared distance to the nearest pick, its bits read as a signed integer: non-negative
+floats order like their bits, and -2.0 (not finite) and -1.0 (picked) come below, in this order.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .. import clouds
+from ..launch import INTERPRETED, power_of_2
+
+
+class Plan(NamedTuple):
+    """How one launch shares the work: programs per cloud, points per tile, warps per program."""
+
+    programs: int
+    block: int
+    warps: int
+
+
+def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Plan:
+    """Programs of a cloud wait for each other, so all of a launch must be resident at once.
+
+    A warp per program needs no barriers. Eight per multiprocessor are always resident: 2048 threads
+    and 64k registers allow many more.
+    """
+    if dtype == torch.float64 or INTERPRETED:
+        return Plan(1, power_of_2(num_points, 32, 4096), 1 if INTERPRETED else 8)
+    programs = power_of_2(triton.cdiv(num_points, 64), 1, 1024)
+    while programs > 1 and programs * batch > 8 * processors:
+        programs //= 2
+    return Plan(programs, power_of_2(triton.cdiv(num_points, programs), 32, 1024), 1)
+
+
+def farthest_point_sampling(
+    points: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    num_samples: int,
+    counts: Tensor | None,
+    start: Tensor | None,
+    radii: bool,
+    how: Plan | None = None,
+) -> tuple[Tensor, Tensor]:
+    packed = points.dim() == 2
+    batch, num_points = clouds.batch_size(points, offsets), points.shape[-2]
+    wide = torch.promote_types(points.dtype, torch.float32)
+    if packed:
+        shape: tuple[int, ...] = (batch * num_samples if counts is None else num_samples,)
+    else:
+        shape = (batch, num_samples)
+    index = points.new_full(shape, -1, dtype=torch.int64)
+    distance2 = points.new_zeros(shape if radii else (0,), dtype=wide)
+    if not index.numel() or not num_points:
+        return index, distance2
+    if how is None:
+        processors = 1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
+        how = plan(batch, num_points, wide, processors)
+    # Unused pointers still need a tensor of their type.
+    unused = index
+    sizes = offsets if packed else lengths
+    words = index.new_zeros(batch * 4 * how.programs if how.programs > 1 else 0)
+    streams = num_points > how.programs * how.block
+    ranks = index.new_empty(
+        points.shape[:-1] if streams else (0,), dtype=torch.int64 if wide == torch.float64 else torch.int32
+    )
+    _farthest[(batch * how.programs,)](
+        index,
+        distance2,
+        points.contiguous(),
+        unused if sizes is None else sizes.contiguous(),
+        unused if counts is None else counts,
+        unused if counts is None else counts.cumsum(0) - counts,
+        unused if start is None else start.contiguous(),
+        words,
+        ranks,
+        num_points,
+        num_samples,
+        1 if start is None else start.shape[1],
+        PACKED=packed,
+        SIZES=sizes is not None,
+        COUNTS=counts is not None,
+        START=start is not None,
+        RADII=radii,
+        WIDE=tl.float64 if wide == torch.float64 else tl.float32,
+        RANK=tl.int64 if wide == torch.float64 else tl.int32,
+        STREAMS=streams,
+        G=how.programs,
+        BLOCK=how.block,
+        LOWEST=-(2**63) if wide == torch.float64 else -(2**31),
+        num_warps=how.warps,
+        # Distances must round like every other backend's.
+        enable_fp_fusion=False,
+        **({} if INTERPRETED else {"launch_cooperative_grid": how.programs > 1}),
+    )
+    return index, distance2
+
+
+@triton.jit
+def _finite(x, y, z):
+    return (x - x == 0) & (y - y == 0) & (z - z == 0)  # NaN and infinity leave NaN
+
+
+@triton.jit
+def _load_point(points_ptr, k, k_mask, WIDE: tl.constexpr):
+    k = tl.cast(k, tl.int64)
+    x = tl.load(points_ptr + k * 3, mask=k_mask, other=0).to(WIDE)
+    y = tl.load(points_ptr + k * 3 + 1, mask=k_mask, other=0).to(WIDE)
+    z = tl.load(points_ptr + k * 3 + 2, mask=k_mask, other=0).to(WIDE)
+    return x, y, z
+
+
+@triton.jit
+def _load_candidate(points_ptr, k, k_mask, WIDE: tl.constexpr):
+    """Points to be measured: what is not finite is put at the origin; its rank stays below."""
+    x, y, z = _load_point(points_ptr, k, k_mask, WIDE)
+    finite = _finite(x, y, z)
+    return tl.where(finite, x, 0.0), tl.where(finite, y, 0.0), tl.where(finite, z, 0.0), finite
+
+
+@triton.jit
+def _load_pick(points_ptr, k, WIDE: tl.constexpr):
+    """The point to measure from: what is not finite is put at infinity, so it changes no rank."""
+    x, y, z = _load_point(points_ptr, k, True, WIDE)
+    finite = _finite(x, y, z)
+    far = float("inf")
+    return tl.where(finite, x, far), tl.where(finite, y, far), tl.where(finite, z, far)
+
+
+@triton.jit
+def _bits(value: tl.constexpr, WIDE: tl.constexpr, RANK: tl.constexpr):
+    return tl.full((), value, WIDE).to(RANK, bitcast=True)
+
+
+@triton.jit
+def _lower(rank, x, y, z, k, px, py, pz, pick, WIDE: tl.constexpr, RANK: tl.constexpr):
+    """Ranks after a pick."""
+    dx = x - px
+    dy = y - py
+    dz = z - pz
+    distance2 = dx * dx + dy * dy + dz * dz
+    rank = tl.minimum(rank, distance2.to(RANK, bitcast=True))
+    return tl.where(k == pick, _bits(-1.0, WIDE, RANK), rank)
+
+
+@triton.jit
+def _best(rank, k):
+    """The greatest rank and, of those that have it, the smallest index."""
+    top = tl.max(rank, 0)
+    return top, tl.min(tl.where(rank == top, k, 0x7FFFFFFF), 0)
+
+
+@triton.jit
+def _word(rank, place, tag):
+    """rank, place within the program's slice (24 bits), round (8 bits)."""
+    return (rank.to(tl.int64) << 32) | (place.to(tl.int64) << 8) | (tag & 0xFF).to(tl.int64)
+
+
+@triton.jit
+def _farthest(
+    index_ptr, distance2_ptr, points_ptr, sizes_ptr, counts_ptr, before_ptr, start_ptr, words_ptr, rank_ptr,
+    num_points, num_samples, num_start,
+    PACKED: tl.constexpr, SIZES: tl.constexpr, COUNTS: tl.constexpr, START: tl.constexpr, RADII: tl.constexpr,
+    WIDE: tl.constexpr, RANK: tl.constexpr, STREAMS: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr,
+    LOWEST: tl.constexpr,
+):  # fmt: skip
+    cloud = (tl.program_id(0) // G).to(tl.int64)
+    g = tl.program_id(0) % G
+
+    # Where the cloud and its samples lie. Sizes come from the caller unread: keep them in range.
+    begin = cloud * num_points
+    size = num_points
+    if PACKED:
+        begin = begin * 0
+        if SIZES:
+            begin = tl.minimum(tl.maximum(tl.load(sizes_ptr + cloud), 0), num_points)
+            end = tl.minimum(tl.maximum(tl.load(sizes_ptr + cloud + 1), begin), num_points)
+            size = (end - begin).to(tl.int32)
+    elif SIZES:
+        size = tl.minimum(tl.maximum(tl.load(sizes_ptr + cloud), 0), num_points).to(tl.int32)
+    count = num_samples
+    out = cloud * num_samples
+    if COUNTS:
+        count = tl.load(counts_ptr + cloud).to(tl.int32)
+        if PACKED:
+            out = tl.load(before_ptr + cloud)
+    count = tl.minimum(count, size)
+    steps = count
+    if RADII:
+        steps = tl.where(count > 0, count + 1, 0)  # one more, only to measure the last radius
+    shift = begin * 0
+    if PACKED:
+        shift = begin
+    index_ptr += out
+    distance2_ptr += out
+    points_ptr += begin * 3
+    rank_ptr += begin
+
+    # The program's slice: every G-th point where it fits into registers, else every G-th tile.
+    lane = tl.arange(0, BLOCK)
+    k = g + G * lane
+    if STREAMS:
+        k = g * BLOCK + lane
+    x, y, z, finite = _load_candidate(points_ptr, k, k < size, WIDE)
+    absent = _bits(-1.0, WIDE, RANK)
+    rank = tl.where(finite, _bits(float("inf"), WIDE, RANK), _bits(-2.0, WIDE, RANK))
+    rank = tl.where(k < size, rank, absent)
+    if STREAMS:
+        for tile in range(0, size, G * BLOCK):
+            tk = tile + k
+            _, _, _, finite = _load_candidate(points_ptr, tk, tk < size, WIDE)
+            first = tl.where(finite, _bits(float("inf"), WIDE, RANK), _bits(-2.0, WIDE, RANK))
+            tl.store(rank_ptr + tk, first, mask=tk < size)
+
+    step = 0
+    applied = 0  # picks that have reached the ranks in memory (only when streaming)
+    forced = 1  # whether the start set has not ended yet
+    tag = 0
+    gs = tl.arange(0, G)
+    if not START and steps > 0:
+        px, py, pz = _load_pick(points_ptr, 0, WIDE)
+        rank = _lower(rank, x, y, z, k, px, py, pz, 0, WIDE, RANK)
+        tl.store(index_ptr, shift)
+        step += 1
+    while step < steps:
+        tag += 1
+        if STREAMS:
+            # Bring the slice up to date with all new picks in one pass, keeping each lane's two best.
+            tl.debug_barrier()  # the picks stored below are read by all threads
+            rank = tl.full((BLOCK,), LOWEST, RANK)
+            runner = rank
+            rank_k = k
+            runner_k = k
+            for tile in range(0, size, G * BLOCK):
+                tk = tile + k
+                tx, ty, tz, _ = _load_candidate(points_ptr, tk, tk < size, WIDE)
+                fresh = tl.load(rank_ptr + tk, mask=tk < size, other=0)
+                fresh = tl.where(tk < size, fresh, absent)
+                for past in range(applied, step):
+                    pick = (tl.load(index_ptr + past) - shift).to(tl.int32)
+                    px, py, pz = _load_pick(points_ptr, pick, WIDE)
+                    fresh = _lower(fresh, tx, ty, tz, tk, px, py, pz, pick, WIDE, RANK)
+                tl.store(rank_ptr + tk, fresh, mask=tk < size)
+                # Later tiles hold larger indices, so an equal rank does not displace.
+                wins = fresh > rank
+                second = tl.where(wins, rank, fresh)
+                second_k = tl.where(wins, rank_k, tk)
+                rank = tl.where(wins, fresh, rank)
+                rank_k = tl.where(wins, tk, rank_k)
+                better = (second > runner) | ((second == runner) & (second_k < runner_k))
+                runner = tl.where(better, second, runner)
+                runner_k = tl.where(better, second_k, runner_k)
+            applied = step
+            best, best_k = _best(rank, rank_k)
+            rest = tl.where(rank_k == best_k, runner, rank)
+            rest_k = tl.where(rank_k == best_k, runner_k, rank_k)
+        else:
+            best, best_k = _best(rank, k)
+            rest = tl.where(k == best_k, LOWEST, rank)
+            rest_k = k
+
+        second, second_k = _best(rest, rest_k)
+        if G == 1:
+            candidate = best + tl.zeros((1,), RANK)
+            candidate_k = best_k + tl.zeros((1,), tl.int32)
+            bar = second
+            bar_k = second_k
+        else:
+            best_place = best_k // G
+            second_place = second_k // G
+            if STREAMS:
+                best_place = best_k // (G * BLOCK) * BLOCK + best_k % BLOCK
+                second_place = second_k // (G * BLOCK) * BLOCK + second_k % BLOCK
+            # Two buffers in turn: nobody can be two rounds ahead, so a word is read before it is reused.
+            # The round's tag in the word tells that it has arrived.
+            slot_ptr = words_ptr + (cloud * 2 + (tag & 1)) * 2 * G
+            tl.atomic_xchg(slot_ptr + g, _word(best, best_place, tag), sem="relaxed")
+            tl.atomic_xchg(slot_ptr + G + g, _word(second, second_place, tag), sem="relaxed")
+            bests = tl.load(slot_ptr + gs, volatile=True)
+            seconds = tl.load(slot_ptr + G + gs, volatile=True)
+            late = tl.max((((bests ^ tag) | (seconds ^ tag)) & 0xFF).to(tl.int32), 0)
+            while late != 0:
+                bests = tl.load(slot_ptr + gs, volatile=True)
+                seconds = tl.load(slot_ptr + G + gs, volatile=True)
+                late = tl.max((((bests ^ tag) | (seconds ^ tag)) & 0xFF).to(tl.int32), 0)
+            best_place = ((bests >> 8) & 0xFFFFFF).to(tl.int32)
+            second_place = ((seconds >> 8) & 0xFFFFFF).to(tl.int32)
+            candidate = (bests >> 32).to(RANK)
+            candidate_k = best_place * G + gs
+            second_k = second_place * G + gs
+            if STREAMS:
+                candidate_k = (best_place // BLOCK * G + gs) * BLOCK + best_place % BLOCK
+                second_k = (second_place // BLOCK * G + gs) * BLOCK + second_place % BLOCK
+            bar, bar_k = _best((seconds >> 32).to(RANK), second_k)
+
+        cx, cy, cz, _ = _load_candidate(points_ptr, candidate_k, candidate_k < size, WIDE)
+        top, pick = _best(candidate, candidate_k)
+        while ((top > bar) | ((top == bar) & (pick < bar_k))) & (step < steps):
+            if RADII:
+                covering = tl.maximum(top.to(WIDE, bitcast=True), 0.0)
+                tl.store(distance2_ptr + step - 1, covering, mask=(g == 0) & (step > 0))
+            if START:
+                asked = tl.load(start_ptr + cloud * num_start + step, mask=step < num_start, other=-1)
+                named = (asked >= 0) & (asked < size)
+                forced = tl.where(named, forced, 0)
+                pick = tl.where(forced != 0, asked.to(tl.int32), tl.where(step == 0, 0, pick))
+            tl.store(index_ptr + step, pick.to(tl.int64) + shift, mask=(step < count) & (STREAMS | (g == 0)))
+            px, py, pz = _load_pick(points_ptr, tl.minimum(pick, size - 1), WIDE)
+            candidate = _lower(candidate, cx, cy, cz, candidate_k, px, py, pz, pick, WIDE, RANK)
+            if not STREAMS:
+                rank = _lower(rank, x, y, z, k, px, py, pz, pick, WIDE, RANK)
+            step += 1
+            top, pick = _best(candidate, candidate_k)

@@ -1,0 +1,138 @@
+"""What the operators of this room mean, in plain PyTorch."""
+
+import torch
+from torch import Tensor
+
+from .. import clouds
+
+# Ranks below every distance: a point that is not finite comes after all others, a picked one never.
+_NOT_FINITE, _PICKED = -1.0, -2.0
+
+
+def farthest_point_sampling(
+    points: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    num_samples: int,
+    counts: Tensor | None,
+    start: Tensor | None,
+    radii: bool,
+) -> tuple[Tensor, Tensor]:
+    packed = points.dim() == 2
+    wide = points.to(torch.promote_types(points.dtype, torch.float32))
+    sizes = clouds.sizes(points, offsets, lengths).tolist()
+    begins = clouds.begins(points, offsets).tolist()
+    wanted = [num_samples] * len(sizes) if counts is None else counts.tolist()
+    parts = []
+    for cloud, (begin, size, count) in enumerate(zip(begins, sizes, wanted, strict=True)):
+        first = [0] if start is None else [i for i in start[cloud].tolist() if i >= 0]
+        index, distance2 = _farthest(wide.reshape(-1, 3)[begin : begin + size], first, min(count, size), radii)
+        short = (count if packed else num_samples) - len(index)  # an open end is filled with -1
+        index = index + begin if packed else index
+        parts.append((torch.nn.functional.pad(index, (0, short), value=-1), torch.nn.functional.pad(distance2, (0, short))))
+    join = torch.cat if packed else torch.stack
+    if not parts:
+        shape = (0,) if packed else (0, num_samples)
+        return wide.new_empty(shape, dtype=torch.int64), wide.new_empty(shape if radii else (0,))
+    index, distance2 = (join(part) for part in zip(*parts, strict=True))
+    return index, distance2 if radii else wide.new_empty(0)
+
+
+def _farthest(points: Tensor, start: list[int], count: int, radii: bool) -> tuple[Tensor, Tensor]:
+    """One cloud, (n, 3): `count` picks and the squared covering radius after each."""
+    finite = points.isfinite().all(1)
+    x, y, z = torch.where(finite[:, None], points, 0).unbind(1)
+    rank = torch.where(finite, torch.inf, _NOT_FINITE).to(points.dtype)
+    picks, covering = [], []
+    for step in range(count):
+        # argmax returns the first of equal maxima.
+        pick = points.new_full((), start[step], dtype=torch.int64) if step < len(start) else rank.argmax()
+        px, py, pz = torch.where(finite[pick], points[pick], torch.inf)
+        dx, dy, dz = x - px, y - py, z - pz
+        rank = torch.minimum(rank, dx * dx + dy * dy + dz * dz)
+        rank = rank.index_fill(0, pick, _PICKED)
+        picks.append(pick)
+        if radii:
+            covering.append(rank.max().clamp(min=0))
+    empty = points.new_empty(0)
+    index = torch.stack(picks) if picks else empty.long()
+    return index, torch.stack(covering) if covering else points.new_zeros(len(picks))
+
+
+def random_sampling(
+    points: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    num_samples: int,
+    counts: Tensor | None,
+    seed: Tensor,
+) -> Tensor:
+    size = clouds.sizes(points, offsets, lengths)
+    wanted = torch.full_like(size, num_samples) if counts is None else counts
+    if points.dim() == 3:
+        places = torch.arange(points.shape[1], device=points.device)
+        keys = _shuffle_keys(seed, points.shape[:2].numel()).reshape(points.shape[:2])
+        keys = torch.where(places < size[:, None], keys, torch.iinfo(torch.int64).max)
+        order = torch.nn.functional.pad(keys.argsort(dim=1), (0, max(0, num_samples - points.shape[1])), value=-1)
+        order = order[:, :num_samples]
+        return torch.where(torch.arange(num_samples, device=points.device) < torch.minimum(size, wanted)[:, None], order, -1)
+    # Shuffle all points, then bring each cloud's together without disturbing the order inside it.
+    shuffled = _shuffle_keys(seed, points.shape[0]).argsort()
+    shuffled = shuffled[clouds.ids(points, offsets)[shuffled].argsort(stable=True)]
+    cloud, place = _places(wanted, num_samples, counts)
+    picked = (clouds.begins(points, offsets)[cloud] + place).clamp(max=max(points.shape[0] - 1, 0))
+    return torch.where(place < size[cloud], shuffled[picked], -1)
+
+
+def _places(wanted: Tensor, num_samples: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+    """For every packed sample, its cloud and its place among the cloud's samples."""
+    batch = wanted.shape[0]
+    if counts is None:
+        place = torch.arange(num_samples, device=wanted.device)
+        return torch.arange(batch, device=wanted.device).repeat_interleave(num_samples), place.repeat(batch)
+    cloud = torch.arange(batch, device=wanted.device).repeat_interleave(counts, output_size=num_samples)
+    before = counts.cumsum(0) - counts
+    return cloud, torch.arange(num_samples, device=wanted.device) - before[cloud]
+
+
+def _shuffle_keys(seed: Tensor, count: int) -> Tensor:
+    """One well-mixed 63-bit number per place: integer arithmetic, so equal on every device.
+
+    The finaliser of Stafford's variant 13 (splitmix64), on two's-complement 64-bit integers.
+    """
+    key = seed + torch.arange(1, count + 1, device=seed.device) * -7046029254386353131
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        key = (key ^ _shift_right(key, shift)) * factor
+    return (key ^ _shift_right(key, 31)) & torch.iinfo(torch.int64).max
+
+
+def _shift_right(value: Tensor, bits: int) -> Tensor:
+    """Logical, where torch's own shift of negative numbers is arithmetic."""
+    return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def voxel_representatives(
+    points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float
+) -> Tensor:
+    """(N,) or (B, N) bool: the points nearest to the centre of their voxel."""
+    wide = points.to(torch.promote_types(points.dtype, torch.float32)).reshape(-1, 3)
+    edge = wide.new_tensor([x, y, z])
+    voxel = (wide / edge).floor()
+    center = (voxel + 0.5) * edge
+    dx, dy, dz = (wide - center).unbind(1)
+    distance2 = dx * dx + dy * dy + dz * dz
+    if points.dim() == 2:
+        cloud, inside = clouds.ids(points, offsets), torch.ones_like(distance2, dtype=torch.bool)
+    else:
+        cloud = torch.arange(points.shape[0], device=points.device).repeat_interleave(points.shape[1])
+        place = torch.arange(points.shape[1], device=points.device).repeat(points.shape[0])
+        inside = place < clouds.sizes(points, offsets, lengths)[cloud]
+    valid = inside & voxel.isfinite().all(1)
+    # Sort by cloud, voxel, distance and index, what is not valid last; the least significant key first.
+    order = torch.arange(len(wide), device=points.device)
+    for key in (distance2, voxel[:, 2], voxel[:, 1], voxel[:, 0], cloud, ~valid):
+        order = order[key[order].argsort(stable=True)]
+    voxel, cloud = voxel[order], cloud[order]
+    first = torch.ones_like(valid)
+    first[1:] = (voxel[1:] != voxel[:-1]).any(1) | (cloud[1:] != cloud[:-1])
+    return torch.zeros_like(valid).scatter(0, order, first & valid[order]).reshape(points.shape[:-1])
