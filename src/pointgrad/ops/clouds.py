@@ -33,7 +33,7 @@ def ids(points: Tensor, offsets: Tensor | None) -> Tensor:
     if offsets is None:
         return torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
     place = torch.arange(points.shape[0], device=points.device)
-    return torch.searchsorted(offsets, place, right=True) - 1
+    return torch.searchsorted(offsets.contiguous(), place, right=True) - 1
 
 
 def begins(points: Tensor, offsets: Tensor | None) -> Tensor:

@@ -1,6 +1,8 @@
-// Row copies and their adjoint. Both are limited by memory, so the loops only have to keep it busy.
+// Row copies and their adjoint. Both are limited by memory, so what counts is what moves through it.
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <memory>
 
 #include "memory.h"
 #include "module.h"
@@ -11,20 +13,22 @@ namespace pointgrad {
 namespace {
 
 constexpr int64_t kBytesPerTask = 1 << 18;
+constexpr int64_t kAhead = 32;  // rows to fetch before their turn: memory answers slowly
 
 // Rows [begin, end) of the flat (batch * picks) output.
 void copy_rows(char* out, const char* features, const int64_t* index, int64_t rows, int64_t picks,
-               size_t row_bytes, int64_t begin, int64_t end) {
-  constexpr int64_t kAhead = 8;
+               size_t row_bytes, bool stream, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     const char* cloud = features + static_cast<size_t>(i / picks) * rows * row_bytes;
-    if (i + kAhead < end && index[i + kAhead] >= 0) __builtin_prefetch(cloud + index[i + kAhead] * row_bytes);
+    if (i + kAhead < end && index[i + kAhead] >= 0) prefetch(cloud + index[i + kAhead] * row_bytes, row_bytes);
     const int64_t row = index[i];
     char* to = out + static_cast<size_t>(i) * row_bytes;
-    if (row >= 0) {
-      std::memcpy(to, cloud + static_cast<size_t>(row) * row_bytes, row_bytes);
-    } else {
+    if (row < 0) {
       std::memset(to, 0, row_bytes);
+    } else if (stream) {
+      copy_past_cache(to, cloud + static_cast<size_t>(row) * row_bytes, row_bytes);
+    } else {
+      std::memcpy(to, cloud + static_cast<size_t>(row) * row_bytes, row_bytes);
     }
   }
 }
@@ -33,53 +37,96 @@ void gather(address out, address features, address index, int64_t batch, int64_t
             int64_t row_bytes, int threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * picks;
-  expect_writes(at<void>(out), static_cast<size_t>(total) * row_bytes);
+  const bool stream = total * row_bytes > kLargerThanCache && can_copy_past_cache(out, row_bytes);
   const int64_t grain = std::max<int64_t>(1, kBytesPerTask / std::max<int64_t>(row_bytes, 1));
   parallel_for(total, grain, threads, [&](int64_t begin, int64_t end) {
-    copy_rows(at<char>(out), at<const char>(features), at<const int64_t>(index), rows, picks, row_bytes, begin,
-              end);
+    copy_rows(at<char>(out), at<const char>(features), at<const int64_t>(index), rows, picks, row_bytes, stream,
+              begin, end);
   });
 }
 
-// Adds the gradients of one cloud into channels [c0, c1) of the rows [r0, r1), in the order of the
-// index. Every element of `total` belongs to one task, so the sum's order, and with it the bits, do
-// not depend on the number of threads.
-template <class T>
-POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* __restrict grad, const int64_t* index,
-                               int64_t picks, int64_t channels, int64_t c0, int64_t c1, int64_t r0,
-                               int64_t r1) {
-  const int64_t width = c1 - c0;
-  for (int64_t r = r0; r < r1; ++r) std::memset(total + r * channels + c0, 0, width * sizeof(wide<T>));
-  constexpr int64_t kAhead = 8;
-  for (int64_t i = 0; i < picks; ++i) {
-    if (i + kAhead < picks && index[i + kAhead] >= 0)
-      __builtin_prefetch(total + index[i + kAhead] * channels + c0, 1);
-    const int64_t row = index[i];
-    if (row < r0 || row >= r1) continue;  // another task's row, or -1
-    wide<T>* to = total + row * channels + c0;
-    const T* from = grad + i * channels + c0;
-    for (int64_t c = 0; c < width; ++c) to[c] += widen(from[c]);
+// The picks of each row, in the order of the index: those of row r are order[begin[r] .. begin[r + 1]).
+// A counting sort in parts: each part of the index counts its rows, then knows where its picks go.
+template <class Place> struct PicksByRow {
+  std::unique_ptr<Place[]> begin, order;
+
+  PicksByRow(const int64_t* index, int64_t picks, int64_t rows, int threads)
+      : begin(new Place[rows + 1]), order(new Place[picks]) {
+    const int64_t parts = picks < (1 << 16) ? 1 : std::min(threads, 4);
+    std::unique_ptr<Place[]> places(new Place[parts * rows]());
+    const auto each_pick = [&](auto&& use) {
+      run_tasks(parts, threads, [&](int64_t part) {
+        for (int64_t i = picks * part / parts; i < picks * (part + 1) / parts; ++i)
+          if (index[i] >= 0) use(places[part * rows + index[i]], i);
+      });
+    };
+    each_pick([](Place& count, int64_t) { ++count; });
+    Place total = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      begin[r] = total;
+      for (int64_t part = 0; part < parts; ++part) {
+        const Place count = places[part * rows + r];
+        places[part * rows + r] = total;
+        total += count;
+      }
+    }
+    begin[rows] = total;
+    each_pick([&](Place& place, int64_t i) { order[place++] = static_cast<Place>(i); });
+  }
+};
+
+// Sums the gradients of rows [r0, r1). A row is summed by one thread in the order of the index, so the
+// bits do not depend on the number of threads.
+template <class T, class Place>
+POINTGRAD_CLONES void sum_picks(T* __restrict out, const T* __restrict grad, const Place* begin,
+                                const Place* order, int64_t channels, int64_t r0, int64_t r1) {
+  constexpr int64_t kWidth = 64;
+  const int64_t last = begin[r1];
+  for (int64_t r = r0; r < r1; ++r) {
+    for (int64_t c = 0; c < channels; c += kWidth) {
+      const int64_t width = std::min(kWidth, channels - c);
+      wide<T> sum[kWidth] = {};
+      for (int64_t s = begin[r]; s < static_cast<int64_t>(begin[r + 1]); ++s) {
+        if (s + kAhead < last) prefetch(grad + order[s + kAhead] * channels + c, width * sizeof(T));
+        const T* from = grad + order[s] * channels + c;
+        if (width == kWidth) {
+          for (int64_t k = 0; k < kWidth; ++k) sum[k] += widen(from[k]);
+        } else {
+          for (int64_t k = 0; k < width; ++k) sum[k] += widen(from[k]);
+        }
+      }
+      for (int64_t k = 0; k < width; ++k) out[r * channels + c + k] = narrow<T>(sum[k]);
+    }
   }
 }
 
-void gather_backward(address total, address grad, address index, int dtype, int64_t batch, int64_t rows,
+template <class T, class Place>
+void add_back(T* out, const T* grad, const int64_t* index, int64_t batch, int64_t rows, int64_t picks,
+              int64_t channels, int threads) {
+  const auto one_cloud = [&](int64_t b, int helpers) {
+    const PicksByRow<Place> by_row(index + b * picks, picks, rows, helpers);
+    const int64_t grain = std::max<int64_t>(1, kBytesPerTask * rows / (1 + (picks + rows) * channels * sizeof(T)));
+    parallel_for(rows, grain, helpers, [&](int64_t begin, int64_t end) {
+      sum_picks<T, Place>(out + b * rows * channels, grad + b * picks * channels, by_row.begin.get(),
+                          by_row.order.get(), channels, begin, end);
+    });
+  };
+  if (batch >= threads) {
+    parallel_for(batch, 1, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) one_cloud(b, 1);
+    });
+  } else {
+    for (int64_t b = 0; b < batch; ++b) one_cloud(b, threads);
+  }
+}
+
+void gather_backward(address out, address grad, address index, int dtype, int64_t batch, int64_t rows,
                      int64_t picks, int64_t channels, int threads) {
   nb::gil_scoped_release release;
-  // Split by cloud, then by runs of at least 16 channels, then by rows (each task then reads the
-  // whole index), until every thread has work.
-  const bool small = batch * picks * channels < kBytesPerTask / 4;
-  const int64_t wanted = small ? 1 : threads;
-  const auto pieces = [](int64_t want, int64_t have) { return std::max<int64_t>(1, std::min(want, have)); };
-  const int64_t by_channel = pieces((wanted + batch - 1) / std::max<int64_t>(batch, 1), channels / 16);
-  const int64_t by_row = pieces(wanted / std::max<int64_t>(batch * by_channel, 1), rows);
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    run_tasks(batch * by_channel * by_row, small ? 1 : threads, [&](int64_t task) {
-      const int64_t r = task % by_row, c = task / by_row % by_channel, b = task / by_row / by_channel;
-      add_rows<T>(at<wide<T>>(total) + b * rows * channels, at<const T>(grad) + b * picks * channels,
-                  at<const int64_t>(index) + b * picks, picks, channels, channels * c / by_channel,
-                  channels * (c + 1) / by_channel, rows * r / by_row, rows * (r + 1) / by_row);
-    });
+    const auto run = picks <= std::numeric_limits<uint32_t>::max() ? add_back<T, uint32_t> : add_back<T, uint64_t>;
+    run(at<T>(out), at<const T>(grad), at<const int64_t>(index), batch, rows, picks, channels, threads);
   });
 }
 

@@ -10,7 +10,7 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
     features, index = features.contiguous(), index.contiguous()
     batch = features.shape[0] if features.dim() == 3 else 1
     rows, channels = features.shape[-2:]
-    out = features.new_empty((*index.shape, channels))
+    out = native.empty(features, (*index.shape, channels))
     native.module.gather(
         out.data_ptr(),
         features.data_ptr(),
@@ -27,10 +27,9 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
 def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) -> Tensor:
     grad, index = grad.contiguous(), index.contiguous()
     batch, channels = grad.shape[0] if padded else 1, grad.shape[-1]
-    summed_in = torch.promote_types(grad.dtype, torch.float32)
-    total = grad.new_empty((*grad.shape[:1], num_rows, channels) if padded else (num_rows, channels), dtype=summed_in)
+    out = native.empty(grad, (batch, num_rows, channels) if padded else (num_rows, channels))
     native.module.gather_backward(
-        total.data_ptr(),
+        out.data_ptr(),
         grad.data_ptr(),
         index.data_ptr(),
         native.DTYPE_CODES[grad.dtype],
@@ -40,4 +39,4 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
         channels,
         torch.get_num_threads(),
     )
-    return total.to(grad.dtype)
+    return out

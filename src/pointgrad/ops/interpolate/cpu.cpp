@@ -2,7 +2,6 @@
 // in the F loops; the weights are computed per point. Derivations are in README.md.
 #include <algorithm>
 
-#include "memory.h"
 #include "module.h"
 #include "numbers.h"
 #include "threads.h"
@@ -137,7 +136,6 @@ void trilinear(address out, address corners, address points, address tangent, in
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    expect_writes(at<T>(out), static_cast<size_t>(count) * width * sizeof(T));
     parallel_for(count, grain(width), threads, [&](int64_t begin, int64_t end) {
       sum_corners<T>(at<T>(out), at<const T>(corners), at<const T>(points), at<const T>(tangent), width, begin,
                      end);
@@ -150,7 +148,6 @@ void trilinear_spread(address out, address grad, address points, address tangent
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    expect_writes(at<T>(out), static_cast<size_t>(count) * 8 * width * sizeof(T));
     parallel_for(count, grain(width), threads, [&](int64_t begin, int64_t end) {
       spread<T>(at<T>(out), at<const T>(grad), at<const T>(points), at<const T>(tangent), width, begin, end);
     });

@@ -9,7 +9,7 @@ from .. import native
 def trilinear(corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
     corners = corners.contiguous()
     count, _, width = corners.shape
-    out = corners.new_empty((count, width))
+    out = native.empty(corners, (count, width))
     _call(native.module.trilinear, (out, corners), points, tangent, count, width)
     return out
 
@@ -17,7 +17,7 @@ def trilinear(corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor
 def trilinear_spread(grad: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
     grad = grad.contiguous()
     count, width = grad.shape
-    out = grad.new_empty((count, 8, width))
+    out = native.empty(grad, (count, 8, width))
     _call(native.module.trilinear_spread, (out, grad), points, tangent, count, width)
     return out
 

@@ -1,10 +1,12 @@
 """The door to the C++ kernels: the module if it was built, and how tensors are handed to it."""
 
-from types import ModuleType
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-module: ModuleType | None
+module: Any
 try:
     from pointgrad import _native as module
 except ImportError:  # a checkout that was not built, or a platform without a compiler
@@ -12,6 +14,19 @@ except ImportError:  # a checkout that was not built, or a platform without a co
 
 # The order of with_float_type in numbers.h.
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+
+# Above this, glibc maps memory anew for every tensor.
+_LARGE = 32 * 2**20
+
+
+def empty(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """`like.new_empty(shape)`; if it is large, on memory that was used before (see `large.cpp`)."""
+    dtype = like.dtype if dtype is None else dtype
+    size = math.prod(shape) * dtype.itemsize
+    if size < _LARGE or not hasattr(module, "large_buffer"):
+        return like.new_empty(shape, dtype=dtype)
+    return module.large_buffer(size).view(dtype).view(shape)
 
 
 def address(tensor: torch.Tensor | None) -> int:

@@ -152,7 +152,7 @@ def voxel_sampling(
         return VoxelSamples(torch.where(place < count[:, None], order, -1), count)
     index = kept.nonzero().squeeze(1)
     bounds = offsets if offsets is not None else torch.tensor([0, points.shape[0]], device=points.device)
-    return VoxelSamples(index, torch.searchsorted(index, bounds).diff())
+    return VoxelSamples(index, torch.searchsorted(index, bounds.contiguous()).diff())
 
 
 def _long(sizes: Tensor | None) -> Tensor | None:

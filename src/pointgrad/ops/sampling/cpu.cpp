@@ -1,0 +1,129 @@
+// Which cloud lies where, and one task per cloud; farthest point sampling itself is in farthest.h.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "farthest.h"
+#include "module.h"
+#include "numbers.h"
+#include "threads.h"
+
+namespace pointgrad {
+namespace {
+
+// A batch in either layout. `sizes` holds offsets (packed), lengths (padded), or is null.
+struct Clouds {
+  bool packed;
+  int64_t batch, num_points;
+  const int64_t* sizes;
+
+  int64_t begin(int64_t cloud) const { return packed ? (sizes ? sizes[cloud] : 0) : cloud * num_points; }
+  int64_t size(int64_t cloud) const {
+    if (sizes == nullptr) return num_points;
+    return packed ? sizes[cloud + 1] - sizes[cloud] : sizes[cloud];
+  }
+};
+
+template <class T>
+void sample_cloud(const Clouds& clouds, int64_t cloud, const T* points, const int64_t* start, int64_t num_start,
+                  int64_t wanted, int64_t room, int64_t* index, T* distance2) {
+  const int64_t begin = clouds.begin(cloud), count = std::min(wanted, clouds.size(cloud));
+  if (count > 0) {
+    const int64_t first = 0;
+    int64_t named = 1;
+    if (start == nullptr) {
+      start = &first;
+    } else {
+      // Rows of a start set may end in -1.
+      named = std::min<int64_t>(std::find(start, start + num_start, -1) - start, count);
+    }
+    farthest_points(points + 3 * begin, clouds.size(cloud), start, named, count, index, distance2);
+    if (clouds.packed)
+      for (int64_t i = 0; i < count; ++i) index[i] += begin;
+  }
+  std::fill(index + count, index + room, int64_t{-1});
+  if (distance2 != nullptr) std::fill(distance2 + count, distance2 + room, T(0));
+}
+
+void farthest_point_sampling(address index, address distance2, address points, int dtype, bool packed,
+                             int64_t batch, int64_t num_points, address sizes, int64_t num_samples,
+                             address counts, address start, int64_t num_start, int threads) {
+  nb::gil_scoped_release release;
+  const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
+  const int64_t* wanted = at<const int64_t>(counts);
+  std::vector<int64_t> out(batch + 1, 0);
+  for (int64_t b = 0; b < batch; ++b) out[b + 1] = out[b] + (packed && wanted ? wanted[b] : num_samples);
+  const auto run = [&](auto tag) {
+    using T = decltype(tag);
+    run_tasks(batch, threads, [&](int64_t b) {
+      const int64_t* first = start ? at<const int64_t>(start) + b * num_start : nullptr;
+      sample_cloud<T>(clouds, b, at<const T>(points), first, num_start, wanted ? wanted[b] : num_samples,
+                      out[b + 1] - out[b], at<int64_t>(index) + out[b],
+                      distance2 ? at<T>(distance2) + out[b] : nullptr);
+    });
+  };
+  dtype == 1 ? run(double{}) : run(float{});
+}
+
+// The points of a cloud that are nearest to the centre of their voxel, through a hash table with open
+// addressing. Voxels are compared as whole floating numbers, so that no coordinate overflows an integer.
+template <class T> void keep_nearest(bool* kept, const T* points, int64_t n, const T* edge) {
+  struct Entry {
+    T voxel[3], distance2;
+    int64_t point;
+  };
+  size_t capacity = 16;
+  while (capacity < 2 * static_cast<size_t>(n)) capacity *= 2;
+  std::vector<Entry> table(capacity, Entry{{0, 0, 0}, 0, -1});
+  for (int64_t i = 0; i < n; ++i) {
+    Entry entry{{0, 0, 0}, 0, i};
+    T delta[3];
+    bool finite = true;
+    uint64_t hash = 0;
+    for (int axis = 0; axis < 3; ++axis) {
+      const T p = points[3 * i + axis];
+      const T voxel = std::floor(p / edge[axis]);
+      finite = finite && std::isfinite(voxel);
+      entry.voxel[axis] = voxel + T(0);  // -0 and 0 are the same voxel
+      delta[axis] = p - (voxel + T(0.5)) * edge[axis];
+      const double wide = static_cast<double>(entry.voxel[axis]);
+      hash = (hash ^ bit_cast<uint64_t>(wide)) * 0x9e3779b97f4a7c15u;
+      hash ^= hash >> 32;
+    }
+    if (!finite) continue;
+    entry.distance2 = delta[0] * delta[0] + delta[1] * delta[1] + delta[2] * delta[2];
+    for (size_t slot = hash & (capacity - 1);; slot = (slot + 1) & (capacity - 1)) {
+      Entry& present = table[slot];
+      if (present.point >= 0 && !std::equal(entry.voxel, entry.voxel + 3, present.voxel)) continue;
+      // Points come in order, so an equal distance does not displace.
+      if (present.point < 0 || entry.distance2 < present.distance2) present = entry;
+      break;
+    }
+  }
+  for (const Entry& entry : table)
+    if (entry.point >= 0) kept[entry.point] = true;
+}
+
+void voxel_representatives(address kept, address points, int dtype, bool packed, int64_t batch,
+                           int64_t num_points, address sizes, double x, double y, double z, int threads) {
+  nb::gil_scoped_release release;
+  const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
+  const auto run = [&](auto tag) {
+    using T = decltype(tag);
+    const T edge[3] = {static_cast<T>(x), static_cast<T>(y), static_cast<T>(z)};
+    run_tasks(batch, threads, [&](int64_t b) {
+      const int64_t begin = clouds.begin(b);
+      keep_nearest<T>(at<bool>(kept) + begin, at<const T>(points) + 3 * begin, clouds.size(b), edge);
+    });
+  };
+  dtype == 1 ? run(double{}) : run(float{});
+}
+
+}  // namespace
+}  // namespace pointgrad
+
+POINTGRAD_KERNELS(module) {
+  module.def("farthest_point_sampling", &pointgrad::farthest_point_sampling);
+  module.def("voxel_representatives", &pointgrad::voxel_representatives);
+}

@@ -1,0 +1,70 @@
+"""Hands tensors to the C++ kernels of this room."""
+
+import torch
+from torch import Tensor
+
+from .. import clouds, native
+
+
+def farthest_point_sampling(
+    points: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    num_samples: int,
+    counts: Tensor | None,
+    start: Tensor | None,
+    radii: bool,
+) -> tuple[Tensor, Tensor]:
+    points = _wide(points)
+    sizes = offsets if points.dim() == 2 else lengths
+    batch = clouds.batch_size(points, offsets)
+    if points.dim() == 3:
+        shape: tuple[int, ...] = (batch, num_samples)
+    else:
+        shape = (batch * num_samples if counts is None else num_samples,)
+    index = points.new_empty(shape, dtype=torch.int64)
+    distance2 = points.new_empty(shape if radii else (0,))
+    sizes, counts, start = (t if t is None else t.contiguous() for t in (sizes, counts, start))
+    native.module.farthest_point_sampling(
+        index.data_ptr(),
+        distance2.data_ptr() if radii else 0,
+        points.data_ptr(),
+        native.DTYPE_CODES[points.dtype],
+        points.dim() == 2,
+        batch,
+        points.shape[-2],
+        native.address(sizes),
+        num_samples,
+        native.address(counts),
+        native.address(start),
+        1 if start is None else start.shape[1],
+        torch.get_num_threads(),
+    )
+    return index, distance2
+
+
+def voxel_representatives(
+    points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float
+) -> Tensor:
+    points = _wide(points)
+    sizes = offsets if points.dim() == 2 else lengths
+    sizes = sizes if sizes is None else sizes.contiguous()
+    kept = points.new_zeros(points.shape[:-1], dtype=torch.bool)
+    native.module.voxel_representatives(
+        kept.data_ptr(),
+        points.data_ptr(),
+        native.DTYPE_CODES[points.dtype],
+        points.dim() == 2,
+        clouds.batch_size(points, offsets),
+        points.shape[-2],
+        native.address(sizes),
+        x,
+        y,
+        z,
+        torch.get_num_threads(),
+    )
+    return kept
+
+
+def _wide(points: Tensor) -> Tensor:
+    return points.to(torch.promote_types(points.dtype, torch.float32)).contiguous()

@@ -1,0 +1,50 @@
+"""What all tests share: on which device and backend the contract runs, and strict defaults."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+# Triton decides when it is imported whether kernels are interpreted or compiled.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import pointgrad
+
+DATA = Path(os.environ.get("POINTGRAD_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+class Place(NamedTuple):
+    device: str
+    backend: str
+
+
+PLACES = [Place("cpu", "cpu"), Place("cpu", "reference")]
+PLACES += (
+    [Place("cuda", "triton"), Place("cuda", "reference")]
+    if torch.cuda.is_available()
+    else [Place("cpu", "triton")]
+)
+
+
+@pytest.fixture(params=PLACES, ids=lambda place: f"{place.device}-{place.backend}")
+def place(request):
+    """Runs the test once per backend."""
+    with pointgrad.backend(request.param.backend):
+        yield request.param
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def scan():
+    """A real LiDAR sweep (N, 3), where the data folder is present."""
+    path = DATA / "scans" / "kitti_training_000000.bin"
+    if not path.exists():
+        pytest.skip(f"no real scans at {DATA}; set POINTGRAD_TEST_DATA to the folder that holds them")
+    return torch.from_file(str(path), size=path.stat().st_size // 4).reshape(-1, 4)[:, :3].contiguous()
