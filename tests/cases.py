@@ -126,7 +126,11 @@ def _sampling_cases() -> list[Case]:
     def radii(**arguments: Any) -> Any:
         return pointgrad.farthest_point_sampling(**arguments, return_radius=True)
 
-    fps, random, voxel = pointgrad.farthest_point_sampling, pointgrad.random_sampling, pointgrad.voxel_sampling
+    fps, random, voxel = (
+        pointgrad.farthest_point_sampling,
+        pointgrad.random_sampling,
+        pointgrad.voxel_sampling,
+    )
     return [
         Case(
             "fps/one-cloud", fps, lambda m: {"points": m.floats(60, 3), "num_samples": 20},

@@ -20,6 +20,10 @@ class Place(NamedTuple):
     device: str
     backend: str
 
+    @property
+    def interpreted(self) -> bool:
+        return self == ("cpu", "triton")
+
 
 PLACES = [Place("cpu", "cpu"), Place("cpu", "reference")]
 PLACES += (

@@ -1,9 +1,16 @@
-"""Differentiable point-cloud operators for PyTorch."""
+"""Differentiable point-cloud operators for PyTorch, with the proof of their gradients.
+
+Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The contract".
+"""
 
 from pointgrad.ops.gather import gather as gather
 from pointgrad.ops.gather import group as group
-from pointgrad.ops.registry import backend as backend
 from pointgrad.ops.interpolate import trilinear as trilinear
+from pointgrad.ops.registry import backend as backend
+from pointgrad.ops.sampling import FarthestSamples as FarthestSamples
+from pointgrad.ops.sampling import VoxelSamples as VoxelSamples
 from pointgrad.ops.sampling import farthest_point_sampling as farthest_point_sampling
 from pointgrad.ops.sampling import random_sampling as random_sampling
 from pointgrad.ops.sampling import voxel_sampling as voxel_sampling
+
+__version__ = "0.1.0"

@@ -15,9 +15,13 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INDICES = (torch.int64, torch.int32)
 
 
+def kind(ok: bool, name: str, contract: str, received: Any) -> None:
+    if not ok:
+        raise TypeError(f"{name} must be {contract}, got {_describe(received)}")
+
+
 def tensor(name: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {_describe(value)}")
+    kind(isinstance(value, Tensor), name, "a torch.Tensor", value)
 
 
 def shape(ok: bool, name: str, contract: str, value: Tensor) -> None:
@@ -39,9 +43,7 @@ def same_dtype(name: str, value: Tensor, other_name: str, other: Tensor) -> None
 
 def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
     if value.device != other.device:
-        raise ValueError(
-            f"{name} must be on the device of {other_name}, {other.device}, got {value.device}"
-        )
+        raise ValueError(f"{name} must be on the device of {other_name}, {other.device}, got {value.device}")
 
 
 def value(ok: bool, name: str, contract: str, received: Any) -> None:
@@ -50,8 +52,8 @@ def value(ok: bool, name: str, contract: str, received: Any) -> None:
 
 
 def integer(name: str, received: Any) -> None:
-    if isinstance(received, bool) or not isinstance(received, (int, torch.SymInt)):
-        raise TypeError(f"{name} must be an int, got {_describe(received)}")
+    whole = isinstance(received, (int, torch.SymInt)) and not isinstance(received, bool)
+    kind(whole, name, "an int", received)
 
 
 def clouds(points: Any, offsets: Any, lengths: Any, dims: int = 3) -> None:
@@ -90,7 +92,9 @@ def offsets_values(offsets: Tensor, num_points: int) -> None:
 
 def lengths_values(lengths: Tensor, num_points: int) -> None:
     for cloud, length in enumerate(lengths.tolist()):
-        value(0 <= length <= num_points, "lengths", f"in [0, N = {num_points}]", f"{length} for cloud {cloud}")
+        value(
+            0 <= length <= num_points, "lengths", f"in [0, N = {num_points}]", f"{length} for cloud {cloud}"
+        )
 
 
 def index_values(index: Tensor, num_rows: int) -> None:

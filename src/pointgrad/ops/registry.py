@@ -147,7 +147,7 @@ def _default_on_cuda() -> str:
 def _warn_once(message: str) -> None:
     if message not in _warned:
         _warned.add(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=5)
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _register_autocast(name: str, op: torch._ops.OpOverload, rule: str) -> None:

@@ -63,8 +63,9 @@ def _rows(features: Any, index: Any, extra: int, contract: str) -> Tensor:
     checks.tensor("features", features)
     checks.tensor("index", index)
     checks.shape(features.dim() in (2, 3), "features", "(N, C) or (B, N, C)", features)
-    matches = index.dim() == features.dim() - 1 + extra and index.shape[: features.dim() - 2] == (
-        features.shape[:-2]
+    matches = (
+        index.dim() == features.dim() - 1 + extra
+        and index.shape[: features.dim() - 2] == (features.shape[:-2])
     )
     checks.shape(matches, "index", contract, index)
     checks.dtype("features", features, _FEATURES)
@@ -76,9 +77,7 @@ def _rows(features: Any, index: Any, extra: int, contract: str) -> Tensor:
 def _check_positions(features: Tensor, index: Tensor, points: Any, centers: Any) -> None:
     checks.tensor("points", points)
     checks.tensor("centers", centers)
-    checks.shape(
-        points.shape == (*features.shape[:-1], 3), "points", f"{(*features.shape[:-1], 3)}", points
-    )
+    checks.shape(points.shape == (*features.shape[:-1], 3), "points", f"{(*features.shape[:-1], 3)}", points)
     checks.shape(centers.shape == (*index.shape[:-1], 3), "centers", f"{(*index.shape[:-1], 3)}", centers)
     for name, value in (("points", points), ("centers", centers)):
         checks.same_dtype(name, value, "features", features)

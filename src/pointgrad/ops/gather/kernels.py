@@ -101,9 +101,7 @@ def _scatter_add(
 
 
 @triton.jit
-def _sum_sorted(
-    out_ptr, grad_ptr, order_ptr, begin_ptr, rows, picks, channels, BLOCK_C: tl.constexpr
-):
+def _sum_sorted(out_ptr, grad_ptr, order_ptr, begin_ptr, rows, picks, channels, BLOCK_C: tl.constexpr):
     cloud = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64)
     begin = tl.load(begin_ptr + cloud * (rows + 1) + row)

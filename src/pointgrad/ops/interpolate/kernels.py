@@ -36,7 +36,13 @@ def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tens
 
 
 def _launch(
-    kernel, tensors: tuple[Tensor, ...], points: Tensor, tangent: Tensor | None, count: int, width: int, tiled: bool
+    kernel,
+    tensors: tuple[Tensor, ...],
+    points: Tensor,
+    tangent: Tensor | None,
+    count: int,
+    width: int,
+    tiled: bool,
 ) -> None:
     if not count or not tensors[0].numel():
         return

@@ -97,7 +97,10 @@ def farthest_point_sampling(
     first = _start(start, points, offsets, lengths, batch)
     if first is not None and counts is None:
         checks.value(
-            first.shape[1] <= total, "start", f"at most num_samples = {total} indices per cloud", first.shape[1]
+            first.shape[1] <= total,
+            "start",
+            f"at most num_samples = {total} indices per cloud",
+            first.shape[1],
         )
     index, distance2 = register.farthest_point_sampling(
         points.detach(), offsets, lengths, total, counts, first, return_radius
@@ -138,7 +141,13 @@ def voxel_sampling(
     A point whose voxel is not finite (NaN, infinity, overflow) is never kept. No gradient: see the module.
     """
     checks.clouds(points, offsets, lengths)
-    sizes = [voxel_size] * 3 if isinstance(voxel_size, (int, float)) else list(voxel_size)
+    sizes = [voxel_size] * 3 if isinstance(voxel_size, (int, float)) else voxel_size
+    checks.kind(
+        isinstance(sizes, Sequence) and all(isinstance(size, (int, float)) for size in sizes),
+        "voxel_size",
+        "a number or three numbers",
+        voxel_size,
+    )
     checks.value(len(sizes) == 3, "voxel_size", "one number or three", f"{len(sizes)} numbers")
     for size in sizes:
         checks.value(math.isfinite(size) and size > 0, "voxel_size", "finite and positive", size)
@@ -174,7 +183,10 @@ def _counts(num_samples: Any, points: Tensor, batch: int) -> tuple[int, Tensor |
         checks.integer("num_samples", count)
         checks.value(count >= 0, "num_samples", "at least 0 for each cloud", count)
     checks.value(
-        len(num_samples) == batch, "num_samples", f"one count for each of {batch} clouds", f"{len(num_samples)}"
+        len(num_samples) == batch,
+        "num_samples",
+        f"one count for each of {batch} clouds",
+        f"{len(num_samples)}",
     )
     total = sum(num_samples) if points.dim() == 2 else max(num_samples, default=0)
     return total, torch.tensor(num_samples, dtype=torch.int64, device=points.device)
@@ -193,7 +205,11 @@ def _start(
         checks.value(start >= 0, "start", "at least 0", start)
         return None if start == 0 else torch.full((batch, 1), start, device=points.device)
     if isinstance(start, Sequence):
-        start = torch.tensor(start, device=points.device) if len(start) else points.new_empty(0, dtype=torch.int64)
+        start = (
+            torch.tensor(start, device=points.device)
+            if len(start)
+            else points.new_empty(0, dtype=torch.int64)
+        )
     checks.tensor("start", start)
     checks.shape(
         start.dim() in (1, 2) and start.shape[0] == batch and (start.dim() == 1 or start.shape[1] >= 1),

@@ -65,7 +65,9 @@ def farthest_point_sampling(
     if not index.numel() or not num_points:
         return index, distance2
     if how is None:
-        processors = 1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
+        processors = (
+            1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
+        )
         how = plan(batch, num_points, wide, processors)
     # Unused pointers still need a tensor of their type.
     unused = index

@@ -11,7 +11,9 @@ from .. import checks, clouds
 from ..registry import operator
 
 
-def _index_shape(points: Tensor, offsets: Tensor | None, num_samples: int, counts: Tensor | None) -> tuple[int, ...]:
+def _index_shape(
+    points: Tensor, offsets: Tensor | None, num_samples: int, counts: Tensor | None
+) -> tuple[int, ...]:
     batch = clouds.batch_size(points, offsets)
     if points.dim() == 3:
         return batch, num_samples
@@ -52,8 +54,9 @@ def _check_farthest(
         contract = f"in [0, {size}) for cloud {cloud}"
         checks.value(len(named) > 0, "start", contract, -1)
         checks.value(len(named) <= count, "start", f"at most {count} indices for cloud {cloud}", len(named))
-        for index in first:
-            checks.value(0 <= index < size or (index == -1 and index not in named), "start", contract, index)
+        for place, index in enumerate(first):
+            in_set = place < len(named)
+            checks.value(0 <= index < size if in_set else index == -1, "start", contract, index)
 
 
 def _fake_farthest(

@@ -1,0 +1,38 @@
+# make demo, make test: environment, build and run, from a fresh clone. Variables:
+#   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
+#   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/installed
+	$(BIN)/python examples/operators.py
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed
+	$(BIN)/python -m benchmarks --out out/cpu.json
+
+clean:
+	rm -rf $(VENV) build out
+
+# torch first: a plain `torch` would bring several gigabytes of CUDA to a machine without a GPU.
+$(VENV)/torch:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" numpy
+	touch $@
+
+$(VENV)/installed: $(VENV)/torch $(NATIVE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,lint,bench]"
+	touch $@

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds, tests and measures on a machine with a GPU, without installing anything: it needs torch with CUDA,
+# Triton, nanobind, CMake, pytest, hypothesis and rich. Results go to $1 (default: benchmarks/results).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-benchmarks/results}
+python3 -c "import torch; assert torch.cuda.is_available(), 'no GPU'"
+cmake -S . -B build/gpu -DPython_EXECUTABLE="$(command -v python3)" > /dev/null
+cmake --build build/gpu -j > /dev/null
+cmake --install build/gpu --prefix src > /dev/null
+export PYTHONPATH=src
+python3 -m pytest -q -n "${WORKERS:-8}" -p no:cacheprovider
+python3 -m benchmarks --device cuda --out "$out/gpu.json"

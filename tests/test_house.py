@@ -1,0 +1,180 @@
+"""The package as a whole: a light import, an explicit map, one direction of imports, and its backends."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import pointgrad
+from pointgrad.ops import native, registry
+
+SOURCE = Path(pointgrad.__file__).parent
+
+
+def run_python(code: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True, text=True, env={**os.environ, **environment}, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_import_needs_torch_and_numpy_only():
+    code = """
+import sys, json, torch, numpy
+before = set(sys.modules)
+import pointgrad
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(json.dumps([sorted(new), torch.cuda.is_initialized(), "triton" in sys.modules]))
+"""
+    new, touched_gpu, imported_triton = json.loads(run_python(code))
+    third_party = {name for name in new if name not in sys.stdlib_module_names}
+    assert third_party <= {"pointgrad", "torch", "numpy"}
+    assert not touched_gpu
+    assert not imported_triton
+
+
+def test_cpu_calls_do_not_import_triton():
+    code = """
+import sys, torch, pointgrad
+pointgrad.gather(torch.zeros(3, 2), pointgrad.farthest_point_sampling(torch.rand(9, 3), 3) * 0)
+pointgrad.trilinear(torch.zeros(3, 8, 2), torch.zeros(3, 3))
+assert "triton" not in sys.modules
+"""
+    run_python(code, POINTGRAD_BACKEND="cpu")
+
+
+def test_the_map_is_explicit_and_complete():
+    """pointgrad/__init__.py exports exactly what the rooms make public."""
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    exported = {
+        alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert None not in exported
+    offered = set()
+    for room in (SOURCE / "ops").glob("*/register.py"):
+        offered |= set(sys.modules[f"pointgrad.ops.{room.parent.name}"].__all__)
+    assert exported == offered | {"backend"}
+    assert all(getattr(pointgrad, name).__doc__ for name in exported)
+
+
+def test_rooms_do_not_import_each_other():
+    for room in (SOURCE / "ops").glob("*/register.py"):
+        for file in room.parent.glob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ImportFrom) and node.level == 2:
+                    names = {node.module} if node.module else {alias.name for alias in node.names}
+                    assert names <= {"checks", "clouds", "launch", "native", "registry"}, f"{file}: {names}"
+
+
+def test_each_room_has_all_its_files():
+    for room in (SOURCE / "ops").glob("*/register.py"):
+        present = {file.name for file in room.parent.iterdir()}
+        assert {"README.md", "__init__.py", "reference.py", "register.py"} <= present
+
+
+def test_backend_is_restored_after_an_error():
+    with pytest.raises(KeyError), pointgrad.backend("reference"):
+        raise KeyError
+    assert registry._forced is None
+
+
+def test_backends_nest():
+    with pointgrad.backend("reference"):
+        with pointgrad.backend("cpu"):
+            assert registry._forced == "cpu"
+        assert registry._forced == "reference"
+
+
+def test_environment_forces_a_backend():
+    code = "from pointgrad.ops import registry; print(registry._forced)"
+    assert run_python(code, POINTGRAD_BACKEND="reference").strip() == "reference"
+
+
+def test_without_the_native_module(monkeypatch):
+    """One warning, the reference's result, no error; asking for it by name is an error that says why."""
+    monkeypatch.setattr(native, "module", None)
+    monkeypatch.setattr(registry, "_warned", set())
+    features, index = torch.randn(5, 2), torch.tensor([3, 1, -1])
+    with pytest.warns(RuntimeWarning, match="C\\+\\+ kernels were not built") as caught:
+        picked = pointgrad.gather(features, index)
+    assert len(caught) == 1
+    assert torch.equal(picked[:2], features[[3, 1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pointgrad.gather(features, index)
+    with pointgrad.backend("cpu"), pytest.raises(RuntimeError, match="not built here"):
+        pointgrad.gather(features, index)
+
+
+def test_import_without_the_native_module(tmp_path):
+    """A checkout that was not built."""
+    (tmp_path / "pointgrad").symlink_to(SOURCE)
+    code = f"""
+import sys, importlib.abc
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pointgrad._native":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+sys.path.insert(0, {str(tmp_path)!r})
+import warnings, torch, pointgrad
+warnings.simplefilter("ignore")
+print(pointgrad.farthest_point_sampling(torch.eye(3), 2).tolist())
+"""
+    assert run_python(code).strip() == "[0, 1]"
+
+
+def test_triton_on_cpu_tensors_needs_the_interpreter():
+    code = """
+import torch, pointgrad
+try:
+    with pointgrad.backend("triton"):
+        pointgrad.gather(torch.zeros(2, 2), torch.tensor([0]))
+except ValueError as error:
+    print(error)
+"""
+    assert "needs tensors on a GPU" in run_python(code, TRITON_INTERPRET="0")
+
+
+def test_inductor():
+    """The default compiler on one function that uses every room, gradients included."""
+
+    def network(points, features):
+        index = pointgrad.farthest_point_sampling(points, 4)
+        picked = pointgrad.gather(features, index)
+        corners = picked[:, None, :].expand(4, 8, 5) * 1.0
+        return pointgrad.trilinear(corners, torch.tanh(pointgrad.gather(points, index)))
+
+    points = torch.randn(20, 3, requires_grad=True)
+    features = torch.randn(20, 5, requires_grad=True)
+    expected = torch.autograd.grad(network(points, features).pow(2).sum(), (points, features))
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, while it compiles
+        compiled = torch.compile(network, fullgraph=True)
+        received = torch.autograd.grad(compiled(points, features).pow(2).sum(), (points, features))
+    torch.testing.assert_close(received, expected)
+
+
+def test_documented_examples_run():
+    """The `>>>` lines of every public docstring."""
+    import doctest
+
+    names = {"torch": torch, "pointgrad": pointgrad, "points": torch.rand(9, 3)}
+    names |= {name: getattr(pointgrad, name) for name in dir(pointgrad) if not name.startswith("_")}
+    ran = 0
+    for name, value in vars(pointgrad).items():
+        if callable(value) and not name.startswith("_"):
+            for example in doctest.DocTestFinder(recurse=False).find(value, name, globs=names):
+                result = doctest.DocTestRunner().run(example)
+                assert result.failed == 0
+                ran += result.attempted
+    assert ran >= 4

@@ -1,0 +1,88 @@
+"""What only trilinear promises; the contract is in test_contract.py."""
+
+import itertools
+
+import pytest
+import torch
+
+import pointgrad
+
+CORNERS = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=3)))  # in the order 4 x + 2 y + z
+
+
+def test_reproduces_corners(place):
+    """At a corner of the cell its feature comes back: this fixes the order of the corners."""
+    corners = torch.randn(1, 8, 5).expand(8, 8, 5).to(place.device)
+    values = pointgrad.trilinear(corners, CORNERS.to(place.device))
+    torch.testing.assert_close(values, corners[0])
+
+
+def test_agrees_with_grid_sample(place):
+    """A cell is a 2 x 2 x 2 grid; grid_sample names the axes z, y, x."""
+    corners = torch.randn(40, 8, 6, dtype=torch.float64, device=place.device)
+    points = torch.rand(40, 3, dtype=torch.float64, device=place.device) * 2 - 1
+    grid = corners.reshape(40, 2, 2, 2, 6).permute(0, 4, 1, 2, 3)
+    sampled = torch.nn.functional.grid_sample(
+        grid, points.flip(1).reshape(40, 1, 1, 1, 3), align_corners=True
+    )
+    torch.testing.assert_close(pointgrad.trilinear(corners, points), sampled.reshape(40, 6))
+
+
+def test_reproduces_linear_functions_and_their_slope(place):
+    slope = torch.tensor([0.3, -2.0, 0.7], dtype=torch.float64)
+    corners = (CORNERS.double() @ slope).reshape(1, 8, 1).expand(10, 8, 1).to(place.device)
+    points = torch.randn(10, 3, dtype=torch.float64, device=place.device, requires_grad=True)
+    values = pointgrad.trilinear(corners, points)
+    torch.testing.assert_close(values[:, 0], points @ slope.to(place.device))
+    (gradient,) = torch.autograd.grad(values.sum(), points)
+    torch.testing.assert_close(gradient, slope.to(place.device).expand(10, 3))
+
+
+def test_eikonal_loss(place):
+    """A loss on the gradient itself: the second derivative reaches the corners."""
+    corners = torch.randn(12, 8, 1, dtype=torch.float64, device=place.device, requires_grad=True)
+    points = torch.rand(12, 3, dtype=torch.float64, device=place.device, requires_grad=True)
+
+    def loss(corners):
+        values = pointgrad.trilinear(corners, points)
+        (gradient,) = torch.autograd.grad(values.sum(), points, create_graph=True)
+        return ((gradient.norm(dim=1) - 1) ** 2).mean()
+
+    assert torch.autograd.gradcheck(loss, corners, fast_mode=place.interpreted)
+
+
+def test_third_derivative(place):
+    corners = torch.randn(3, 8, 2, dtype=torch.float64, device=place.device, requires_grad=True)
+    points = torch.rand(3, 3, dtype=torch.float64, device=place.device, requires_grad=True)
+
+    def second(corners, points):
+        value = pointgrad.trilinear(corners, points).pow(2).sum()
+        (gradient,) = torch.autograd.grad(value, points, create_graph=True)
+        (again,) = torch.autograd.grad(gradient.pow(2).sum(), points, create_graph=True)
+        return again
+
+    assert torch.autograd.gradcheck(second, (corners, points), fast_mode=place.interpreted)
+
+
+def test_saves_corners_only_for_the_points_gradient():
+    def saved_elements(corners, points):
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+            pointgrad.trilinear(corners, points)
+        return sum(kept)
+
+    corners, points = torch.zeros(10, 8, 4, requires_grad=True), torch.zeros(10, 3)
+    assert saved_elements(corners, points) == points.numel()
+    assert saved_elements(corners, points.clone().requires_grad_()) == points.numel() + corners.numel()
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_casts_to_the_wider_dtype(half, place):
+    corners = torch.randn(9, 8, 4, device=place.device).to(half).requires_grad_()
+    points = torch.rand(9, 3, device=place.device)
+    with torch.autocast(place.device, torch.bfloat16):
+        values = pointgrad.trilinear(corners, points)
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values, pointgrad.trilinear(corners.float(), points))
+    values.sum().backward()
+    assert corners.grad.dtype == half
