@@ -9,9 +9,7 @@ from benchmarks import harness, overhead, rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="benchmarks", description="Checks, then times, ours and peers in one run."
-    )
+    parser = argparse.ArgumentParser(prog="benchmarks", description="Checks, then times, ours and peers in one run.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, help="where to write the results as JSON")
     parser.add_argument("--only", default="", help="only rows whose name contains this")
@@ -23,9 +21,7 @@ def main() -> None:
     if options.device == "cuda":
         size = torch.empty(2**28, device="cuda")
         copy = harness.measure(harness.Row("copy", lambda: None, lambda: size.clone()), "cuda")
-        notes["memory limit"] = (
-            f"{2 * size.nbytes / copy['ms']['ours']['median'] / 1e9:.2f} TB/s (a device copy)"
-        )
+        notes["memory limit"] = f"{2 * size.nbytes / copy['ms']['ours']['median'] / 1e9:.2f} TB/s (a device copy)"
         del size
     harness.run([row for row in work if options.only in row.name], options.device, notes, options.out)
 

@@ -140,9 +140,7 @@ def _table(results: list[dict[str, Any]]) -> Table:
         )
         bandwidth = f"{result['GB_per_s']:.0f}" if "GB_per_s" in result else ""
         met = ("yes" if result["met"] else "[bold red]no[/]") if asked else ""
-        table.add_row(
-            result["name"], _ms(result["ms"]["ours"]["median"]), peers, ratio, asked, met, bandwidth
-        )
+        table.add_row(result["name"], _ms(result["ms"]["ours"]["median"]), peers, ratio, asked, met, bandwidth)
     return table
 
 

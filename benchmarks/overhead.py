@@ -58,7 +58,8 @@ def call_overhead() -> dict[str, str]:
 
 def import_time() -> dict[str, str]:
     def seconds(code: str) -> float:
-        program = f"import time; import torch, numpy; begin = time.perf_counter(); {code}; print(time.perf_counter() - begin)"
+        timed = f"begin = time.perf_counter(); {code}; print(time.perf_counter() - begin)"
+        program = f"import time, torch, numpy; {timed}"
         runs = [
             subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
             for _ in range(5)

@@ -55,9 +55,7 @@ def sampling_on_cpu() -> list[Row]:
                 f"farthest points {batch} x {size} -> {count}",
                 check=same_picks(points, count, min(count, 200)),
                 ours=lambda points=points, count=count: fps(points, count),
-                peers={
-                    f"fpsample h={h}": lambda h=h, bucket=bucket: bucket(h) for h in (3, 4, 5, 6, 7, 8, 9)
-                },
+                peers={f"fpsample h={h}": lambda h=h, bucket=bucket: bucket(h) for h in (3, 4, 5, 6, 7, 8, 9)},
                 at_least=asked,
                 rounds=5,
             )

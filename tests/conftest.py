@@ -27,9 +27,7 @@ class Place(NamedTuple):
 
 PLACES = [Place("cpu", "cpu"), Place("cpu", "reference")]
 PLACES += (
-    [Place("cuda", "triton"), Place("cuda", "reference")]
-    if torch.cuda.is_available()
-    else [Place("cpu", "triton")]
+    [Place("cuda", "triton"), Place("cuda", "reference")] if torch.cuda.is_available() else [Place("cpu", "triton")]
 )
 
 

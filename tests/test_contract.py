@@ -114,9 +114,7 @@ def test_gradcheck_and_gradgradcheck(case, place):
     values = tuple(arguments[name] for name in names)
     if not all(value.numel() for value in values):
         # Nothing to differentiate numerically; the graph must still run.
-        assert all(
-            g.shape == v.shape for g, v in zip(outputs_and_grads(case, arguments)[1], values, strict=True)
-        )
+        assert all(g.shape == v.shape for g, v in zip(outputs_and_grads(case, arguments)[1], values, strict=True))
         return
     # The interpreter is slow: there the Jacobian is checked along random directions instead of in full.
     assert torch.autograd.gradcheck(call, values, fast_mode=place.interpreted)
@@ -227,17 +225,13 @@ def test_non_contiguous(case, place):
 @every_case
 def test_expanded(case, place):
     arguments = case.inputs(Make(torch.float32, place.device))
-    expanded = converted(
-        arguments, lambda value: value[..., :1, :].expand_as(value) if value.numel() else value
-    )
+    expanded = converted(arguments, lambda value: value[..., :1, :].expand_as(value) if value.numel() else value)
     solid = converted(expanded, Tensor.contiguous)
     assert_same(case(expanded), case(solid))
     if case.differentiable:
         # The gradient of sum() arrives expanded from a single number.
         _, expected = outputs_and_grads(case, solid, torch.ones_like(case(solid)[0]))
-        _, received = outputs_and_grads(
-            case, solid, torch.ones(()).to(case(solid)[0]).expand_as(case(solid)[0])
-        )
+        _, received = outputs_and_grads(case, solid, torch.ones(()).to(case(solid)[0]).expand_as(case(solid)[0]))
         for mine, theirs in zip(received, expected, strict=True):
             torch.testing.assert_close(mine, theirs)
 
@@ -317,9 +311,7 @@ def test_data_loader_workers(start):
     expected = [data[number] for number in range(len(data))]
     context = multiprocessing.get_context(start)
     received = list(
-        torch.utils.data.DataLoader(
-            data, batch_size=None, num_workers=2, timeout=120, multiprocessing_context=context
-        )
+        torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, timeout=120, multiprocessing_context=context)
     )
     for mine, theirs in zip(received, expected, strict=True):
         assert_same([torch.as_tensor(m) for m in mine], [torch.as_tensor(t) for t in theirs])

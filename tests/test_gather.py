@@ -63,15 +63,11 @@ def test_deterministic_mode(place):
     torch.use_deterministic_algorithms(True)
     try:
         output = pointgrad.gather(features, index)
-        first, *rest = (
-            torch.autograd.grad(output, features, upstream, retain_graph=True)[0] for _ in range(20)
-        )
+        first, *rest = (torch.autograd.grad(output, features, upstream, retain_graph=True)[0] for _ in range(20))
     finally:
         torch.use_deterministic_algorithms(False)
     assert all(torch.equal(other, first) for other in rest)
-    truth = torch.zeros(5, 33, device=place.device, dtype=torch.float64).index_add_(
-        0, index, upstream.double()
-    )
+    truth = torch.zeros(5, 33, device=place.device, dtype=torch.float64).index_add_(0, index, upstream.double())
     torch.testing.assert_close(first, truth.float())
 
 

@@ -54,9 +54,7 @@ assert "triton" not in sys.modules
 def test_the_map_is_explicit_and_complete():
     """pointgrad/__init__.py exports exactly what the rooms make public."""
     tree = ast.parse((SOURCE / "__init__.py").read_text())
-    exported = {
-        alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+    exported = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert None not in exported
     offered = set()
     for room in (SOURCE / "ops").glob("*/register.py"):

@@ -22,9 +22,7 @@ def test_agrees_with_grid_sample(place):
     corners = torch.randn(40, 8, 6, dtype=torch.float64, device=place.device)
     points = torch.rand(40, 3, dtype=torch.float64, device=place.device) * 2 - 1
     grid = corners.reshape(40, 2, 2, 2, 6).permute(0, 4, 1, 2, 3)
-    sampled = torch.nn.functional.grid_sample(
-        grid, points.flip(1).reshape(40, 1, 1, 1, 3), align_corners=True
-    )
+    sampled = torch.nn.functional.grid_sample(grid, points.flip(1).reshape(40, 1, 1, 1, 3), align_corners=True)
     torch.testing.assert_close(pointgrad.trilinear(corners, points), sampled.reshape(40, 6))
 
 

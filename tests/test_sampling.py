@@ -99,9 +99,7 @@ def test_start_forms_agree(place):
     expected = fps(points, 4, start=2)
     for start in ([2, 2, 2], (2, 2, 2), torch.tensor([2, 2, 2], device=place.device)):
         assert torch.equal(fps(points, 4, start=start), expected)
-    assert torch.equal(
-        fps(points, 4, start=torch.full((3,), 2, dtype=torch.int32, device=place.device)), expected
-    )
+    assert torch.equal(fps(points, 4, start=torch.full((3,), 2, dtype=torch.int32, device=place.device)), expected)
 
 
 def test_random_start_follows_the_seed(place):
@@ -156,9 +154,7 @@ def test_random_sampling_is_uniform():
 
 
 def test_voxel_sampling(place):
-    points = torch.tensor(
-        [[0.1, 0.1, 0.1], [0.4, 0.5, 0.5], [0.5, 0.5, 0.6], [-0.1, 0.5, 0.5], [0.5, 0.5, 0.4]]
-    )
+    points = torch.tensor([[0.1, 0.1, 0.1], [0.4, 0.5, 0.5], [0.5, 0.5, 0.6], [-0.1, 0.5, 0.5], [0.5, 0.5, 0.4]])
     points = torch.cat([points, torch.tensor([[float("nan"), 0, 0], [float("inf"), 0, 0]])]).to(place.device)
     index, count = pointgrad.voxel_sampling(points, 1.0)
     # 1, 2 and 4 are all 0.1 from the centre up to rounding; the voxel of 3 is its own.
@@ -185,9 +181,7 @@ def test_real_scan(scan, place):
     assert picks.tolist() == naive(points.numpy(), len(points) // 8)
 
 
-coordinate = st.sampled_from(
-    [0.0, -0.0, 1.0, 2.0, 1e-30, 1e30, -3.5, float("nan"), float("inf"), -float("inf")]
-)
+coordinate = st.sampled_from([0.0, -0.0, 1.0, 2.0, 1e-30, 1e30, -3.5, float("nan"), float("inf"), -float("inf")])
 
 
 @settings(max_examples=300, deadline=None)

@@ -6,6 +6,7 @@ checked there, so it works under `torch.compile`; checks that must read a tensor
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -36,9 +37,7 @@ def dtype(name: str, value: Tensor, allowed: Sequence[torch.dtype]) -> None:
 
 def same_dtype(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
     if value.dtype != other.dtype:
-        raise TypeError(
-            f"{name} must have the dtype of {other_name}, {_short(other.dtype)}, got {_short(value.dtype)}"
-        )
+        raise TypeError(f"{name} must have the dtype of {other_name}, {_short(other.dtype)}, got {_short(value.dtype)}")
 
 
 def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
@@ -85,16 +84,14 @@ def clouds(points: Any, offsets: Any, lengths: Any, dims: int = 3) -> None:
 def offsets_values(offsets: Tensor, num_points: int) -> None:
     values = offsets.tolist()
     value(values[0] == 0, "offsets", "0 in its first entry", values[0])
-    for cloud, (begin, end) in enumerate(zip(values, values[1:], strict=False)):
+    for cloud, (begin, end) in enumerate(pairwise(values)):
         value(begin <= end, "offsets", f"non-decreasing, {begin} before cloud {cloud}'s end", end)
     value(values[-1] == num_points, "offsets", f"N = {num_points} in its last entry", values[-1])
 
 
 def lengths_values(lengths: Tensor, num_points: int) -> None:
     for cloud, length in enumerate(lengths.tolist()):
-        value(
-            0 <= length <= num_points, "lengths", f"in [0, N = {num_points}]", f"{length} for cloud {cloud}"
-        )
+        value(0 <= length <= num_points, "lengths", f"in [0, N = {num_points}]", f"{length} for cloud {cloud}")
 
 
 def index_values(index: Tensor, num_rows: int) -> None:

@@ -1,10 +1,23 @@
 """What every room's Triton launchers share. Imported by `kernels.py` files only."""
 
+import functools
+import os
+
 import triton
 
-INTERPRETED = triton.knobs.runtime.interpret if hasattr(triton, "knobs") else False
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def power_of_2(n: int, low: int, high: int) -> int:
     """The smallest power of two that holds n, kept within [low, high]."""
     return max(low, min(high, triton.next_power_of_2(max(n, 1))))
+
+
+@functools.cache
+def can_launch_cooperatively() -> bool:
+    """Whether this Triton can ask for programs that are all resident at once (3.3 and later)."""
+    if INTERPRETED:
+        return False
+    target = triton.runtime.driver.active.get_current_target()
+    options = triton.compiler.make_backend(target).parse_options({})
+    return hasattr(options, "launch_cooperative_grid")

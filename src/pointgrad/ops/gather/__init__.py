@@ -33,9 +33,7 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
     return _rows(features, index, extra=0, contract="(M,) with features (N, C), or (B, M) with (B, N, C)")
 
 
-def group(
-    features: Tensor, index: Tensor, *, points: Tensor | None = None, centers: Tensor | None = None
-) -> Tensor:
+def group(features: Tensor, index: Tensor, *, points: Tensor | None = None, centers: Tensor | None = None) -> Tensor:
     """The rows of `features` for lists of neighbours: `gather` with K indices per centre.
 
     features: (N, C) packed, or (B, N, C) padded.
@@ -63,10 +61,7 @@ def _rows(features: Any, index: Any, extra: int, contract: str) -> Tensor:
     checks.tensor("features", features)
     checks.tensor("index", index)
     checks.shape(features.dim() in (2, 3), "features", "(N, C) or (B, N, C)", features)
-    matches = (
-        index.dim() == features.dim() - 1 + extra
-        and index.shape[: features.dim() - 2] == (features.shape[:-2])
-    )
+    matches = index.dim() == features.dim() - 1 + extra and index.shape[: features.dim() - 2] == (features.shape[:-2])
     checks.shape(matches, "index", contract, index)
     checks.dtype("features", features, _FEATURES)
     checks.dtype("index", index, checks.INDICES)

@@ -1,8 +1,6 @@
 // Row copies and their adjoint. Both are limited by memory, so what counts is what moves through it.
 #include <algorithm>
 #include <cstring>
-#include <limits>
-#include <memory>
 
 #include "memory.h"
 #include "module.h"
@@ -13,7 +11,7 @@ namespace pointgrad {
 namespace {
 
 constexpr int64_t kBytesPerTask = 1 << 18;
-constexpr int64_t kAhead = 32;  // rows to fetch before their turn: memory answers slowly
+constexpr int64_t kAhead = 16;  // rows to fetch before their turn: memory answers slowly
 
 // Rows [begin, end) of the flat (batch * picks) output.
 void copy_rows(char* out, const char* features, const int64_t* index, int64_t rows, int64_t picks,
@@ -45,88 +43,50 @@ void gather(address out, address features, address index, int64_t batch, int64_t
   });
 }
 
-// The picks of each row, in the order of the index: those of row r are order[begin[r] .. begin[r + 1]).
-// A counting sort in parts: each part of the index counts its rows, then knows where its picks go.
-template <class Place> struct PicksByRow {
-  std::unique_ptr<Place[]> begin, order;
-
-  PicksByRow(const int64_t* index, int64_t picks, int64_t rows, int threads)
-      : begin(new Place[rows + 1]), order(new Place[picks]) {
-    const int64_t parts = picks < (1 << 16) ? 1 : std::min(threads, 4);
-    std::unique_ptr<Place[]> places(new Place[parts * rows]());
-    const auto each_pick = [&](auto&& use) {
-      run_tasks(parts, threads, [&](int64_t part) {
-        for (int64_t i = picks * part / parts; i < picks * (part + 1) / parts; ++i)
-          if (index[i] >= 0) use(places[part * rows + index[i]], i);
-      });
-    };
-    each_pick([](Place& count, int64_t) { ++count; });
-    Place total = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      begin[r] = total;
-      for (int64_t part = 0; part < parts; ++part) {
-        const Place count = places[part * rows + r];
-        places[part * rows + r] = total;
-        total += count;
-      }
+// Adds the gradients of one cloud into its rows [r0, r1), in the order of the index. A row belongs to one
+// task, so the bits do not depend on the number of threads. The index is sifted piece by piece into a
+// short list of own picks, so that the rows to come are known and can be fetched ahead.
+template <class T>
+POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* __restrict grad, const int64_t* index,
+                               int64_t picks, int64_t channels, int64_t r0, int64_t r1) {
+  constexpr int64_t kPiece = 1 << 14;
+  uint32_t own[kPiece];
+  std::fill(total + r0 * channels, total + r1 * channels, wide<T>(0));
+  for (int64_t base = 0; base < picks; base += kPiece) {
+    const int64_t* rows = index + base;
+    const T* grads = grad + base * channels;
+    const int64_t piece = std::min(kPiece, picks - base);
+    int64_t count = 0;
+    for (int64_t i = 0; i < piece; ++i) {
+      own[count] = static_cast<uint32_t>(i);
+      count += rows[i] >= r0 && rows[i] < r1;
     }
-    begin[rows] = total;
-    each_pick([&](Place& place, int64_t i) { order[place++] = static_cast<Place>(i); });
-  }
-};
-
-// Sums the gradients of rows [r0, r1). A row is summed by one thread in the order of the index, so the
-// bits do not depend on the number of threads.
-template <class T, class Place>
-POINTGRAD_CLONES void sum_picks(T* __restrict out, const T* __restrict grad, const Place* begin,
-                                const Place* order, int64_t channels, int64_t r0, int64_t r1) {
-  constexpr int64_t kWidth = 64;
-  const int64_t last = begin[r1];
-  for (int64_t r = r0; r < r1; ++r) {
-    for (int64_t c = 0; c < channels; c += kWidth) {
-      const int64_t width = std::min(kWidth, channels - c);
-      wide<T> sum[kWidth] = {};
-      for (int64_t s = begin[r]; s < static_cast<int64_t>(begin[r + 1]); ++s) {
-        if (s + kAhead < last) prefetch(grad + order[s + kAhead] * channels + c, width * sizeof(T));
-        const T* from = grad + order[s] * channels + c;
-        if (width == kWidth) {
-          for (int64_t k = 0; k < kWidth; ++k) sum[k] += widen(from[k]);
-        } else {
-          for (int64_t k = 0; k < width; ++k) sum[k] += widen(from[k]);
-        }
+    for (int64_t s = 0; s < count; ++s) {
+      if (s + kAhead < count) {
+        const int64_t next = own[s + kAhead];
+        prefetch(grads + next * channels, channels * sizeof(T));
+        prefetch(total + rows[next] * channels, channels * sizeof(wide<T>));
       }
-      for (int64_t k = 0; k < width; ++k) out[r * channels + c + k] = narrow<T>(sum[k]);
+      wide<T>* to = total + rows[own[s]] * channels;
+      const T* from = grads + own[s] * channels;
+      for (int64_t c = 0; c < channels; ++c) to[c] += widen(from[c]);
     }
   }
 }
 
-template <class T, class Place>
-void add_back(T* out, const T* grad, const int64_t* index, int64_t batch, int64_t rows, int64_t picks,
-              int64_t channels, int threads) {
-  const auto one_cloud = [&](int64_t b, int helpers) {
-    const PicksByRow<Place> by_row(index + b * picks, picks, rows, helpers);
-    const int64_t grain = std::max<int64_t>(1, kBytesPerTask * rows / (1 + (picks + rows) * channels * sizeof(T)));
-    parallel_for(rows, grain, helpers, [&](int64_t begin, int64_t end) {
-      sum_picks<T, Place>(out + b * rows * channels, grad + b * picks * channels, by_row.begin.get(),
-                          by_row.order.get(), channels, begin, end);
-    });
-  };
-  if (batch >= threads) {
-    parallel_for(batch, 1, threads, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) one_cloud(b, 1);
-    });
-  } else {
-    for (int64_t b = 0; b < batch; ++b) one_cloud(b, threads);
-  }
-}
-
-void gather_backward(address out, address grad, address index, int dtype, int64_t batch, int64_t rows,
+void gather_backward(address total, address grad, address index, int dtype, int64_t batch, int64_t rows,
                      int64_t picks, int64_t channels, int threads) {
   nb::gil_scoped_release release;
+  const bool small = batch * (picks + rows) * channels < kBytesPerTask / 4;
+  const int64_t parts = small || batch >= threads ? 1 : std::min<int64_t>(threads, std::max<int64_t>(rows, 1));
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    const auto run = picks <= std::numeric_limits<uint32_t>::max() ? add_back<T, uint32_t> : add_back<T, uint64_t>;
-    run(at<T>(out), at<const T>(grad), at<const int64_t>(index), batch, rows, picks, channels, threads);
+    run_tasks(batch * parts, small ? 1 : threads, [&](int64_t task) {
+      const int64_t b = task / parts, part = task % parts;
+      add_rows<T>(at<wide<T>>(total) + b * rows * channels, at<const T>(grad) + b * picks * channels,
+                  at<const int64_t>(index) + b * picks, picks, channels, rows * part / parts,
+                  rows * (part + 1) / parts);
+    });
   });
 }
 

@@ -27,9 +27,10 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
 def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) -> Tensor:
     grad, index = grad.contiguous(), index.contiguous()
     batch, channels = grad.shape[0] if padded else 1, grad.shape[-1]
-    out = native.empty(grad, (batch, num_rows, channels) if padded else (num_rows, channels))
+    summed_in = torch.promote_types(grad.dtype, torch.float32)
+    total = native.empty(grad, (batch, num_rows, channels) if padded else (num_rows, channels), summed_in)
     native.module.gather_backward(
-        out.data_ptr(),
+        total.data_ptr(),
         grad.data_ptr(),
         index.data_ptr(),
         native.DTYPE_CODES[grad.dtype],
@@ -39,4 +40,4 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
         channels,
         torch.get_num_threads(),
     )
-    return out
+    return total.to(grad.dtype)

@@ -44,9 +44,7 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
         bounds = torch.arange(num_rows + 1, device=row.device).expand(batch, num_rows + 1).contiguous()
         begin = torch.searchsorted(row, bounds)
         out = grad.new_empty(shape)
-        _sum_sorted[(num_rows, batch)](
-            out, grad, order, begin, num_rows, picks, channels, BLOCK_C=block_c, num_warps=1
-        )
+        _sum_sorted[(num_rows, batch)](out, grad, order, begin, num_rows, picks, channels, BLOCK_C=block_c, num_warps=1)
         return out
     total = grad.new_zeros(shape, dtype=torch.promote_types(grad.dtype, torch.float32))
     _scatter_add[(triton.cdiv(picks, block_m), batch)](
@@ -62,9 +60,7 @@ def _tile(channels: int, element_size: int) -> tuple[int, int]:
 
 
 @triton.jit
-def _gather(
-    out_ptr, features_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr
-):
+def _gather(out_ptr, features_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
     cloud = tl.program_id(1).to(tl.int64)
     pick = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     pick_mask = pick < picks
@@ -75,16 +71,12 @@ def _gather(
     for start in range(0, channels, BLOCK_C):
         channel = start + tl.arange(0, BLOCK_C)
         channel_mask = channel < channels
-        value = tl.load(
-            from_ptr[:, None] + channel[None, :], mask=row_mask[:, None] & channel_mask[None, :], other=0
-        )
+        value = tl.load(from_ptr[:, None] + channel[None, :], mask=row_mask[:, None] & channel_mask[None, :], other=0)
         tl.store(to_ptr[:, None] + channel[None, :], value, mask=pick_mask[:, None] & channel_mask[None, :])
 
 
 @triton.jit
-def _scatter_add(
-    total_ptr, grad_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr
-):
+def _scatter_add(total_ptr, grad_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
     cloud = tl.program_id(1).to(tl.int64)
     pick = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     pick_mask = pick < picks

@@ -1,5 +1,7 @@
 """Hands tensors to the C++ kernels of this room."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -31,7 +33,12 @@ def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tens
 
 
 def _call(
-    kernel, tensors: tuple[Tensor, ...], points: Tensor, tangent: Tensor | None, count: int, width: int
+    kernel: Callable[..., None],
+    tensors: tuple[Tensor, ...],
+    points: Tensor,
+    tangent: Tensor | None,
+    count: int,
+    width: int,
 ) -> None:
     points = points.contiguous()
     tangent = None if tangent is None else tangent.contiguous()

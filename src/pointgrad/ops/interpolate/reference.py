@@ -41,11 +41,9 @@ def _slopes(points: Tensor, tangent: Tensor | None) -> Tensor:
         row = _products(*_replaced(factors, axis))
         if tangent is not None:
             # The weights are linear in each coordinate: only mixed second derivatives remain.
-            row = sum(
-                tangent[:, other, None] * _products(*_replaced(_replaced(factors, axis), other))
-                for other in range(3)
-                if other != axis
-            )
+            first, second = (axis + 1) % 3, (axis + 2) % 3
+            row = tangent[:, first, None] * _products(*_replaced(_replaced(factors, axis), first))
+            row = row + tangent[:, second, None] * _products(*_replaced(_replaced(factors, axis), second))
         rows.append(row)
     return torch.stack(rows, dim=1)
 

@@ -82,9 +82,7 @@ def _through_reference(ctx: Any, fn: Callable[..., Tensor], grad_out: Tensor) ->
     with torch.enable_grad():
         inputs = [x.view_as(x) if need else x for x, need in zip(ctx.saved_tensors, wanted, strict=True)]
         sources = [x for x, need in zip(inputs, wanted, strict=True) if need]
-        grads = iter(
-            torch.autograd.grad(fn(*inputs), sources, grad_out, create_graph=torch.is_grad_enabled())
-        )
+        grads = iter(torch.autograd.grad(fn(*inputs), sources, grad_out, create_graph=torch.is_grad_enabled()))
     return tuple(next(grads) if need else None for need in wanted)
 
 

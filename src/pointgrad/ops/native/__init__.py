@@ -1,5 +1,6 @@
 """The door to the C++ kernels: the module if it was built, and how tensors are handed to it."""
 
+import importlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 
 module: Any
 try:
-    from pointgrad import _native as module
+    module = importlib.import_module("pointgrad._native")
 except ImportError:  # a checkout that was not built, or a platform without a compiler
     module = None
 
@@ -16,8 +17,8 @@ except ImportError:  # a checkout that was not built, or a platform without a co
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 
-# Above this, glibc maps memory anew for every tensor.
-_LARGE = 32 * 2**20
+# From here on mapping fresh pages costs more than a tensor from torch is worth.
+_LARGE = 4 * 2**20
 
 
 def empty(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -20,15 +20,15 @@ __all__ = ["FarthestSamples", "VoxelSamples", "farthest_point_sampling", "random
 class FarthestSamples(NamedTuple):
     """index: as returned without radii. radius: same shape, the covering radius after each pick."""
 
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # tuple.index is not needed here
     radius: Tensor
 
 
 class VoxelSamples(NamedTuple):
     """index: (M,) packed or (B, N) padded with -1. count: (B,) how many points each cloud kept."""
 
-    index: Tensor
-    count: Tensor
+    index: Tensor  # type: ignore[assignment]  # nor here
+    count: Tensor  # type: ignore[assignment]
 
 
 Counts = int | Sequence[int] | Tensor
@@ -168,7 +168,7 @@ def _long(sizes: Tensor | None) -> Tensor | None:
     return None if sizes is None else sizes.long()
 
 
-def _counts(num_samples: Any, points: Tensor, batch: int) -> tuple[int, Tensor | None]:
+def _counts(num_samples: Any, points: Tensor, batch: int) -> tuple[Any, Tensor | None]:
     """(m, None) for one count; for counts per cloud their sum (packed) or maximum (padded), and themselves."""
     if isinstance(num_samples, (int, torch.SymInt)) and not isinstance(num_samples, bool):
         checks.value(num_samples >= 1, "num_samples", "at least 1", num_samples)
@@ -192,9 +192,7 @@ def _counts(num_samples: Any, points: Tensor, batch: int) -> tuple[int, Tensor |
     return total, torch.tensor(num_samples, dtype=torch.int64, device=points.device)
 
 
-def _start(
-    start: Any, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int
-) -> Tensor | None:
+def _start(start: Any, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int) -> Tensor | None:
     """(B, S) first picks, counted within each cloud; None for the first point."""
     if isinstance(start, str):
         checks.value(start == "random", "start", 'an index, one per cloud, or "random"', repr(start))
@@ -203,13 +201,9 @@ def _start(
         return (share * size).long().clamp(max=size - 1).clamp(min=0).unsqueeze(1)
     if isinstance(start, (int, torch.SymInt)) and not isinstance(start, bool):
         checks.value(start >= 0, "start", "at least 0", start)
-        return None if start == 0 else torch.full((batch, 1), start, device=points.device)
+        return None if start == 0 else torch.full((batch, 1), int(start), device=points.device)
     if isinstance(start, Sequence):
-        start = (
-            torch.tensor(start, device=points.device)
-            if len(start)
-            else points.new_empty(0, dtype=torch.int64)
-        )
+        start = torch.tensor(start, device=points.device) if len(start) else points.new_empty(0, dtype=torch.int64)
     checks.tensor("start", start)
     checks.shape(
         start.dim() in (1, 2) and start.shape[0] == batch and (start.dim() == 1 or start.shape[1] >= 1),

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import INTERPRETED, power_of_2
+from ..launch import INTERPRETED, can_launch_cooperatively, power_of_2
 
 
 class Plan(NamedTuple):
@@ -30,17 +30,24 @@ class Plan(NamedTuple):
 
 
 def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Plan:
-    """Programs of a cloud wait for each other, so all of a launch must be resident at once.
+    """How many programs share a cloud: measured, about sqrt(N) / 2.
 
-    A warp per program needs no barriers. Eight per multiprocessor are always resident: 2048 threads
-    and 64k registers allow many more.
+    Programs of a cloud wait for each other, so all of a launch must be resident at once. A thread holds
+    up to 32 points in registers; then eight warps per multiprocessor fit. One warp per program needs no
+    barriers, so larger programs are only for clouds that need them.
     """
-    if dtype == torch.float64 or INTERPRETED:
-        return Plan(1, power_of_2(num_points, 32, 4096), 1 if INTERPRETED else 8)
-    programs = power_of_2(triton.cdiv(num_points, 64), 1, 1024)
-    while programs > 1 and programs * batch > 8 * processors:
+    alone = Plan(1, power_of_2(num_points, 32, 4096), 1 if INTERPRETED else 8)
+    if dtype == torch.float64 or not can_launch_cooperatively():
+        return alone
+    programs = power_of_2(int(num_points**0.5 / 2) + 1, 2, 512) // 2
+    while True:
+        block = power_of_2(triton.cdiv(num_points, programs), 32, 4096)
+        warps = max(1, block // 1024)
+        if programs * batch * warps <= 8 * processors:
+            return Plan(programs, block, warps)
+        if programs == 1:
+            return alone if block > 1024 else Plan(1, block, 1)
         programs //= 2
-    return Plan(programs, power_of_2(triton.cdiv(num_points, programs), 32, 1024), 1)
 
 
 def farthest_point_sampling(
@@ -65,28 +72,48 @@ def farthest_point_sampling(
     if not index.numel() or not num_points:
         return index, distance2
     if how is None:
-        processors = (
-            1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
-        )
+        processors = 1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
         how = plan(batch, num_points, wide, processors)
-    # Unused pointers still need a tensor of their type.
-    unused = index
+    try:
+        _launch(how, index, distance2, points.contiguous(), offsets, lengths, num_samples, counts, start, radii)
+    except RuntimeError as error:
+        # The driver refuses, before anything runs, a grid that cannot be resident, e.g. on a shared GPU.
+        if how.programs == 1 or "cooperative" not in str(error):
+            raise
+        alone = Plan(1, power_of_2(num_points, 32, 4096), 8)
+        _launch(alone, index, distance2, points.contiguous(), offsets, lengths, num_samples, counts, start, radii)
+    return index, distance2
+
+
+def _launch(
+    how: Plan,
+    index: Tensor,
+    distance2: Tensor,
+    points: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    num_samples: int,
+    counts: Tensor | None,
+    start: Tensor | None,
+    radii: bool,
+) -> None:
+    packed, num_points = points.dim() == 2, points.shape[-2]
+    batch = clouds.batch_size(points, offsets)
+    double = distance2.dtype == torch.float64
     sizes = offsets if packed else lengths
-    words = index.new_zeros(batch * 4 * how.programs if how.programs > 1 else 0)
     streams = num_points > how.programs * how.block
-    ranks = index.new_empty(
-        points.shape[:-1] if streams else (0,), dtype=torch.int64 if wide == torch.float64 else torch.int32
-    )
+    unused = index  # a pointer is needed even where it is never read
+    options = {"launch_cooperative_grid": True} if how.programs > 1 else {}
     _farthest[(batch * how.programs,)](
         index,
         distance2,
-        points.contiguous(),
+        points,
         unused if sizes is None else sizes.contiguous(),
         unused if counts is None else counts,
         unused if counts is None else counts.cumsum(0) - counts,
         unused if start is None else start.contiguous(),
-        words,
-        ranks,
+        index.new_zeros(batch * 4 * how.programs if how.programs > 1 else 0),
+        index.new_empty(points.shape[:-1] if streams else (0,), dtype=torch.int64 if double else torch.int32),
         num_points,
         num_samples,
         1 if start is None else start.shape[1],
@@ -95,18 +122,16 @@ def farthest_point_sampling(
         COUNTS=counts is not None,
         START=start is not None,
         RADII=radii,
-        WIDE=tl.float64 if wide == torch.float64 else tl.float32,
-        RANK=tl.int64 if wide == torch.float64 else tl.int32,
+        WIDE=tl.float64 if double else tl.float32,
+        RANK=tl.int64 if double else tl.int32,
         STREAMS=streams,
         G=how.programs,
         BLOCK=how.block,
-        LOWEST=-(2**63) if wide == torch.float64 else -(2**31),
+        LOWEST=-(2**63) if double else -(2**31),
         num_warps=how.warps,
-        # Distances must round like every other backend's.
-        enable_fp_fusion=False,
-        **({} if INTERPRETED else {"launch_cooperative_grid": how.programs > 1}),
+        enable_fp_fusion=False,  # distances must round like every other backend's
+        **options,
     )
-    return index, distance2
 
 
 @triton.jit

@@ -26,9 +26,7 @@ def farthest_point_sampling(
     parts = []
     for cloud, (begin, size, count) in enumerate(zip(begins, sizes, wanted, strict=True)):
         first = [0] if start is None else [i for i in start[cloud].tolist() if i >= 0]
-        index, distance2 = _farthest(
-            wide.reshape(-1, 3)[begin : begin + size], first, min(count, size), radii
-        )
+        index, distance2 = _farthest(wide.reshape(-1, 3)[begin : begin + size], first, min(count, size), radii)
         short = (count if packed else num_samples) - len(index)  # an open end is filled with -1
         index = index + begin if packed else index
         parts.append(
@@ -80,9 +78,7 @@ def random_sampling(
         places = torch.arange(points.shape[1], device=points.device)
         keys = _shuffle_keys(seed, points.shape[:2].numel()).reshape(points.shape[:2])
         keys = torch.where(places < size[:, None], keys, torch.iinfo(torch.int64).max)
-        order = torch.nn.functional.pad(
-            keys.argsort(dim=1), (0, max(0, num_samples - points.shape[1])), value=-1
-        )
+        order = torch.nn.functional.pad(keys.argsort(dim=1), (0, max(0, num_samples - points.shape[1])), value=-1)
         order = order[:, :num_samples]
         return torch.where(
             torch.arange(num_samples, device=points.device) < torch.minimum(size, wanted)[:, None], order, -1

@@ -11,9 +11,7 @@ from .. import checks, clouds
 from ..registry import operator
 
 
-def _index_shape(
-    points: Tensor, offsets: Tensor | None, num_samples: int, counts: Tensor | None
-) -> tuple[int, ...]:
+def _index_shape(points: Tensor, offsets: Tensor | None, num_samples: int, counts: Tensor | None) -> tuple[int, ...]:
     batch = clouds.batch_size(points, offsets)
     if points.dim() == 3:
         return batch, num_samples
@@ -96,9 +94,7 @@ def _fake_random(
     return points.new_empty(_index_shape(points, offsets, num_samples, counts), dtype=torch.int64)
 
 
-def _check_voxels(
-    points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float
-) -> None:
+def _check_voxels(points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float) -> None:
     clouds.check_values(points, offsets, lengths)
 
 
@@ -126,8 +122,7 @@ random_sampling = operator(
 )
 
 voxel_representatives = operator(
-    "voxel_representatives(Tensor points, Tensor? offsets, Tensor? lengths,"
-    " float x, float y, float z) -> Tensor",
+    "voxel_representatives(Tensor points, Tensor? offsets, Tensor? lengths, float x, float y, float z) -> Tensor",
     room=__package__,
     fake=_fake_voxels,
     check=_check_voxels,
