@@ -44,7 +44,8 @@ def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Pl
         block = power_of_2(triton.cdiv(num_points, programs), 32, 4096)
         warps = max(1, block // 1024)
         if programs * batch * warps <= 8 * processors:
-            return Plan(programs, block, warps)
+            streams = num_points > programs * block
+            return Plan(programs, 2048 if streams else block, warps)  # in a loop, smaller tiles are faster
         if programs == 1:
             return alone if block > 1024 else Plan(1, block, 1)
         programs //= 2
