@@ -110,7 +110,8 @@ def test_random_start_follows_the_seed(place):
     assert torch.equal(fps(points, 1, start="random"), first)
     assert len(first.unique()) > 10
     torch.manual_seed(7)
-    assert torch.equal(fps(points.cpu(), 1, start="random"), first.cpu())
+    with pointgrad.backend("reference"):
+        assert torch.equal(fps(points.cpu(), 1, start="random"), first.cpu())
 
 
 def test_counts_may_be_a_tensor(place):

@@ -30,7 +30,8 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
             [3., 4.],
             [0., 0.]])
     """
-    return _rows(features, index, extra=0, contract="(M,) with features (N, C), or (B, M) with (B, N, C)")
+    _check_rows(features, index, extra=0, contract="(M,) with features (N, C), or (B, M) with (B, N, C)")
+    return register.gather(features, index.long())
 
 
 def group(features: Tensor, index: Tensor, *, points: Tensor | None = None, centers: Tensor | None = None) -> Tensor:
@@ -45,28 +46,28 @@ def group(features: Tensor, index: Tensor, *, points: Tensor | None = None, cent
 
     Gradients reach `features`, `points` and `centers`. Indices out of range: as for `gather`.
     """
-    contract = "(M, K) with features (N, C), or (B, M, K) with (B, N, C)"
-    grouped = _rows(features, index, extra=1, contract=contract)
+    _check_rows(features, index, extra=1, contract="(M, K) with features (N, C), or (B, M, K) with (B, N, C)")
+    index = index.long()
     if points is None and centers is None:
-        return grouped
+        return register.gather(features, index)
     _check_positions(features, index, points, centers)
     assert points is not None
     assert centers is not None
-    relative = _rows(points, index, extra=1, contract=contract) - centers.unsqueeze(-2)
+    relative = register.gather(points, index) - centers.unsqueeze(-2)
     relative = torch.where((index >= 0).unsqueeze(-1), relative, 0)
-    return torch.cat([relative, grouped], dim=-1)
+    return torch.cat([relative, register.gather(features, index)], dim=-1)
 
 
-def _rows(features: Any, index: Any, extra: int, contract: str) -> Tensor:
+def _check_rows(features: Any, index: Any, extra: int, contract: str) -> None:
     checks.tensor("features", features)
     checks.tensor("index", index)
     checks.shape(features.dim() in (2, 3), "features", "(N, C) or (B, N, C)", features)
-    matches = index.dim() == features.dim() - 1 + extra and index.shape[: features.dim() - 2] == (features.shape[:-2])
-    checks.shape(matches, "index", contract, index)
+    batch = features.shape[:-2]
+    fits = index.dim() == len(batch) + 1 + extra and index.shape[: len(batch)] == batch
+    checks.shape(fits, "index", contract, index)
     checks.dtype("features", features, _FEATURES)
     checks.dtype("index", index, checks.INDICES)
     checks.device("index", index, "features", features)
-    return register.gather(features, index.long())
 
 
 def _check_positions(features: Tensor, index: Tensor, points: Any, centers: Any) -> None:

@@ -56,7 +56,8 @@ def _factors(points: Tensor) -> list[Tensor]:
 
 def _replaced(factors: list[Tensor], axis: int) -> list[Tensor]:
     """The factors with one axis differentiated: a half down, a half up."""
-    slope = factors[axis].new_tensor([-0.5, 0.5]).expand_as(factors[axis])
+    half = torch.full_like(factors[axis][:, 0], 0.5)
+    slope = torch.stack([-half, half], dim=1)
     return [slope if i == axis else factor for i, factor in enumerate(factors)]
 
 

@@ -123,7 +123,8 @@ def voxel_representatives(
 ) -> Tensor:
     """(N,) or (B, N) bool: the points nearest to the centre of their voxel."""
     wide = points.to(torch.promote_types(points.dtype, torch.float32)).reshape(-1, 3)
-    edge = wide.new_tensor([x, y, z])
+    # As a tensor: torch divides by a plain number through its reciprocal on a GPU, which rounds differently.
+    edge = torch.stack([wide.new_full((), size) for size in (x, y, z)])
     voxel = (wide / edge).floor()
     center = (voxel + 0.5) * edge
     dx, dy, dz = (wide - center).unbind(1)
