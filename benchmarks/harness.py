@@ -113,7 +113,7 @@ def _gpu_ms(call: Callable[[], Any]) -> float:
     if not _flush:
         _flush.append(torch.empty(2**28, dtype=torch.int8, device="cuda"))
     torch.cuda.synchronize()
-    for _ in range(4):
+    for _ in range(16):  # a millisecond, in which the host prepares the launch
         _flush[0].zero_()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
