@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench figures clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/operators.py
@@ -22,6 +22,10 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks --out out/cpu.json
+
+figures: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "matplotlib>=3.8"
+	$(BIN)/python docs/figures.py
 
 clean:
 	rm -rf $(VENV) build out

@@ -12,6 +12,14 @@ def batch_size(points: Tensor, offsets: Tensor | None) -> int:
     return 1 if offsets is None else offsets.shape[0] - 1
 
 
+def samples_shape(points: Tensor, offsets: Tensor | None, num_samples: int, counts: Tensor | None) -> tuple[int, ...]:
+    """Of an index of samples. With counts per cloud, `num_samples` is their sum (packed) or maximum (padded)."""
+    batch = batch_size(points, offsets)
+    if points.dim() == 3:
+        return batch, num_samples
+    return (num_samples if counts is not None else batch * num_samples,)
+
+
 def sizes(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
     """(B,) the number of points of each cloud."""
     if offsets is not None:

@@ -53,7 +53,9 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
         bounds = torch.arange(num_rows + 1, device=row.device).expand(batch, num_rows + 1).contiguous()
         begin = torch.searchsorted(row, bounds)
         out = grad.new_empty(shape)
-        _sum_sorted[(num_rows, batch)](out, grad, order, begin, num_rows, picks, channels, BLOCK_C=block_c, num_warps=1)
+        _sum_sorted[(num_rows, batch)](
+            out, grad, order, begin, num_rows, picks, channels, BLOCK_C=block_c, num_warps=1, enable_fp_fusion=False
+        )
         return out
     total = grad.new_zeros(shape, dtype=torch.promote_types(grad.dtype, torch.float32))
     _scatter_add[(triton.cdiv(picks, block_m), batch)](

@@ -1,7 +1,7 @@
 // Which cloud lies where, and one task per cloud; farthest point sampling itself is in farthest.h.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <utility>
 #include <vector>
 
 #include "farthest.h"
@@ -23,6 +23,20 @@ struct Clouds {
     if (sizes == nullptr) return num_points;
     return packed ? sizes[cloud + 1] - sizes[cloud] : sizes[cloud];
   }
+};
+
+// How many samples each cloud yields, and where they go.
+struct Samples {
+  int64_t num_samples;
+  const int64_t* counts;
+  std::vector<int64_t> begin;
+
+  Samples(bool packed, int64_t batch, int64_t num_samples, const int64_t* counts)
+      : num_samples(num_samples), counts(counts), begin(batch + 1, 0) {
+    for (int64_t b = 0; b < batch; ++b) begin[b + 1] = begin[b] + (packed && counts ? counts[b] : num_samples);
+  }
+  int64_t wanted(int64_t cloud) const { return counts ? counts[cloud] : num_samples; }
+  int64_t room(int64_t cloud) const { return begin[cloud + 1] - begin[cloud]; }
 };
 
 template <class T>
@@ -51,19 +65,41 @@ void farthest_point_sampling(address index, address distance2, address points, i
                              address counts, address start, int64_t num_start, int threads) {
   nb::gil_scoped_release release;
   const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
-  const int64_t* wanted = at<const int64_t>(counts);
-  std::vector<int64_t> out(batch + 1, 0);
-  for (int64_t b = 0; b < batch; ++b) out[b + 1] = out[b] + (packed && wanted ? wanted[b] : num_samples);
+  const Samples samples(packed, batch, num_samples, at<const int64_t>(counts));
   const auto run = [&](auto tag) {
     using T = decltype(tag);
     run_tasks(batch, threads, [&](int64_t b) {
       const int64_t* first = start ? at<const int64_t>(start) + b * num_start : nullptr;
-      sample_cloud<T>(clouds, b, at<const T>(points), first, num_start, wanted ? wanted[b] : num_samples,
-                      out[b + 1] - out[b], at<int64_t>(index) + out[b],
-                      distance2 ? at<T>(distance2) + out[b] : nullptr);
+      sample_cloud<T>(clouds, b, at<const T>(points), first, num_start, samples.wanted(b), samples.room(b),
+                      at<int64_t>(index) + samples.begin[b],
+                      distance2 ? at<T>(distance2) + samples.begin[b] : nullptr);
     });
   };
   dtype == 1 ? run(double{}) : run(float{});
+}
+
+// One well-mixed 63-bit number per place, as in reference.py: the finaliser of splitmix64.
+uint64_t shuffle_key(uint64_t seed, int64_t place) {
+  uint64_t key = seed + static_cast<uint64_t>(place + 1) * 0x9e3779b97f4a7c15u;
+  key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
+  key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
+  return (key ^ (key >> 31)) & 0x7fffffffffffffffu;
+}
+
+void random_sampling(address index, bool packed, int64_t batch, int64_t num_points, address sizes,
+                     int64_t num_samples, address counts, int64_t seed, int threads) {
+  nb::gil_scoped_release release;
+  const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
+  const Samples samples(packed, batch, num_samples, at<const int64_t>(counts));
+  run_tasks(batch, threads, [&](int64_t b) {
+    const int64_t begin = clouds.begin(b), size = clouds.size(b), count = std::min(samples.wanted(b), size);
+    std::vector<std::pair<uint64_t, int64_t>> keys(size);
+    for (int64_t i = 0; i < size; ++i) keys[i] = {shuffle_key(seed, begin + i), packed ? begin + i : i};
+    if (count < size) std::nth_element(keys.begin(), keys.begin() + count, keys.end());
+    std::sort(keys.begin(), keys.begin() + count);
+    int64_t* out = at<int64_t>(index) + samples.begin[b];
+    for (int64_t i = 0; i < samples.room(b); ++i) out[i] = i < count ? keys[i].second : -1;
+  });
 }
 
 // The points of a cloud that are nearest to the centre of their voxel, through a hash table with open
@@ -125,5 +161,6 @@ void voxel_representatives(address kept, address points, int dtype, bool packed,
 
 POINTGRAD_KERNELS(module) {
   module.def("farthest_point_sampling", &pointgrad::farthest_point_sampling);
+  module.def("random_sampling", &pointgrad::random_sampling);
   module.def("voxel_representatives", &pointgrad::voxel_representatives);
 }

@@ -18,10 +18,7 @@ def farthest_point_sampling(
     points = _wide(points)
     sizes = offsets if points.dim() == 2 else lengths
     batch = clouds.batch_size(points, offsets)
-    if points.dim() == 3:
-        shape: tuple[int, ...] = (batch, num_samples)
-    else:
-        shape = (batch * num_samples if counts is None else num_samples,)
+    shape = clouds.samples_shape(points, offsets, num_samples, counts)
     index = points.new_empty(shape, dtype=torch.int64)
     distance2 = points.new_empty(shape if radii else (0,))
     sizes, counts, start = (t if t is None else t.contiguous() for t in (sizes, counts, start))
@@ -41,6 +38,32 @@ def farthest_point_sampling(
         torch.get_num_threads(),
     )
     return index, distance2
+
+
+def random_sampling(
+    points: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    num_samples: int,
+    counts: Tensor | None,
+    seed: Tensor,
+) -> Tensor:
+    shape = clouds.samples_shape(points, offsets, num_samples, counts)
+    index = points.new_empty(shape, dtype=torch.int64)
+    sizes = offsets if points.dim() == 2 else lengths
+    sizes, counts = (t if t is None else t.contiguous() for t in (sizes, counts))
+    native.module.random_sampling(
+        index.data_ptr(),
+        points.dim() == 2,
+        clouds.batch_size(points, offsets),
+        points.shape[-2],
+        native.address(sizes),
+        num_samples,
+        native.address(counts),
+        seed.item(),
+        torch.get_num_threads(),
+    )
+    return index
 
 
 def voxel_representatives(

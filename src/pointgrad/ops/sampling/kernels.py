@@ -61,13 +61,9 @@ def farthest_point_sampling(
     radii: bool,
     how: Plan | None = None,
 ) -> tuple[Tensor, Tensor]:
-    packed = points.dim() == 2
     batch, num_points = clouds.batch_size(points, offsets), points.shape[-2]
     wide = torch.promote_types(points.dtype, torch.float32)
-    if packed:
-        shape: tuple[int, ...] = (batch * num_samples if counts is None else num_samples,)
-    else:
-        shape = (batch, num_samples)
+    shape = clouds.samples_shape(points, offsets, num_samples, counts)
     index = points.new_full(shape, -1, dtype=torch.int64)
     distance2 = points.new_zeros(shape if radii else (0,), dtype=wide)
     if not index.numel() or not num_points:

@@ -78,13 +78,15 @@ def random_sampling(
         places = torch.arange(points.shape[1], device=points.device)
         keys = _shuffle_keys(seed, points.shape[:2].numel()).reshape(points.shape[:2])
         keys = torch.where(places < size[:, None], keys, torch.iinfo(torch.int64).max)
-        order = torch.nn.functional.pad(keys.argsort(dim=1), (0, max(0, num_samples - points.shape[1])), value=-1)
+        order = torch.nn.functional.pad(
+            keys.argsort(dim=1, stable=True), (0, max(0, num_samples - points.shape[1])), value=-1
+        )
         order = order[:, :num_samples]
         return torch.where(
             torch.arange(num_samples, device=points.device) < torch.minimum(size, wanted)[:, None], order, -1
         )
     # Shuffle all points, then bring each cloud's together without disturbing the order inside it.
-    shuffled = _shuffle_keys(seed, points.shape[0]).argsort()
+    shuffled = _shuffle_keys(seed, points.shape[0]).argsort(stable=True)
     shuffled = shuffled[clouds.ids(points, offsets)[shuffled].argsort(stable=True)]
     cloud, place = _places(wanted, num_samples, counts)
     picked = (clouds.begins(points, offsets)[cloud] + place).clamp(max=max(points.shape[0] - 1, 0))

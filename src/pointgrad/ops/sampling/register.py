@@ -11,13 +11,6 @@ from .. import checks, clouds
 from ..registry import operator
 
 
-def _index_shape(points: Tensor, offsets: Tensor | None, num_samples: int, counts: Tensor | None) -> tuple[int, ...]:
-    batch = clouds.batch_size(points, offsets)
-    if points.dim() == 3:
-        return batch, num_samples
-    return (num_samples if counts is not None else batch * num_samples,)
-
-
 def _check_counts(
     points: Tensor, offsets: Tensor | None, lengths: Tensor | None, num_samples: int, counts: Tensor | None
 ) -> None:
@@ -66,7 +59,7 @@ def _fake_farthest(
     start: Tensor | None,
     radii: bool,
 ) -> tuple[Tensor, Tensor]:
-    shape = _index_shape(points, offsets, num_samples, counts)
+    shape = clouds.samples_shape(points, offsets, num_samples, counts)
     wide = torch.promote_types(points.dtype, torch.float32)
     index = points.new_empty(shape, dtype=torch.int64)
     return index, points.new_empty(shape if radii else (0,), dtype=wide)
@@ -91,7 +84,7 @@ def _fake_random(
     counts: Tensor | None,
     seed: Tensor,
 ) -> Tensor:
-    return points.new_empty(_index_shape(points, offsets, num_samples, counts), dtype=torch.int64)
+    return points.new_empty(clouds.samples_shape(points, offsets, num_samples, counts), dtype=torch.int64)
 
 
 def _check_voxels(points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float) -> None:
@@ -118,7 +111,7 @@ random_sampling = operator(
     room=__package__,
     fake=_fake_random,
     check=_check_random,
-    kernels=(),
+    kernels=("cpu",),
 )
 
 voxel_representatives = operator(
