@@ -41,11 +41,11 @@ def sampling() -> None:
     for number, (points, title, color, size) in enumerate(panels, 1):
         axes = figure.add_subplot(1, 3, number, projection="3d")
         axes.scatter(*points.T.numpy(), s=size, c=color, linewidths=0)
-        axes.set_title(title, fontsize=11)
+        axes.set_title(title, fontsize=11, y=1.02)
         axes.view_init(55, -60)
         axes.set_box_aspect((1, 1, 0.45), zoom=1.35)
         axes.set_axis_off()
-    figure.tight_layout()
+    figure.subplots_adjust(0, -0.08, 1, 0.9, 0)
     figure.savefig(IMAGES / "sampling.png", dpi=130, facecolor="white")
 
 
@@ -88,7 +88,7 @@ def bars(axes, names, ours, peers, title, peer_name) -> None:
     axes.set_xlabel("milliseconds, logarithmic")
     axes.set_title(title, fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    axes.legend(frameon=False, fontsize=9, loc="upper right")
 
 
 def cell() -> None:
