@@ -1,8 +1,8 @@
 """Triton kernel of farthest point sampling: exact, in rounds that yield many picks each.
 
 README.md explains the algorithm. In short: G programs share a cloud, each holding every G-th point. In a
-round each program publishes its best and its second-best point. The bests are the candidates. No other
-point can outrank the greatest second-best, because ranks only fall, so every program picks from the
+round each program publishes its two best points, the candidates, and its third best. No point that is not a
+candidate can outrank the greatest third, because ranks only fall, so every program picks from the
 candidates, all alike and without talking, until the next pick would not outrank it.
 
 Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside.
@@ -21,6 +21,9 @@ from .. import clouds
 from ..launch import INTERPRETED, can_launch_cooperatively, power_of_2
 
 
+_TOP = 2  # candidates of each program in a round
+
+
 class Plan(NamedTuple):
     """How one launch shares the work: programs per cloud, points per tile, warps per program."""
 
@@ -32,23 +35,23 @@ class Plan(NamedTuple):
 def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Plan:
     """How many programs share a cloud: measured, about sqrt(N) / 2.
 
-    Programs of a cloud wait for each other, so all of a launch must be resident at once. A thread holds
-    up to 32 points in registers; then eight warps per multiprocessor fit. One warp per program needs no
-    barriers, so larger programs are only for clouds that need them.
+    Programs of a cloud wait for each other, so all of a launch must be resident at once: eight warps per
+    multiprocessor are, when a thread holds at most 32 points in registers. One warp per program needs no
+    barriers; four are faster where a program holds a thousand points or more.
     """
     alone = Plan(1, power_of_2(num_points, 32, 4096), 1 if INTERPRETED else 8)
     if dtype == torch.float64 or not can_launch_cooperatively():
         return alone
-    programs = power_of_2(int(num_points**0.5 / 2) + 1, 2, 512) // 2
-    while True:
+    most = 128 if num_points <= 128 * 4096 else 256
+    programs = min(most, power_of_2(int(num_points**0.5 / 2) + 1, 2, 512) // 2)
+    while programs >= 1:
         block = power_of_2(triton.cdiv(num_points, programs), 32, 4096)
-        warps = max(1, block // 1024)
-        if programs * batch * warps <= 8 * processors:
-            streams = num_points > programs * block
-            return Plan(programs, 2048 if streams else block, warps)  # in a loop, smaller tiles are faster
-        if programs == 1:
-            return alone if block > 1024 else Plan(1, block, 1)
+        for warps in (4 if block >= 1024 else 1, block // 1024):
+            if warps and programs * batch * warps <= 8 * processors:
+                streams = num_points > programs * block
+                return Plan(programs, 2048 if streams else block, warps)  # in a loop, smaller tiles are faster
         programs //= 2
+    return alone if num_points > 1024 else Plan(1, power_of_2(num_points, 32, 1024), 1)
 
 
 def farthest_point_sampling(
@@ -109,7 +112,7 @@ def _launch(
         unused if counts is None else counts,
         unused if counts is None else counts.cumsum(0) - counts,
         unused if start is None else start.contiguous(),
-        index.new_zeros(batch * 4 * how.programs if how.programs > 1 else 0),
+        index.new_zeros(batch * 6 * how.programs if how.programs > 1 else 0),
         index.new_empty(points.shape[:-1] if streams else (0,), dtype=torch.int64 if double else torch.int32),
         num_points,
         num_samples,
@@ -125,6 +128,8 @@ def _launch(
         G=how.programs,
         BLOCK=how.block,
         LOWEST=-(2**63) if double else -(2**31),
+        # A lane that streams keeps its two best, of which the second must serve as the bar.
+        TOP=1 if streams else _TOP,
         num_warps=how.warps,
         enable_fp_fusion=False,  # distances must round like every other backend's
         **options,
@@ -186,9 +191,23 @@ def _best(rank, k):
 
 
 @triton.jit
-def _word(rank, place, tag):
-    """rank, place within the program's slice (24 bits), round (8 bits)."""
-    return (rank.to(tl.int64) << 32) | (place.to(tl.int64) << 8) | (tag & 0xFF).to(tl.int64)
+def _publish(word_ptr, rank, k, tag, G: tl.constexpr, BLOCK: tl.constexpr, STREAMS: tl.constexpr):
+    """One 64-bit word: rank, place within the program's slice (24 bits), round (8 bits)."""
+    place = k // G
+    if STREAMS:
+        place = k // (G * BLOCK) * BLOCK + k % BLOCK
+    word = (rank.to(tl.int64) << 32) | (place.to(tl.int64) << 8) | (tag & 0xFF).to(tl.int64)
+    tl.atomic_xchg(word_ptr, word, sem="relaxed")
+
+
+@triton.jit
+def _unpack(word, g, RANK: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr, STREAMS: tl.constexpr):
+    """Rank and index from a word of program g."""
+    place = ((word >> 8) & 0xFFFFFF).to(tl.int32)
+    k = place * G + g
+    if STREAMS:
+        k = (place // BLOCK * G + g) * BLOCK + place % BLOCK
+    return (word >> 32).to(RANK), k
 
 
 @triton.jit
@@ -197,7 +216,7 @@ def _farthest(
     num_points, num_samples, num_start,
     PACKED: tl.constexpr, SIZES: tl.constexpr, COUNTS: tl.constexpr, START: tl.constexpr, RADII: tl.constexpr,
     WIDE: tl.constexpr, RANK: tl.constexpr, STREAMS: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr,
-    LOWEST: tl.constexpr,
+    LOWEST: tl.constexpr, TOP: tl.constexpr,
 ):  # fmt: skip
     cloud = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
@@ -252,6 +271,7 @@ def _farthest(
     forced = 1  # whether the start set has not ended yet
     tag = 0
     gs = tl.arange(0, G)
+    ts = tl.arange(0, TOP * G)
     if not START and steps > 0:
         px, py, pz = _load_pick(points_ptr, 0, WIDE)
         rank = _lower(rank, x, y, z, k, px, py, pz, 0, WIDE, RANK)
@@ -294,39 +314,32 @@ def _farthest(
             rest = tl.where(k == best_k, LOWEST, rank)
             rest_k = k
 
-        second, second_k = _best(rest, rest_k)
+        below, below_k = _best(rest, rest_k)
         if G == 1:
             candidate = best + tl.zeros((1,), RANK)
             candidate_k = best_k + tl.zeros((1,), tl.int32)
-            bar = second
-            bar_k = second_k
+            bar = below
+            bar_k = below_k
         else:
-            best_place = best_k // G
-            second_place = second_k // G
-            if STREAMS:
-                best_place = best_k // (G * BLOCK) * BLOCK + best_k % BLOCK
-                second_place = second_k // (G * BLOCK) * BLOCK + second_k % BLOCK
             # Two buffers in turn: nobody can be two rounds ahead, so a word is read before it is reused.
             # The round's tag in the word tells that it has arrived.
-            slot_ptr = words_ptr + (cloud * 2 + (tag & 1)) * 2 * G
-            tl.atomic_xchg(slot_ptr + g, _word(best, best_place, tag), sem="relaxed")
-            tl.atomic_xchg(slot_ptr + G + g, _word(second, second_place, tag), sem="relaxed")
-            bests = tl.load(slot_ptr + gs, volatile=True)
-            seconds = tl.load(slot_ptr + G + gs, volatile=True)
-            late = tl.max((((bests ^ tag) | (seconds ^ tag)) & 0xFF).to(tl.int32), 0)
+            slot_ptr = words_ptr + (cloud * 2 + (tag & 1)) * (TOP + 1) * G
+            bar_ptr = slot_ptr + TOP * G
+            _publish(slot_ptr + g, best, best_k, tag, G, BLOCK, STREAMS)
+            if TOP == 2:
+                _publish(slot_ptr + G + g, below, below_k, tag, G, BLOCK, STREAMS)
+                below, below_k = _best(tl.where(rest_k == below_k, LOWEST, rest), rest_k)
+            _publish(bar_ptr + g, below, below_k, tag, G, BLOCK, STREAMS)
+            tops = tl.load(slot_ptr + ts, volatile=True)
+            bars = tl.load(bar_ptr + gs, volatile=True)
+            late = tl.max(((tops ^ tag) & 0xFF).to(tl.int32), 0) | tl.max(((bars ^ tag) & 0xFF).to(tl.int32), 0)
             while late != 0:
-                bests = tl.load(slot_ptr + gs, volatile=True)
-                seconds = tl.load(slot_ptr + G + gs, volatile=True)
-                late = tl.max((((bests ^ tag) | (seconds ^ tag)) & 0xFF).to(tl.int32), 0)
-            best_place = ((bests >> 8) & 0xFFFFFF).to(tl.int32)
-            second_place = ((seconds >> 8) & 0xFFFFFF).to(tl.int32)
-            candidate = (bests >> 32).to(RANK)
-            candidate_k = best_place * G + gs
-            second_k = second_place * G + gs
-            if STREAMS:
-                candidate_k = (best_place // BLOCK * G + gs) * BLOCK + best_place % BLOCK
-                second_k = (second_place // BLOCK * G + gs) * BLOCK + second_place % BLOCK
-            bar, bar_k = _best((seconds >> 32).to(RANK), second_k)
+                tops = tl.load(slot_ptr + ts, volatile=True)
+                bars = tl.load(bar_ptr + gs, volatile=True)
+                late = tl.max(((tops ^ tag) & 0xFF).to(tl.int32), 0) | tl.max(((bars ^ tag) & 0xFF).to(tl.int32), 0)
+            candidate, candidate_k = _unpack(tops, ts % G, RANK, G, BLOCK, STREAMS)
+            bars, bars_k = _unpack(bars, gs, RANK, G, BLOCK, STREAMS)
+            bar, bar_k = _best(bars, bars_k)
 
         cx, cy, cz, _ = _load_candidate(points_ptr, candidate_k, candidate_k < size, WIDE)
         top, pick = _best(candidate, candidate_k)
