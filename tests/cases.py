@@ -4,6 +4,7 @@ A new operator gets the whole contract by adding its cases here. A case builds i
 from a `Make`, which knows dtype and device, so that the same case runs for all of them.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,12 @@ class Case:
     differentiable: tuple[str, ...] = ()
     large: Callable[[Make], dict[str, Any]] | None = None  # enough work for several threads
     seeded: bool = False  # draws from torch's generator
+    waits: bool = False  # on a GPU, the host hands something over or must learn the size of the result
+
+    @property
+    def operator(self) -> Callable[..., Any]:
+        """The public function, which `call` may wrap."""
+        return getattr(self.call, "__wrapped__", self.call)
 
     def __call__(self, arguments: dict[str, Any]) -> tuple[Tensor, ...]:
         if self.seeded:
@@ -123,6 +130,7 @@ def _interpolate_cases() -> list[Case]:
 
 
 def _sampling_cases() -> list[Case]:
+    @functools.wraps(pointgrad.farthest_point_sampling)
     def radii(**arguments: Any) -> Any:
         return pointgrad.farthest_point_sampling(**arguments, return_radius=True)
 
@@ -146,6 +154,7 @@ def _sampling_cases() -> list[Case]:
             lambda m: {
                 "points": m.floats(40, 3), "num_samples": [3, 0, 11, 0], "offsets": m.ints(0, 7, 7, 30, 40),
             },
+            waits=True,
         ),
         Case(
             "fps/padded", fps, lambda m: {"points": m.floats(3, 30, 3), "num_samples": 12},
@@ -158,6 +167,7 @@ def _sampling_cases() -> list[Case]:
         Case(
             "fps/padded-counts", radii,
             lambda m: {"points": m.floats(3, 20, 3), "num_samples": [4, 20, 0], "lengths": m.ints(20, 11, 3)},
+            waits=True,
         ),
         Case(
             "fps/start", radii,
@@ -172,7 +182,7 @@ def _sampling_cases() -> list[Case]:
         ),
         Case(
             "fps/random-start", fps,
-            lambda m: {"points": m.floats(4, 30, 3), "num_samples": 5, "start": "random"}, seeded=True,
+            lambda m: {"points": m.floats(4, 30, 3), "num_samples": 5, "start": "random"}, seeded=True, waits=True,
         ),
         Case("fps/ties", radii, lambda m: {"points": m.grid(2, 40, 3), "num_samples": 40}),
         Case("fps/all-equal", radii, lambda m: {"points": m.equal(2, 12, 3), "num_samples": 12}),
@@ -182,21 +192,22 @@ def _sampling_cases() -> list[Case]:
         Case("fps/no-clouds", radii, lambda m: {"points": m.floats(0, 5, 3), "num_samples": 3}),
         Case(
             "random/packed", random,
-            lambda m: {"points": m.floats(40, 3), "num_samples": 5, "offsets": m.ints(0, 5, 20, 40)}, seeded=True,
+            lambda m: {"points": m.floats(40, 3), "num_samples": 5, "offsets": m.ints(0, 5, 20, 40)}, seeded=True, waits=True,
         ),
         Case(
             "random/packed-counts", random,
             lambda m: {"points": m.floats(40, 3), "num_samples": [5, 0, 20], "offsets": m.ints(0, 5, 20, 40)},
-            seeded=True,
+            seeded=True, waits=True,
         ),
         Case(
             "random/padded", random,
-            lambda m: {"points": m.floats(3, 9, 3), "num_samples": 12, "lengths": m.ints(9, 0, 4)}, seeded=True,
+            lambda m: {"points": m.floats(3, 9, 3), "num_samples": 12, "lengths": m.ints(9, 0, 4)}, seeded=True, waits=True,
         ),
-        Case("random/empty", random, lambda m: {"points": m.floats(2, 0, 3), "num_samples": 3}, seeded=True),
+        Case("random/empty", random, lambda m: {"points": m.floats(2, 0, 3), "num_samples": 3}, seeded=True, waits=True),
         Case(
             "voxel/packed", voxel,
             lambda m: {"points": m.floats(60, 3), "voxel_size": 0.9, "offsets": m.ints(0, 20, 20, 60)},
+            waits=True,
             large=lambda m: {"points": m.floats(9000, 3), "voxel_size": 0.2, "offsets": m.ints(0, 4000, 9000)},
         ),
         Case(
@@ -204,8 +215,8 @@ def _sampling_cases() -> list[Case]:
             lambda m: {"points": m.floats(3, 20, 3), "voxel_size": (0.5, 1.0, 2.0), "lengths": m.ints(20, 0, 7)},
         ),
         Case("voxel/ties", voxel, lambda m: {"points": m.grid(2, 40, 3), "voxel_size": 2.0}),
-        Case("voxel/single", voxel, lambda m: {"points": m.floats(1, 3), "voxel_size": 1.0}),
-        Case("voxel/empty", voxel, lambda m: {"points": m.floats(0, 3), "voxel_size": 1.0}),
+        Case("voxel/single", voxel, lambda m: {"points": m.floats(1, 3), "voxel_size": 1.0}, waits=True),
+        Case("voxel/empty", voxel, lambda m: {"points": m.floats(0, 3), "voxel_size": 1.0}, waits=True),
     ]  # fmt: skip
 
 

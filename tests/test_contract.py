@@ -42,7 +42,7 @@ def with_grad(case: Case, arguments):
 def outputs_and_grads(case: Case, arguments, upstream=None):
     """Results, and gradients of all differentiable inputs under a random upstream gradient."""
     arguments = with_grad(case, arguments)
-    (output,) = case(arguments)
+    output = next(result for result in case(arguments) if result.is_floating_point())
     upstream = torch.randn_like(output) if upstream is None else upstream
     return output, torch.autograd.grad(output, [arguments[name] for name in case.differentiable], upstream)
 
@@ -93,8 +93,7 @@ def test_agrees_with_reference(case, dtype, place):
 @every_differentiable
 def test_gradients_agree_with_reference(case, dtype, place):
     arguments = case.inputs(Make(dtype, place.device))
-    output, received = outputs_and_grads(case, arguments)
-    upstream = torch.randn_like(output)
+    upstream = torch.randn_like(case(arguments)[0])
     _, received = outputs_and_grads(case, arguments, upstream)
     with pointgrad.backend("reference"):
         _, expected = outputs_and_grads(case, arguments, upstream)
@@ -153,9 +152,8 @@ def test_opcheck(case, place):
     calls = operator_calls(case, case.inputs(Make(torch.float32, place.device)))
     assert calls
     for op, args in calls:
-        differentiable = op._schema.name.split("::")[1].startswith(("gather", "trilinear"))
         fresh = [
-            arg.detach().clone().requires_grad_(differentiable and arg.is_floating_point())
+            arg.detach().clone().requires_grad_(bool(case.differentiable) and arg.is_floating_point())
             if isinstance(arg, Tensor)
             else arg
             for arg in args
@@ -266,6 +264,61 @@ def test_writes_every_element(case, place):
         torch.use_deterministic_algorithms(False)
     assert_same(received, expected)
     assert all(grad.isfinite().all() for grad in grads)
+
+
+INDEXED = [case for case in CASES if case.name.startswith(("gather/p", "group/"))]
+
+
+@pytest.mark.parametrize("bad", ["end", -2, 2**40])
+@pytest.mark.parametrize("case", INDEXED, ids=lambda case: case.name)
+def test_index_out_of_range(case, bad, place):
+    """A ValueError on the CPU; on a GPU the same as -1. Never a read out of bounds."""
+    arguments = case.inputs(Make(device=place.device))
+    index = arguments["index"].clone()
+    index.view(-1)[0] = arguments["features"].shape[-2] if bad == "end" else bad
+    if place.device == "cpu":
+        with pytest.raises(ValueError, match="index must be -1"):
+            case({**arguments, "index": index})
+        return
+    received = case({**arguments, "index": index})
+    index.view(-1)[0] = -1
+    assert_same(received, case({**arguments, "index": index}))
+
+
+def test_compiled_once_for_all_sizes():
+    """Sizes stay symbolic through the checks: no recompilation, no specialisation."""
+    fps, trilinear, gather = pointgrad.farthest_point_sampling, pointgrad.trilinear, pointgrad.gather
+    calls = {
+        trilinear: lambda n: (torch.rand(n, 8, 2), torch.rand(n, 3)),
+        gather: lambda n: (torch.rand(n, 3), torch.arange(n - 2)),
+        (lambda p, lengths: fps(p, 2, lengths=lengths, start="random")): lambda n: (
+            torch.rand(n, 9, 3),
+            torch.full((n,), 9),
+        ),
+        (lambda p, start: fps(p, 3, start=start)): lambda n: (torch.rand(n, 9, 3), torch.zeros(n, dtype=torch.int64)),
+    }
+    for call, inputs in calls.items():
+        torch._dynamo.reset()
+        compiled = torch.compile(call, fullgraph=True, dynamic=True, backend="aot_eager")
+        compiled(*inputs(6))
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for size in (7, 11, 30):
+                assert_same([compiled(*inputs(size))[..., :0]], [call(*inputs(size))[..., :0]])
+
+
+def test_denormals_are_flushed_alike_in_all_threads():
+    points = torch.rand(16, 900, 3) * 1e-21
+    before = torch.get_num_threads()
+    torch.set_flush_denormal(True)
+    try:
+        torch.set_num_threads(4)
+        several = [pointgrad.farthest_point_sampling(points, 40) for _ in range(4)]
+        torch.set_num_threads(1)
+        alone = pointgrad.farthest_point_sampling(points, 40)
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(before)
+    assert all(torch.equal(picks, alone) for picks in several)
 
 
 @every_large

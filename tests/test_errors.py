@@ -38,18 +38,27 @@ METADATA = [
     (lambda: fps(padded, 2, lengths=ints(6)), ValueError, "lengths must be (B,) = (2,), got (1,)"),
     (lambda: fps(points, 0), ValueError, "num_samples must be at least 1, got 0"),
     (lambda: fps(points, -3), ValueError, "num_samples must be at least 1, got -3"),
-    (lambda: fps(points, 2.0), TypeError, "num_samples must be an int, got float 2.0"),
-    (lambda: fps(points, nan), TypeError, "num_samples must be an int, got float nan"),
-    (lambda: fps(points, True), TypeError, "num_samples must be an int, got bool True"),
-    (lambda: fps(points, "all"), TypeError, "num_samples must be an int, got str 'all'"),
-    (lambda: fps(points, [nan]), TypeError, "num_samples must be an int, got float nan"),
+    (lambda: fps(points, 2.0), TypeError, "num_samples must be an int or one per cloud, got float 2.0"),
+    (lambda: fps(points, nan), TypeError, "num_samples must be an int or one per cloud, got float nan"),
+    (lambda: fps(points, True), TypeError, "num_samples must be an int or one per cloud, got bool True"),
+    (lambda: fps(points, "all"), TypeError, "num_samples must be an int or one per cloud, got str 'all'"),
+    (lambda: fps(points, [nan]), TypeError, "num_samples must be an int or one per cloud, got float nan"),
     (lambda: fps(points, [-1]), ValueError, "num_samples must be at least 0 for each cloud, got -1"),
     (lambda: fps(points, torch.tensor([nan])), TypeError, "num_samples must be int64 or int32, got float32"),
     (lambda: fps(points, [1, 1]), ValueError, "num_samples must be one count for each of 1 clouds, got 2"),
     (lambda: fps(padded, ints(1)), ValueError, "num_samples must be one count for each of 2 clouds, got 1"),
     (lambda: fps(points, 2, start=-1), ValueError, "start must be at least 0, got -1"),
-    (lambda: fps(points, 2, start="last"), ValueError, """start must be an index, one per cloud, or "random", got 'last'"""),
-    (lambda: fps(points, 2, start=1.5), TypeError, "start must be a torch.Tensor, got float 1.5"),
+    (lambda: fps(points, 2, start="last"), ValueError, """start must be an index, one per cloud, a set per cloud, or "random", got 'last'"""),
+    (lambda: fps(points, 2, start=1.5), TypeError, 'start must be an index, one per cloud, a set per cloud, or "random", got float 1.5'),
+    (lambda: fps(points, 2, start=[[1, 2], [3]]), TypeError, 'start must be an index, one per cloud, a set per cloud, or "random", got [[1, 2], [3]]'),
+    (lambda: fps(points, 2, start=2**70), ValueError, f"start must be at least 0, got {2**70}"),
+    (lambda: fps(points, 2**63), ValueError, f"num_samples must be at least 1, got {2**63}"),
+    (lambda: fps(points, b"2"), TypeError, "num_samples must be an int or one per cloud, got bytes"),
+    (lambda: fps(points.to_sparse(), 2), TypeError, "points must be a dense tensor, got torch.sparse_coo"),
+    (lambda: pointgrad.voxel_sampling(points, 1e39), ValueError, "voxel_size must be finite and positive, got 1e+39"),
+    (lambda: pointgrad.voxel_sampling(points, 1e-320), ValueError, "voxel_size must be finite and positive, got 1e-320"),
+    (lambda: pointgrad.voxel_sampling(points, True), TypeError, "voxel_size must be a number or three numbers, got bool True"),
+    (lambda: pointgrad.group(features.long(), index[:, None], points=points.long(), centers=points[:5].long()), TypeError, "features must be float32, float64, float16 or bfloat16, got int64"),
     (lambda: fps(points, 2, start=[0, 0]), ValueError, "start must be (B,) or (B, S) with B = 1, got (2,)"),
     (lambda: fps(points, 2, start=torch.zeros(1)), TypeError, "start must be int64 or int32, got float32"),
     (lambda: fps(points, 2, start=ints(0, 1, 2)[None]), ValueError, "start must be at most num_samples = 2 indices per cloud, got 3"),
@@ -124,6 +133,8 @@ def test_order_of_checks():
         pointgrad.gather(torch.zeros(7), None)
     with pytest.raises(ValueError, match="features must be"):
         pointgrad.gather(torch.zeros(7, dtype=torch.complex64), index)
+    with pytest.raises(TypeError, match="start must be"):
+        fps(points.long(), 7, start=1.5)
     with pytest.raises(TypeError, match="index must be int64"):
         pointgrad.gather(features, index.to("meta", torch.float32))
 

@@ -83,7 +83,7 @@ def test_index_out_of_range_on_a_gpu_counts_as_nothing():
 
 @pytest.mark.parametrize("rows", [600_000, 600_001])
 def test_large_outputs_on_recycled_memory(rows):
-    """Outputs of more than 32 MiB come from memory that was used before; two alive at once are apart."""
+    """Outputs from 4 MiB up come from memory that was used before; two alive at once are apart."""
     features = torch.randn(1000, 17)
     index = torch.randint(-1, 1000, (rows,))
     for _ in range(3):
@@ -95,3 +95,30 @@ def test_large_outputs_on_recycled_memory(rows):
         part = second[-10:]
         del first, second
         assert torch.equal(part[index[-10:] >= 0], (features + 1)[index[-10:][index[-10:] >= 0]])
+
+
+def test_large_outputs_are_ordinary_tensors():
+    """They may be changed in place, like any result."""
+    features = torch.randn(1000, 64, requires_grad=True)
+    index = torch.randint(0, 1000, (40_000,))
+    picked = pointgrad.gather(features, index)
+    assert picked._base is None
+    torch.relu_(picked).sum().backward()
+    expected = torch.zeros(1000, 64).index_add_(0, index, (features[index] > 0).float())
+    assert torch.equal(features.grad, expected)
+    with torch.no_grad():
+        pointgrad.gather(features, index).detach_().mul_(2)
+
+
+def test_autocast_widens_positions_and_features(place):
+    """In a network features come as bfloat16 from a linear layer while positions stay float32."""
+    features = torch.randn(9, 4, device=place.device).bfloat16().requires_grad_()
+    points = torch.randn(9, 3, device=place.device)
+    index = torch.randint(-1, 9, (5, 3), device=place.device)
+    with torch.autocast(place.device, torch.bfloat16):
+        grouped = pointgrad.group(features, index, points=points, centers=points[:5])
+    assert grouped.dtype == torch.float32
+    expected = pointgrad.group(features.float(), index, points=points, centers=points[:5])
+    torch.testing.assert_close(grouped, expected)
+    grouped.sum().backward()
+    assert features.grad.dtype == torch.bfloat16

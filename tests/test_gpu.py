@@ -11,10 +11,7 @@ from pointgrad import farthest_point_sampling as fps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-# A packed voxel sample is as long as the data makes it, so the host must wait for it; counts per cloud and
-# random numbers come from the host.
-FIXED = [case for case in CASES if not case.name.startswith("voxel/packed") and not case.seeded]
-FIXED = [case for case in FIXED if "counts" not in case.name and case.name not in ("voxel/single", "voxel/empty")]
+FIXED = [case for case in CASES if not case.waits]
 
 
 @pytest.fixture
@@ -106,6 +103,41 @@ def test_bad_offsets_are_kept_in_range(bounds):
     points = torch.rand(10, 3, device="cuda")
     picks = fps(points, 4, offsets=torch.tensor(bounds, device="cuda"))
     assert ((picks >= -1) & (picks < 10)).all()
+
+
+def test_random_sampling_with_bad_offsets_stays_in_range():
+    points = torch.rand(10, 3, device="cuda")
+    for bounds in ([0, 3, 20], [-4, 50, 10], [5, 2, 10]):
+        picks = pointgrad.random_sampling(points, 4, offsets=torch.tensor(bounds, device="cuda"))
+        assert ((picks >= -1) & (picks < 10)).all()
+    assert pointgrad.random_sampling(points[:0], 3).tolist() == [-1, -1, -1]
+
+
+def test_many_clouds():
+    """More than 65535, the limit of a grid's second dimension."""
+    features = torch.rand(70_000, 2, 3, device="cuda", requires_grad=True)
+    index = torch.randint(0, 2, (70_000, 1), device="cuda")
+    picked = pointgrad.gather(features, index)
+    assert torch.equal(picked[:, 0], features[torch.arange(70_000, device="cuda"), index[:, 0]])
+    picked.sum().backward()
+    assert features.grad.sum() == 210_000
+    assert (fps(torch.rand(70_000, 8, 3, device="cuda"), 2) >= 0).all()
+
+
+def test_memory_is_what_the_rooms_state():
+    def extra(call):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        result = call()
+        return torch.cuda.max_memory_allocated() - before - result.nbytes
+
+    features = torch.rand(1000, 64, device="cuda")
+    index = torch.randint(0, 1000, (50_000, 4), device="cuda")
+    corners, points = torch.rand(9000, 8, 64, device="cuda"), torch.rand(9000, 3, device="cuda")
+    assert extra(lambda: pointgrad.group(features, index)) <= 1024
+    assert extra(lambda: pointgrad.trilinear(corners, points)) <= 1024
+    assert extra(lambda: fps(points, 100)) <= 48 * 512 + 2048
 
 
 def test_sampling_beside_other_work():

@@ -84,3 +84,28 @@ def test_autocast_casts_to_the_wider_dtype(half, place):
     torch.testing.assert_close(values, pointgrad.trilinear(corners.float(), points))
     values.sum().backward()
     assert corners.grad.dtype == half
+
+
+def test_third_derivative_builds_a_graph_only_when_asked():
+    corners = torch.randn(3, 8, 2, dtype=torch.float64, requires_grad=True)
+    points = torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
+    value = pointgrad.trilinear(corners, points).pow(2).sum()
+    for _ in range(2):
+        (value,) = torch.autograd.grad(value.sum(), points, create_graph=True)
+    (third,) = torch.autograd.grad(value.sum(), corners)
+    assert not third.requires_grad
+
+
+def test_denormal_halves_survive_flushing():
+    torch.set_flush_denormal(True)
+    try:
+        tiny = torch.full((2, 8, 3), 1e-6, dtype=torch.float16)
+        values = pointgrad.trilinear(tiny, torch.zeros(2, 3, dtype=torch.float16))
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(values, tiny[:, 0])
+
+
+def test_meta_tensors():
+    values = pointgrad.trilinear(torch.empty(5, 8, 2, device="meta"), torch.empty(5, 3, device="meta"))
+    assert values.shape == (5, 2)

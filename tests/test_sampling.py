@@ -120,6 +120,14 @@ def test_counts_may_be_a_tensor(place):
     assert torch.equal(fps(points, counts), fps(points, [2, 5]))
 
 
+def test_numpy_numbers(place):
+    points = torch.randn(2, 9, 3, device=place.device)
+    assert torch.equal(fps(points, np.int64(3), start=np.int32(1)), fps(points, 3, start=1))
+    assert torch.equal(fps(points, [np.int64(1), 2]), fps(points, [1, 2]))
+    half = pointgrad.voxel_sampling(points, np.float32(0.5))
+    assert torch.equal(half.index, pointgrad.voxel_sampling(points, 0.5).index)
+
+
 def test_gradient_stops_at_the_index(place):
     """The autograd story: none through the index, all of it through what is gathered with the index."""
     points = torch.randn(20, 3, device=place.device, requires_grad=True)

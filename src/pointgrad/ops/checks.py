@@ -5,7 +5,8 @@ checked there, so it works under `torch.compile`; checks that must read a tensor
 (`*_values`) run inside the operator, on CPU tensors only, because on a GPU they would stall the stream.
 """
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,18 +17,25 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INDICES = (torch.int64, torch.int32)
 
 
-def kind(ok: bool, name: str, contract: str, received: Any) -> None:
+# A contract that names a size is given as a function: formatting a size while torch.compile traces would
+# fix it in the compiled code.
+Contract = str | Callable[[], str]
+
+
+def kind(ok: bool, name: str, contract: Contract, received: Any) -> None:
     if not ok:
-        raise TypeError(f"{name} must be {contract}, got {_describe(received)}")
+        raise TypeError(f"{name} must be {_text(contract)}, got {_describe(received)}")
 
 
 def tensor(name: str, value: Any) -> None:
     kind(isinstance(value, Tensor), name, "a torch.Tensor", value)
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {value.layout}")
 
 
-def shape(ok: bool, name: str, contract: str, value: Tensor) -> None:
+def shape(ok: bool, name: str, contract: Contract, value: Tensor) -> None:
     if not ok:
-        raise ValueError(f"{name} must be {contract}, got {tuple(value.shape)}")
+        raise ValueError(f"{name} must be {_text(contract)}, got {tuple(value.shape)}")
 
 
 def dtype(name: str, value: Tensor, allowed: Sequence[torch.dtype]) -> None:
@@ -40,40 +48,56 @@ def same_dtype(name: str, value: Tensor, other_name: str, other: Tensor) -> None
         raise TypeError(f"{name} must have the dtype of {other_name}, {_short(other.dtype)}, got {_short(value.dtype)}")
 
 
+def autocasts(value: Tensor) -> bool:
+    """Whether operators on this tensor's device are being cast, so that mixed dtypes are meant."""
+    device = value.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
     if value.device != other.device:
         raise ValueError(f"{name} must be on the device of {other_name}, {other.device}, got {value.device}")
 
 
-def value(ok: bool, name: str, contract: str, received: Any) -> None:
+def value(ok: bool, name: str, contract: Contract, received: Any) -> None:
     if not ok:
-        raise ValueError(f"{name} must be {contract}, got {received}")
+        raise ValueError(f"{name} must be {_text(contract)}, got {received}")
 
 
-def integer(name: str, received: Any) -> None:
-    whole = isinstance(received, (int, torch.SymInt)) and not isinstance(received, bool)
-    kind(whole, name, "an int", received)
+def is_integer(received: Any) -> bool:
+    """A whole number of Python's, NumPy's, or of a trace."""
+    return isinstance(received, (int, torch.SymInt, numbers.Integral)) and not isinstance(received, bool)
 
 
-def clouds(points: Any, offsets: Any, lengths: Any, dims: int = 3) -> None:
+def rows(features: Any, index: Any, per_row: int, dtypes: Sequence[torch.dtype]) -> None:
+    """Features (N, C) or (B, N, C), and for each of M rows an index, or a list of `per_row` = 1 more dimension."""
+    tensor("features", features)
+    tensor("index", index)
+    shape(features.dim() in (2, 3), "features", "(N, C) or (B, N, C)", features)
+    batch = features.shape[:-2]
+    fits = index.dim() == len(batch) + 1 + per_row and index.shape[: len(batch)] == batch
+    row = "M, K" if per_row else "M"
+    packed = f"({row})" if per_row else "(M,)"
+    shape(fits, "index", f"{packed} with features (N, C), or (B, {row}) with (B, N, C)", index)
+    dtype("features", features, dtypes)
+    dtype("index", index, INDICES)
+    device("index", index, "features", features)
+
+
+def clouds(points: Any, offsets: Any, lengths: Any) -> None:
     """The two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths."""
     tensor("points", points)
     for name, sizes in (("offsets", offsets), ("lengths", lengths)):
         if sizes is not None:
             tensor(name, sizes)
-    shape(
-        points.dim() in (2, 3) and points.shape[-1] == dims,
-        "points",
-        f"(N, {dims}) or (B, N, {dims})",
-        points,
-    )
+    shape(points.dim() in (2, 3) and points.shape[-1] == 3, "points", "(N, 3) or (B, N, 3)", points)
     packed = points.dim() == 2
     value(not packed or lengths is None, "lengths", "None for packed points (N, 3); use offsets", "a tensor")
     value(packed or offsets is None, "offsets", "None for padded points (B, N, 3); use lengths", "a tensor")
     if offsets is not None:
         shape(offsets.dim() == 1 and offsets.shape[0] >= 1, "offsets", "(B + 1,)", offsets)
     if lengths is not None:
-        shape(lengths.shape == points.shape[:1], "lengths", f"(B,) = ({points.shape[0]},)", lengths)
+        shape(lengths.shape == points.shape[:1], "lengths", lambda: f"(B,) = ({points.shape[0]},)", lengths)
     dtype("points", points, FLOATS)
     for name, sizes in (("offsets", offsets), ("lengths", lengths)):
         if sizes is not None:
@@ -94,23 +118,27 @@ def lengths_values(lengths: Tensor, num_points: int) -> None:
         value(0 <= length <= num_points, "lengths", f"in [0, N = {num_points}]", f"{length} for cloud {cloud}")
 
 
-def index_values(index: Tensor, num_rows: int) -> None:
+def index_values(index: Tensor, num_rows: int, name: str = "index") -> None:
     if index.numel() == 0:
         return
     lowest, highest = (bound.item() for bound in torch.aminmax(index))
     contract = f"-1 (nothing here) or in [0, {num_rows})"
-    value(lowest >= -1, "index", contract, lowest)
-    value(highest < num_rows, "index", contract, highest)
+    value(lowest >= -1, name, contract, lowest)
+    value(highest < num_rows, name, contract, highest)
+
+
+def _text(contract: Contract) -> str:
+    return contract if isinstance(contract, str) else contract()
 
 
 def _describe(value: Any) -> str:
-    kind = type(value)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    cls = type(value)
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     return f"{name} {value!r}" if isinstance(value, (bool, int, float, str, type(None))) else name
 
 
-def _short(kind: torch.dtype) -> str:
-    return str(kind).removeprefix("torch.")
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _either(names: Any) -> str:

@@ -20,13 +20,22 @@ def samples_shape(points: Tensor, offsets: Tensor | None, num_samples: int, coun
     return (num_samples if counts is not None else batch * num_samples,)
 
 
+def bounds(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(B,) the number of each cloud's first point, counted through all clouds, and (B,) its size.
+
+    On a GPU nobody has checked the values: they are kept in range, so that nothing is read out of bounds.
+    """
+    batch, rows = batch_size(points, offsets), points.shape[-2]
+    if offsets is not None:
+        inside = offsets.clamp(0, rows)
+        return inside[:-1], inside.diff().clamp(min=0)
+    begin = torch.arange(batch, device=points.device) * rows
+    return begin, torch.full_like(begin, rows) if lengths is None else lengths.clamp(0, rows)
+
+
 def sizes(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
     """(B,) the number of points of each cloud."""
-    if offsets is not None:
-        return offsets.diff()
-    if lengths is not None:
-        return lengths
-    return torch.full((batch_size(points, offsets),), points.shape[-2], device=points.device)
+    return bounds(points, offsets, lengths)[1]
 
 
 def check_values(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> None:
@@ -41,12 +50,5 @@ def ids(points: Tensor, offsets: Tensor | None) -> Tensor:
     if offsets is None:
         return torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
     place = torch.arange(points.shape[0], device=points.device)
-    return torch.searchsorted(offsets.contiguous(), place, right=True) - 1
-
-
-def begins(points: Tensor, offsets: Tensor | None) -> Tensor:
-    """(B,) the number of each cloud's first point, counted through all clouds."""
-    if offsets is not None:
-        return offsets[:-1]
-    batch = batch_size(points, offsets)
-    return torch.arange(batch, device=points.device) * points.shape[-2]
+    last = max(offsets.shape[0] - 2, 0)
+    return (torch.searchsorted(offsets.contiguous(), place, right=True) - 1).clamp(0, last)

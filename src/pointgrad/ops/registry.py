@@ -7,6 +7,7 @@ without a GPU never imports Triton.
 """
 
 import importlib
+import importlib.util
 import os
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import native
 
@@ -31,13 +33,13 @@ def operator(
     *,
     room: str,
     fake: Callable[..., Any],
-    kernels: tuple[str, ...] = ("cpu", "triton"),
+    kernels: tuple[str, ...],
     check: Callable[..., None] | None = None,
     save: Callable[..., None] | None = None,
     backward: Callable[..., Any] | None = None,
     autocast: str | None = None,
-) -> torch._ops.OpOverload:
-    """Defines `pointgrad::<name>` and returns it, ready to be called.
+) -> Callable[..., Any]:
+    """Defines `pointgrad::<name>` and returns how to call it.
 
     schema: torch.library schema without default values, `name(Tensor x, ...) -> Tensor`.
     room: the package that holds the backends, `__package__` of the caller.
@@ -58,7 +60,10 @@ def operator(
         if kernel is None:
             source = backend if backend in kernels else "reference"
             module = importlib.import_module(f"{room}.{_MODULES[source]}")
-            kernel = loaded[backend] = getattr(module, name)
+            kernel = getattr(module, name, None)
+            if kernel is None:
+                raise AttributeError(f"{module.__name__} has no function '{name}', which kernels= of {qualified} names")
+            loaded[backend] = kernel
         return kernel(*args)
 
     def on_cpu(*args: Any) -> Any:
@@ -78,7 +83,13 @@ def operator(
         torch.library.register_autograd(qualified, backward, setup_context=save, lib=_library)
     if autocast is not None:
         _register_autocast(name, op, autocast)
-    return op
+
+    def call(*args: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(qualified, args)
+        return op(*args)
+
+    return call
 
 
 class backend:
@@ -96,16 +107,18 @@ class backend:
         if name not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}")
         self.name = name
+        self._outer: list[str | None] = []
 
     def __enter__(self) -> None:
         global _forced
-        self._outer, _forced = _forced, self.name
+        self._outer.append(_forced)
+        _forced = self.name
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         global _forced
-        _forced = self._outer
+        _forced = self._outer.pop()
 
 
 def _forced_for(device: str) -> str | None:
@@ -113,7 +126,7 @@ def _forced_for(device: str) -> str | None:
         if device != "cpu":
             raise ValueError("backend 'cpu' needs tensors on the CPU, got tensors on a GPU")
         if native.module is None:
-            raise RuntimeError("backend 'cpu' needs pointgrad's C++ module, which was not built here")
+            raise RuntimeError(f"backend 'cpu' needs pointgrad's C++ module, which is not there: {native.why_missing}")
     if _forced == "triton":
         interpreted = os.environ.get("TRITON_INTERPRET") == "1"
         if device == "cpu" and not interpreted:
@@ -128,8 +141,8 @@ def _default_on_cpu() -> str:
     if native.module is not None:
         return "cpu"
     _warn_once(
-        "pointgrad's C++ kernels were not built here, so its operators run in plain PyTorch, which is "
-        "much slower. `pip install .` in the checkout builds them."
+        f"pointgrad's C++ kernels are not there ({native.why_missing}), so its operators run in plain "
+        "PyTorch, which is much slower. `pip install .` in the checkout builds them."
     )
     return "reference"
 
@@ -148,6 +161,13 @@ def _warn_once(message: str) -> None:
     if message not in _warned:
         _warned.add(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _refuse_tangents(name: str, args: tuple[Any, ...]) -> None:
+    """torch would drop a forward-mode tangent silently, and the derivative would come out as zero."""
+    for arg in args:
+        if isinstance(arg, Tensor) and forward_ad.unpack_dual(arg).tangent is not None:
+            raise NotImplementedError(f"{name} has no forward-mode derivative; use reverse mode (torch.autograd.grad)")
 
 
 def _register_autocast(name: str, op: torch._ops.OpOverload, rule: str) -> None:

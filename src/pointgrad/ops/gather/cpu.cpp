@@ -40,6 +40,7 @@ void gather(address out, address features, address index, int64_t batch, int64_t
   parallel_for(total, grain, threads, [&](int64_t begin, int64_t end) {
     copy_rows(at<char>(out), at<const char>(features), at<const int64_t>(index), rows, picks, row_bytes, stream,
               begin, end);
+    finish_copies();
   });
 }
 

@@ -22,7 +22,7 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
         source, target = (t.view(torch.uint8) if t.dtype == torch.bool else t for t in (features, out))
         picks = index.numel() // batch
         block_c, block_m = _tile(channels, features.element_size())
-        _gather[(triton.cdiv(picks, block_m), batch)](
+        _gather[(triton.cdiv(picks, block_m) * batch,)](
             target,
             source,
             index,
@@ -53,12 +53,12 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
         bounds = torch.arange(num_rows + 1, device=row.device).expand(batch, num_rows + 1).contiguous()
         begin = torch.searchsorted(row, bounds)
         out = grad.new_empty(shape)
-        _sum_sorted[(num_rows, batch)](
+        _sum_sorted[(num_rows * batch,)](
             out, grad, order, begin, num_rows, picks, channels, BLOCK_C=block_c, num_warps=1, enable_fp_fusion=False
         )
         return out
     total = grad.new_zeros(shape, dtype=torch.promote_types(grad.dtype, torch.float32))
-    _scatter_add[(triton.cdiv(picks, block_m), batch)](
+    _scatter_add[(triton.cdiv(picks, block_m) * batch,)](
         total,
         grad,
         index,
@@ -81,8 +81,9 @@ def _tile(channels: int, element_size: int) -> tuple[int, int]:
 
 @triton.jit
 def _gather(out_ptr, features_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
-    cloud = tl.program_id(1).to(tl.int64)
-    pick = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    tiles = tl.cdiv(picks, BLOCK_M)
+    cloud = (tl.program_id(0) // tiles).to(tl.int64)
+    pick = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     pick_mask = pick < picks
     row = tl.load(index_ptr + cloud * picks + pick, mask=pick_mask, other=-1)
     row_mask = (row >= 0) & (row < rows)  # everything else reads as zero
@@ -97,8 +98,9 @@ def _gather(out_ptr, features_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl
 
 @triton.jit
 def _scatter_add(total_ptr, grad_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
-    cloud = tl.program_id(1).to(tl.int64)
-    pick = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    tiles = tl.cdiv(picks, BLOCK_M)
+    cloud = (tl.program_id(0) // tiles).to(tl.int64)
+    pick = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     pick_mask = pick < picks
     row = tl.load(index_ptr + cloud * picks + pick, mask=pick_mask, other=-1)
     row_mask = (row >= 0) & (row < rows)
@@ -114,8 +116,8 @@ def _scatter_add(total_ptr, grad_ptr, index_ptr, rows, picks, channels, BLOCK_M:
 
 @triton.jit
 def _sum_sorted(out_ptr, grad_ptr, order_ptr, begin_ptr, rows, picks, channels, BLOCK_C: tl.constexpr):
-    cloud = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0).to(tl.int64)
+    cloud = (tl.program_id(0) // rows).to(tl.int64)
+    row = (tl.program_id(0) % rows).to(tl.int64)
     begin = tl.load(begin_ptr + cloud * (rows + 1) + row)
     end = tl.load(begin_ptr + cloud * (rows + 1) + row + 1)
     wide: tl.constexpr = tl.float64 if out_ptr.dtype.element_ty == tl.float64 else tl.float32
@@ -127,4 +129,4 @@ def _sum_sorted(out_ptr, grad_ptr, order_ptr, begin_ptr, rows, picks, channels, 
             pick = tl.load(order_ptr + cloud * picks + position)
             from_ptr = grad_ptr + (cloud * picks + pick) * channels
             total += tl.load(from_ptr + channel, mask=mask, other=0).to(wide)
-        tl.store(out_ptr + (cloud * rows + row) * channels + channel, total, mask=mask)
+        tl.store(out_ptr + (cloud * rows + row) * channels + channel, total.to(out_ptr.dtype.element_ty), mask=mask)

@@ -48,6 +48,7 @@ def _grad_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
 gather = operator(
     "gather(Tensor features, Tensor index) -> Tensor",
     room=__package__,
+    kernels=("cpu", "triton"),
     fake=_fake_gather,
     check=_check_gather,
     save=_save_gather,
@@ -57,6 +58,7 @@ gather = operator(
 gather_backward = operator(
     "gather_backward(Tensor grad, Tensor index, SymInt num_rows, bool padded) -> Tensor",
     room=__package__,
+    kernels=("cpu", "triton"),
     fake=_fake_backward,
     check=_check_backward,
     save=_save_backward,

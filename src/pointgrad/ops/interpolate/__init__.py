@@ -1,6 +1,5 @@
 """Interpolating features at points."""
 
-import torch
 from torch import Tensor
 
 from .. import checks
@@ -27,10 +26,10 @@ def trilinear(corners: Tensor, points: Tensor) -> Tensor:
     checks.tensor("corners", corners)
     checks.tensor("points", points)
     checks.shape(corners.dim() == 3 and corners.shape[1] == 8, "corners", "(N, 8, F)", corners)
-    checks.shape(points.shape == (corners.shape[0], 3), "points", f"(N, 3) = ({corners.shape[0]}, 3)", points)
+    checks.shape(points.shape == (corners.shape[0], 3), "points", lambda: f"(N, 3) = ({corners.shape[0]}, 3)", points)
     checks.dtype("corners", corners, checks.FLOATS)
     checks.dtype("points", points, checks.FLOATS)
-    if not torch.is_autocast_enabled(corners.device.type):
+    if not checks.autocasts(corners):
         checks.same_dtype("points", points, "corners", corners)
     checks.device("points", points, "corners", corners)
     return register.trilinear(corners, points, None)

@@ -79,16 +79,18 @@ def _grad_slope(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
 def _through_reference(ctx: Any, fn: Callable[..., Tensor], grad_out: Tensor) -> tuple[Tensor | None, ...]:
     """Third derivatives: rare, so they are left to autograd on the plain PyTorch form."""
     wanted = ctx.needs_input_grad[:4]
+    again = torch.is_grad_enabled()
     with torch.enable_grad():
         inputs = [x.view_as(x) if need else x for x, need in zip(ctx.saved_tensors, wanted, strict=True)]
         sources = [x for x, need in zip(inputs, wanted, strict=True) if need]
-        grads = iter(torch.autograd.grad(fn(*inputs), sources, grad_out, create_graph=torch.is_grad_enabled()))
+        grads = iter(torch.autograd.grad(fn(*inputs), sources, grad_out, create_graph=again))
     return tuple(next(grads) if need else None for need in wanted)
 
 
 trilinear = operator(
     "trilinear(Tensor corners, Tensor points, Tensor? tangent) -> Tensor",
     room=__package__,
+    kernels=("cpu", "triton"),
     fake=_fake_trilinear,
     save=_save_trilinear,
     backward=_grad_trilinear,
@@ -98,6 +100,7 @@ trilinear = operator(
 trilinear_spread = operator(
     "trilinear_spread(Tensor grad, Tensor points, Tensor? tangent) -> Tensor",
     room=__package__,
+    kernels=("cpu", "triton"),
     fake=_fake_spread,
     save=_save_spread,
     backward=_grad_spread,
@@ -106,6 +109,7 @@ trilinear_spread = operator(
 trilinear_slope = operator(
     "trilinear_slope(Tensor grad, Tensor corners, Tensor points, Tensor? tangent) -> Tensor",
     room=__package__,
+    kernels=("cpu", "triton"),
     fake=_fake_slope,
     save=_save_slope,
     backward=_grad_slope,

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 module: Any
+why_missing = ""
 try:
     module = importlib.import_module("pointgrad._native")
-except ImportError:  # a checkout that was not built, or a platform without a compiler
-    module = None
+except ImportError as error:  # a checkout that was not built, or a build that does not load
+    module, why_missing = None, str(error)
 
 # The order of with_float_type in numbers.h.
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
@@ -27,7 +28,9 @@ def empty(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = 
     size = math.prod(shape) * dtype.itemsize
     if size < _LARGE or not hasattr(module, "large_buffer"):
         return like.new_empty(shape, dtype=dtype)
-    return module.large_buffer(size).view(dtype).view(shape)
+    storage = module.large_buffer(size).untyped_storage()
+    # Not a view of the buffer, which autograd would not let be changed in place.
+    return like.new_empty(0, dtype=dtype).set_(storage).resize_(shape)
 
 
 def address(tensor: torch.Tensor | None) -> int:

@@ -29,6 +29,13 @@ inline bool can_copy_past_cache(uintptr_t to, size_t bytes) {
 #endif
 }
 
+// Before others are told that the copies are there.
+inline void finish_copies() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
 inline void copy_past_cache(void* to, const void* from, size_t bytes) {
 #if defined(__SSE2__)
   __m128i* target = static_cast<__m128i*>(to);

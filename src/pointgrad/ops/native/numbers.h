@@ -42,8 +42,9 @@ POINTGRAD_INLINE float widen(bfloat16 value) { return bit_cast<float>(uint32_t{v
 POINTGRAD_INLINE float widen(float16 value) {
   const uint32_t sign = (value.bits & 0x8000u) << 16;
   const uint32_t rest = (value.bits & 0x7fffu) << 13;
-  // 2^112 moves the exponent's bias from 15 to 127 and makes denormals normal.
-  uint32_t bits = bit_cast<uint32_t>(bit_cast<float>(rest) * 0x1p112f);
+  const uint32_t normal = rest + (112u << 23);  // the exponent's bias goes from 15 to 127
+  const uint32_t denormal = bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(value.bits & 0x3ffu)) * 0x1p-24f);
+  uint32_t bits = rest < 0x00800000u ? denormal : normal;
   bits |= rest >= 0x0f800000u ? 0x7f800000u : 0u;  // infinity and NaN
   return bit_cast<float>(bits | sign);
 }

@@ -3,19 +3,22 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cfenv>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace pointgrad {
 namespace {
 
 struct Job {
-  Job(const std::function<void(int64_t)>& task, int64_t count) : task(task), count(count) {}
+  Job(const std::function<void(int64_t)>& task, int64_t count) : task(task), count(count) { fegetenv(&rounding); }
 
   const std::function<void(int64_t)>& task;
   const int64_t count;
+  fenv_t rounding;  // of the caller: helpers must flush denormals, or not, as it does
   std::atomic<int64_t> next{0};
   std::mutex error_lock;
   std::exception_ptr error;
@@ -42,7 +45,11 @@ class Pool {
     if (!use.owns_lock()) return false;
     {
       std::lock_guard<std::mutex> hold(lock_);
-      for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
+      try {
+        for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
+      } catch (const std::system_error&) {
+        // No more threads to be had: those that are there, and the caller, do the work.
+      }
       job_ = &job;
       seats_ = helpers;
     }
@@ -64,6 +71,7 @@ class Pool {
       ++working_;
       Job* job = job_;
       hold.unlock();
+      fesetenv(&job->rounding);
       job->work();
       hold.lock();
       if (--working_ == 0) idle_.notify_one();

@@ -4,7 +4,7 @@ Sampling is a stop-gradient: an index is an integer, so nothing flows back to th
 it. What is picked with it, `gather(features, index)` or `gather(points, index)`, has gradients.
 """
 
-import math
+import numbers
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
@@ -68,7 +68,7 @@ def farthest_point_sampling(
 
     points: (N, 3) packed, or (B, N, 3) padded; any floating dtype. 16-bit points are compared in float32.
     num_samples: m picks per cloud, or one count per cloud: ints, or an integer tensor (B,), which is
-        read on the host.
+        read on the host (so not under `torch.compile`).
     offsets: (B + 1,), packed only: cloud b is `points[offsets[b]:offsets[b + 1]]`. One cloud without.
     lengths: (B,), padded only: cloud b is `points[b, :lengths[b]]`. All N points without.
     start: the first pick of every cloud, counted from the cloud's first point (in both layouts): an int,
@@ -80,9 +80,9 @@ def farthest_point_sampling(
         (B, m) local, m the largest count, -1 where a cloud has fewer points or a smaller count. With
         `return_radius`, `FarthestSamples(index, radius)`, the radius 0 where the index is -1.
 
-    Ties go to the smallest index, no point is picked twice, and a point with a NaN or infinite
-    coordinate is picked only after all others. Every backend returns the same index. No gradient: see
-    the module. Asking a packed cloud for more points than it has is a ValueError on the CPU. On a GPU
+    Ties go to the smallest index, no point is picked twice (unless `start` names it twice), and a point
+    with a NaN or infinite coordinate is picked only after all others. Every backend returns the same
+    index. No gradient: see the module. Asking a packed cloud for more points than it has is a ValueError on the CPU. On a GPU
     the values of offsets, lengths and start are not read on the host: they are kept in range, and
     picks past a cloud's end are -1.
 
@@ -90,20 +90,17 @@ def farthest_point_sampling(
     >>> farthest_point_sampling(corners, 2)
     tensor([0, 3])
     """
+    wanted, first = _numbers(num_samples), _start(start)
     checks.clouds(points, offsets, lengths)
     batch = clouds.batch_size(points, offsets)
-    total, counts = _counts(num_samples, points, batch)
+    total, counts = _counts(wanted, points, batch)
     offsets, lengths = _long(offsets), _long(lengths)
-    first = _start(start, points, offsets, lengths, batch)
+    first = _first_picks(first, points, offsets, lengths, batch)
     if first is not None and counts is None:
-        checks.value(
-            first.shape[1] <= total,
-            "start",
-            f"at most num_samples = {total} indices per cloud",
-            first.shape[1],
-        )
+        fits = first.shape[1] <= total
+        checks.value(fits, "start", lambda: f"at most num_samples = {total} indices per cloud", first.shape[1])
     index, distance2 = register.farthest_point_sampling(
-        points.detach(), offsets, lengths, total, counts, first, return_radius
+        points.detach(), offsets, lengths, total, counts, first, bool(return_radius)
     )
     return FarthestSamples(index, distance2.sqrt()) if return_radius else index
 
@@ -115,10 +112,14 @@ def random_sampling(
 
     Arguments and result as for `farthest_point_sampling`. One number is drawn from torch's default CPU
     generator, so a seed gives the same picks on every device and backend.
+
+    >>> random_sampling(torch.rand(5, 3), 5).sort().values
+    tensor([0, 1, 2, 3, 4])
     """
+    wanted = _numbers(num_samples)
     checks.clouds(points, offsets, lengths)
-    total, counts = _counts(num_samples, points, clouds.batch_size(points, offsets))
-    seed = torch.randint(0, 2**62, ()).to(points.device)
+    total, counts = _counts(wanted, points, clouds.batch_size(points, offsets))
+    seed = torch.randint(0, 2**62, (), device="cpu").to(points.device)
     return register.random_sampling(points.detach(), _long(offsets), _long(lengths), total, counts, seed)
 
 
@@ -139,18 +140,21 @@ def voxel_sampling(
         `count[b]` entries, without waiting.
 
     A point whose voxel is not finite (NaN, infinity, overflow) is never kept. No gradient: see the module.
+
+    >>> line = torch.tensor([[0.1, 0., 0.], [0.6, 0., 0.], [1.4, 0., 0.]])
+    >>> voxel_sampling(line, 1.0).index
+    tensor([1, 2])
     """
-    checks.clouds(points, offsets, lengths)
-    sizes = [voxel_size] * 3 if isinstance(voxel_size, (int, float)) else voxel_size
-    checks.kind(
-        isinstance(sizes, Sequence) and all(isinstance(size, (int, float)) for size in sizes),
-        "voxel_size",
-        "a number or three numbers",
-        voxel_size,
-    )
+    sizes: Any = [voxel_size] * 3 if isinstance(voxel_size, numbers.Real) else voxel_size
+    is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
+    whole = is_list and all(isinstance(size, numbers.Real) and not isinstance(size, bool) for size in sizes)
+    checks.kind(whole, "voxel_size", "a number or three numbers", voxel_size)
     checks.value(len(sizes) == 3, "voxel_size", "one number or three", f"{len(sizes)} numbers")
+    checks.clouds(points, offsets, lengths)
+    wide = torch.promote_types(points.dtype, torch.float32)
     for size in sizes:
-        checks.value(math.isfinite(size) and size > 0, "voxel_size", "finite and positive", size)
+        fits = torch.finfo(wide).tiny <= size <= torch.finfo(wide).max
+        checks.value(fits, "voxel_size", "finite and positive", size)
     offsets, lengths = _long(offsets), _long(lengths)
     kept = register.voxel_representatives(points.detach(), offsets, lengths, *map(float, sizes))
     if points.dim() == 3:
@@ -168,49 +172,66 @@ def _long(sizes: Tensor | None) -> Tensor | None:
     return None if sizes is None else sizes.long()
 
 
-def _counts(num_samples: Any, points: Tensor, batch: int) -> tuple[Any, Tensor | None]:
-    """(m, None) for one count; for counts per cloud their sum (packed) or maximum (padded), and themselves."""
-    if isinstance(num_samples, (int, torch.SymInt)) and not isinstance(num_samples, bool):
-        checks.value(num_samples >= 1, "num_samples", "at least 1", num_samples)
-        return num_samples, None
+def _numbers(num_samples: Any) -> Any:
+    """An int, or a list of ints, from whatever form the caller gave."""
+    if checks.is_integer(num_samples):
+        checks.value(1 <= num_samples < 2**63, "num_samples", "at least 1", num_samples)
+        return num_samples
     if isinstance(num_samples, Tensor):
         checks.shape(num_samples.dim() == 1, "num_samples", "an int or (B,)", num_samples)
         checks.dtype("num_samples", num_samples, checks.INDICES)
-        num_samples = num_samples.tolist()
-    elif not isinstance(num_samples, Sequence) or isinstance(num_samples, str):
-        checks.integer("num_samples", num_samples)
+        return num_samples.tolist()
+    is_list = isinstance(num_samples, Sequence) and not isinstance(num_samples, (str, bytes))
+    checks.kind(is_list, "num_samples", "an int or one per cloud", num_samples)
     for count in num_samples:
-        checks.integer("num_samples", count)
+        checks.kind(checks.is_integer(count), "num_samples", "an int or one per cloud", count)
+        checks.value(0 <= count < 2**63, "num_samples", "at least 0 for each cloud", count)
+    return list(num_samples)
+
+
+def _counts(wanted: Any, points: Tensor, batch: int) -> tuple[Any, Tensor | None]:
+    """(m, None) for one count; for a list its sum (packed) or maximum (padded), and itself as a tensor."""
+    if not isinstance(wanted, list):
+        return wanted, None
+    checks.value(len(wanted) == batch, "num_samples", lambda: f"one count for each of {batch} clouds", len(wanted))
+    for count in wanted:
         checks.value(count >= 0, "num_samples", "at least 0 for each cloud", count)
-    checks.value(
-        len(num_samples) == batch,
-        "num_samples",
-        f"one count for each of {batch} clouds",
-        f"{len(num_samples)}",
-    )
-    total = sum(num_samples) if points.dim() == 2 else max(num_samples, default=0)
-    return total, torch.tensor(num_samples, dtype=torch.int64, device=points.device)
+    total = sum(wanted) if points.dim() == 2 else max([0, *wanted])
+    return total, torch.tensor(wanted, dtype=torch.int64, device=points.device)
 
 
-def _start(start: Any, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int) -> Tensor | None:
+_START = 'an index, one per cloud, a set per cloud, or "random"'
+
+
+def _start(start: Any) -> Any:
+    """An int, a tensor or "random"."""
+    if isinstance(start, str):
+        checks.value(start == "random", "start", _START, repr(start))
+    elif checks.is_integer(start):
+        checks.value(0 <= start < 2**63, "start", "at least 0", start)
+    elif isinstance(start, Sequence) and not isinstance(start, bytes):
+        try:
+            return torch.tensor(start, device="cpu") if len(start) else torch.empty(0, dtype=torch.int64, device="cpu")
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise TypeError(f"start must be {_START}, got {start!r}") from None
+    else:
+        checks.kind(isinstance(start, Tensor), "start", _START, start)
+    return start
+
+
+def _first_picks(
+    start: Any, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int
+) -> Tensor | None:
     """(B, S) first picks, counted within each cloud; None for the first point."""
     if isinstance(start, str):
-        checks.value(start == "random", "start", 'an index, one per cloud, or "random"', repr(start))
         size = clouds.sizes(points, offsets, lengths)
-        share = torch.rand(batch, dtype=torch.float64).to(points.device)
+        share = torch.rand(batch, dtype=torch.float64, device="cpu").to(points.device)
         return (share * size).long().clamp(max=size - 1).clamp(min=0).unsqueeze(1)
-    if isinstance(start, (int, torch.SymInt)) and not isinstance(start, bool):
-        checks.value(start >= 0, "start", "at least 0", start)
+    if not isinstance(start, Tensor):
         return None if start == 0 else torch.full((batch, 1), int(start), device=points.device)
-    if isinstance(start, Sequence):
-        start = torch.tensor(start, device=points.device) if len(start) else points.new_empty(0, dtype=torch.int64)
-    checks.tensor("start", start)
-    checks.shape(
-        start.dim() in (1, 2) and start.shape[0] == batch and (start.dim() == 1 or start.shape[1] >= 1),
-        "start",
-        f"(B,) or (B, S) with B = {batch}",
-        start,
-    )
+    fits = start.dim() in (1, 2) and start.shape[0] == batch and (start.dim() == 1 or start.shape[1] >= 1)
+    checks.shape(fits, "start", lambda: f"(B,) or (B, S) with B = {batch}", start)
     checks.dtype("start", start, checks.INDICES)
-    checks.device("start", start, "points", points)
-    return start.long().reshape(batch, -1)
+    if start.device.type != "cpu":  # a list comes from the host
+        checks.device("start", start, "points", points)
+    return start.to(points.device, torch.int64).reshape(batch, -1)

@@ -20,7 +20,6 @@ from torch import Tensor
 from .. import clouds
 from ..launch import INTERPRETED, can_launch_cooperatively, power_of_2
 
-
 _TOP = 2  # candidates of each program in a round
 
 

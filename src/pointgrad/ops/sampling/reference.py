@@ -1,5 +1,7 @@
 """What the operators of this room mean, in plain PyTorch."""
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -20,12 +22,11 @@ def farthest_point_sampling(
 ) -> tuple[Tensor, Tensor]:
     packed = points.dim() == 2
     wide = points.to(torch.promote_types(points.dtype, torch.float32))
-    sizes = clouds.sizes(points, offsets, lengths).tolist()
-    begins = clouds.begins(points, offsets).tolist()
+    begins, sizes = (bound.tolist() for bound in clouds.bounds(points, offsets, lengths))
     wanted = [num_samples] * len(sizes) if counts is None else counts.tolist()
     parts = []
     for cloud, (begin, size, count) in enumerate(zip(begins, sizes, wanted, strict=True)):
-        first = [0] if start is None else [i for i in start[cloud].tolist() if i >= 0]
+        first = [0] if start is None else _named(start[cloud].tolist(), size)
         index, distance2 = _farthest(wide.reshape(-1, 3)[begin : begin + size], first, min(count, size), radii)
         short = (count if packed else num_samples) - len(index)  # an open end is filled with -1
         index = index + begin if packed else index
@@ -41,6 +42,12 @@ def farthest_point_sampling(
         return wide.new_empty(shape, dtype=torch.int64), wide.new_empty(shape if radii else (0,))
     index, distance2 = (join(part) for part in zip(*parts, strict=True))
     return index, distance2 if radii else wide.new_empty(0)
+
+
+def _named(start: list[int], size: int) -> list[int]:
+    """A start set up to its end; what is out of range (unchecked on a GPU) ends it too."""
+    named = list(itertools.takewhile(lambda index: 0 <= index < size, start))
+    return named or [0]
 
 
 def _farthest(points: Tensor, start: list[int], count: int, radii: bool) -> tuple[Tensor, Tensor]:
@@ -72,7 +79,7 @@ def random_sampling(
     counts: Tensor | None,
     seed: Tensor,
 ) -> Tensor:
-    size = clouds.sizes(points, offsets, lengths)
+    begin, size = clouds.bounds(points, offsets, lengths)
     wanted = torch.full_like(size, num_samples) if counts is None else counts
     if points.dim() == 3:
         places = torch.arange(points.shape[1], device=points.device)
@@ -89,8 +96,9 @@ def random_sampling(
     shuffled = _shuffle_keys(seed, points.shape[0]).argsort(stable=True)
     shuffled = shuffled[clouds.ids(points, offsets)[shuffled].argsort(stable=True)]
     cloud, place = _places(wanted, num_samples, counts)
-    picked = (clouds.begins(points, offsets)[cloud] + place).clamp(max=max(points.shape[0] - 1, 0))
-    return torch.where(place < size[cloud], shuffled[picked], -1)
+    # One entry more than there are points stands for nothing.
+    shuffled = torch.cat([shuffled, shuffled.new_full((1,), -1)])
+    return shuffled[torch.where(place < size[cloud], begin[cloud] + place, points.shape[0])]
 
 
 def _places(wanted: Tensor, num_samples: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -101,6 +101,7 @@ farthest_point_sampling = operator(
     "farthest_point_sampling(Tensor points, Tensor? offsets, Tensor? lengths, SymInt num_samples,"
     " Tensor? counts, Tensor? start, bool radii) -> (Tensor, Tensor)",
     room=__package__,
+    kernels=("cpu", "triton"),
     fake=_fake_farthest,
     check=_check_farthest,
 )
