@@ -182,7 +182,8 @@ def _sampling_cases() -> list[Case]:
         ),
         Case(
             "fps/random-start", fps,
-            lambda m: {"points": m.floats(4, 30, 3), "num_samples": 5, "start": "random"}, seeded=True, waits=True,
+            lambda m: {"points": m.floats(4, 30, 3), "num_samples": 5, "start": "random"},
+            seeded=True, waits=True,
         ),
         Case("fps/ties", radii, lambda m: {"points": m.grid(2, 40, 3), "num_samples": 40}),
         Case("fps/all-equal", radii, lambda m: {"points": m.equal(2, 12, 3), "num_samples": 12}),
@@ -192,7 +193,8 @@ def _sampling_cases() -> list[Case]:
         Case("fps/no-clouds", radii, lambda m: {"points": m.floats(0, 5, 3), "num_samples": 3}),
         Case(
             "random/packed", random,
-            lambda m: {"points": m.floats(40, 3), "num_samples": 5, "offsets": m.ints(0, 5, 20, 40)}, seeded=True, waits=True,
+            lambda m: {"points": m.floats(40, 3), "num_samples": 5, "offsets": m.ints(0, 5, 20, 40)},
+            seeded=True, waits=True,
         ),
         Case(
             "random/packed-counts", random,
@@ -201,9 +203,13 @@ def _sampling_cases() -> list[Case]:
         ),
         Case(
             "random/padded", random,
-            lambda m: {"points": m.floats(3, 9, 3), "num_samples": 12, "lengths": m.ints(9, 0, 4)}, seeded=True, waits=True,
+            lambda m: {"points": m.floats(3, 9, 3), "num_samples": 12, "lengths": m.ints(9, 0, 4)},
+            seeded=True, waits=True,
         ),
-        Case("random/empty", random, lambda m: {"points": m.floats(2, 0, 3), "num_samples": 3}, seeded=True, waits=True),
+        Case(
+            "random/empty", random, lambda m: {"points": m.floats(2, 0, 3), "num_samples": 3},
+            seeded=True, waits=True,
+        ),
         Case(
             "voxel/packed", voxel,
             lambda m: {"points": m.floats(60, 3), "voxel_size": 0.9, "offsets": m.ints(0, 20, 20, 60)},

@@ -63,5 +63,6 @@ def group(features: Tensor, index: Tensor, *, points: Tensor | None = None, cent
             checks.same_dtype(name, value, "features", features)
         checks.device(name, value, "features", features)
     offset = register.gather(points, index) - centers.unsqueeze(-2)
-    offset = torch.where((index >= 0).unsqueeze(-1), offset, 0)
+    there = (index >= 0) & (index < features.shape[-2])
+    offset = torch.where(there.unsqueeze(-1), offset, 0)
     return torch.cat([offset, register.gather(features, index)], dim=-1)  # under autocast, in the wider dtype

@@ -82,9 +82,9 @@ def farthest_point_sampling(
 
     Ties go to the smallest index, no point is picked twice (unless `start` names it twice), and a point
     with a NaN or infinite coordinate is picked only after all others. Every backend returns the same
-    index. No gradient: see the module. Asking a packed cloud for more points than it has is a ValueError on the CPU. On a GPU
-    the values of offsets, lengths and start are not read on the host: they are kept in range, and
-    picks past a cloud's end are -1.
+    index. No gradient: see the module. Asking a packed cloud for more points than it has is a ValueError
+    on the CPU. On a GPU the values of offsets, lengths and start are not read on the host: they are kept
+    in range, and picks past a cloud's end are -1.
 
     >>> corners = torch.tensor([[0., 0., 0.], [1., 0., 0.], [0., 3., 0.], [1., 3., 0.]])
     >>> farthest_point_sampling(corners, 2)
