@@ -29,7 +29,7 @@ class Row:
     at_most: float | None = None  # asked: milliseconds
     against: str | None = None  # the peer that `at_least` speaks of
     moved: int | None = None  # bytes that must pass through memory
-    rounds: int = 9
+    rounds: int = 11
 
 
 def measure(row: Row, device: str) -> dict[str, Any]:

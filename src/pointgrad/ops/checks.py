@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import native
+
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INDICES = (torch.int64, torch.int32)
 
@@ -121,7 +123,7 @@ def lengths_values(lengths: Tensor, num_points: int) -> None:
 def index_values(index: Tensor, num_rows: int, name: str = "index") -> None:
     if index.numel() == 0:
         return
-    lowest, highest = (bound.item() for bound in torch.aminmax(index))
+    lowest, highest = native.bounds(index)
     contract = f"-1 (nothing here) or in [0, {num_rows})"
     value(lowest >= -1, name, contract, lowest)
     value(highest < num_rows, name, contract, highest)

@@ -33,6 +33,15 @@ def empty(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = 
     return like.new_empty(0, dtype=dtype).set_(storage).resize_(shape)
 
 
+def bounds(index: torch.Tensor) -> tuple[int, int]:
+    """The smallest and largest entry of an int64 tensor that is not empty."""
+    if module is None:
+        lowest, highest = torch.aminmax(index)
+        return int(lowest), int(highest)
+    index = index.contiguous()
+    return module.bounds(index.data_ptr(), index.numel(), torch.get_num_threads())
+
+
 def address(tensor: torch.Tensor | None) -> int:
     """Where a contiguous tensor's data begins; 0 for an argument that was not given."""
     return 0 if tensor is None else tensor.data_ptr()

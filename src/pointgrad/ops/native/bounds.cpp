@@ -1,0 +1,49 @@
+// The smallest and largest entry of an index. On this pool and not torch's: threads of a second pool would
+// still be spinning, waiting for more, while the kernel after this check wants their cores.
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "module.h"
+#include "numbers.h"
+#include "threads.h"
+
+namespace pointgrad {
+namespace {
+
+POINTGRAD_CLONES void widen_bounds(const int64_t* values, int64_t begin, int64_t end, int64_t* low, int64_t* high) {
+  int64_t smallest = *low, largest = *high;
+  for (int64_t i = begin; i < end; ++i) {
+    smallest = std::min(smallest, values[i]);
+    largest = std::max(largest, values[i]);
+  }
+  *low = smallest;
+  *high = largest;
+}
+
+std::pair<int64_t, int64_t> bounds(address values, int64_t count, int threads) {
+  int64_t low = std::numeric_limits<int64_t>::max(), high = std::numeric_limits<int64_t>::min();
+  {
+    nb::gil_scoped_release release;
+    std::mutex lock;
+    parallel_for(count, 1 << 16, threads, [&](int64_t begin, int64_t end) {
+      int64_t smallest = std::numeric_limits<int64_t>::max(), largest = std::numeric_limits<int64_t>::min();
+      widen_bounds(at<const int64_t>(values), begin, end, &smallest, &largest);
+      std::lock_guard<std::mutex> hold(lock);
+      low = std::min(low, smallest);
+      high = std::max(high, largest);
+    });
+  }
+  return {low, high};
+}
+
+}  // namespace
+}  // namespace pointgrad
+
+POINTGRAD_KERNELS(module) {
+  module.def("bounds", [](pointgrad::address values, int64_t count, int threads) {
+    const auto [low, high] = pointgrad::bounds(values, count, threads);
+    return nanobind::make_tuple(low, high);
+  });
+}
