@@ -69,9 +69,12 @@ def _launch(
 
 
 @triton.jit
-def _shares(points_ptr, row, row_mask, axis: tl.constexpr, WIDE: tl.constexpr):
-    """The upper corner's share along one axis."""
-    return (tl.load(points_ptr + row * 3 + axis, mask=row_mask, other=0).to(WIDE) + 1.0) / 2.0
+def _load_triple(ptr, row, row_mask, WIDE: tl.constexpr):
+    """The three coordinates of each row."""
+    x = tl.load(ptr + row * 3, mask=row_mask, other=0).to(WIDE)
+    y = tl.load(ptr + row * 3 + 1, mask=row_mask, other=0).to(WIDE)
+    z = tl.load(ptr + row * 3 + 2, mask=row_mask, other=0).to(WIDE)
+    return x, y, z
 
 
 @triton.jit
@@ -120,11 +123,6 @@ def _weight_slope(x, y, z, tx, ty, tz, corner: tl.constexpr, axis: tl.constexpr,
 
 
 @triton.jit
-def _load_tangent(tangent_ptr, row, row_mask, axis: tl.constexpr, WIDE: tl.constexpr):
-    return tl.load(tangent_ptr + row * 3 + axis, mask=row_mask, other=0).to(WIDE)
-
-
-@triton.jit
 def _sum_corners(
     out_ptr, corners_ptr, points_ptr, tangent_ptr, count, width,
     TANGENT: tl.constexpr, WIDE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr,
@@ -133,12 +131,9 @@ def _sum_corners(
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     row_mask = row < count
     mask = row_mask[:, None] & (feature < width)[None, :]
-    x = _shares(points_ptr, row, row_mask, 0, WIDE)
-    y = _shares(points_ptr, row, row_mask, 1, WIDE)
-    z = _shares(points_ptr, row, row_mask, 2, WIDE)
-    tx = _load_tangent(tangent_ptr, row, row_mask, 0, WIDE)
-    ty = _load_tangent(tangent_ptr, row, row_mask, 1, WIDE)
-    tz = _load_tangent(tangent_ptr, row, row_mask, 2, WIDE)
+    x, y, z = _load_triple(points_ptr, row, row_mask, WIDE)
+    x, y, z = (x + 1.0) / 2.0, (y + 1.0) / 2.0, (z + 1.0) / 2.0  # the upper corners' shares
+    tx, ty, tz = _load_triple(tangent_ptr, row, row_mask, WIDE)
     total = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
     for corner in tl.static_range(8):
         weight = _weight(x, y, z, tx, ty, tz, corner, TANGENT)
@@ -156,12 +151,9 @@ def _spread(
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     row_mask = row < count
     mask = row_mask[:, None] & (feature < width)[None, :]
-    x = _shares(points_ptr, row, row_mask, 0, WIDE)
-    y = _shares(points_ptr, row, row_mask, 1, WIDE)
-    z = _shares(points_ptr, row, row_mask, 2, WIDE)
-    tx = _load_tangent(tangent_ptr, row, row_mask, 0, WIDE)
-    ty = _load_tangent(tangent_ptr, row, row_mask, 1, WIDE)
-    tz = _load_tangent(tangent_ptr, row, row_mask, 2, WIDE)
+    x, y, z = _load_triple(points_ptr, row, row_mask, WIDE)
+    x, y, z = (x + 1.0) / 2.0, (y + 1.0) / 2.0, (z + 1.0) / 2.0  # the upper corners' shares
+    tx, ty, tz = _load_triple(tangent_ptr, row, row_mask, WIDE)
     grad = tl.load(grad_ptr + row[:, None] * width + feature[None, :], mask=mask, other=0).to(WIDE)
     for corner in tl.static_range(8):
         weight = _weight(x, y, z, tx, ty, tz, corner, TANGENT)
@@ -176,12 +168,9 @@ def _slope(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     row_mask = row < count
-    x = _shares(points_ptr, row, row_mask, 0, WIDE)
-    y = _shares(points_ptr, row, row_mask, 1, WIDE)
-    z = _shares(points_ptr, row, row_mask, 2, WIDE)
-    tx = _load_tangent(tangent_ptr, row, row_mask, 0, WIDE)
-    ty = _load_tangent(tangent_ptr, row, row_mask, 1, WIDE)
-    tz = _load_tangent(tangent_ptr, row, row_mask, 2, WIDE)
+    x, y, z = _load_triple(points_ptr, row, row_mask, WIDE)
+    x, y, z = (x + 1.0) / 2.0, (y + 1.0) / 2.0, (z + 1.0) / 2.0  # the upper corners' shares
+    tx, ty, tz = _load_triple(tangent_ptr, row, row_mask, WIDE)
     slope_x = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
     slope_y = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
     slope_z = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
