@@ -1,5 +1,6 @@
 """What all tests share: on which device and backend the contract runs, and strict defaults."""
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +27,10 @@ class Place(NamedTuple):
 
 
 PLACES = [Place("cpu", "cpu"), Place("cpu", "reference")]
-PLACES += (
-    [Place("cuda", "triton"), Place("cuda", "reference")] if torch.cuda.is_available() else [Place("cpu", "triton")]
-)
+if torch.cuda.is_available():
+    PLACES += [Place("cuda", "triton"), Place("cuda", "reference")]
+elif importlib.util.find_spec("triton") is not None:  # there is none for macOS
+    PLACES += [Place("cpu", "triton")]
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: f"{place.device}-{place.backend}")

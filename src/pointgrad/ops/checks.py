@@ -72,7 +72,7 @@ def is_integer(received: Any) -> bool:
 
 
 def rows(features: Any, index: Any, per_row: int, dtypes: Sequence[torch.dtype]) -> None:
-    """Features (N, C) or (B, N, C), and for each of M rows an index, or a list of `per_row` = 1 more dimension."""
+    """Features (N, C) or (B, N, C), and an index of one row (`per_row` 0) or of K rows (1) for each of M places."""
     tensor("features", features)
     tensor("index", index)
     shape(features.dim() in (2, 3), "features", "(N, C) or (B, N, C)", features)
