@@ -190,6 +190,27 @@ def test_real_scan(scan, place):
     assert picks.tolist() == naive(points.numpy(), len(points) // 8)
 
 
+def test_falls_back_when_the_grid_cannot_be_resident(place, monkeypatch):
+    """The driver refuses a cooperative grid that does not fit; one program per cloud then does it alone."""
+    if place.backend != "triton":
+        pytest.skip("only the Triton kernel launches cooperatively")
+    from pointgrad.ops.sampling import kernels
+
+    launch, tried = kernels._launch, []
+
+    def refuse(how, *arguments):
+        tried.append(how.programs)
+        if how.programs > 1:
+            raise RuntimeError("Triton Error [CUDA]: too many blocks in cooperative launch")
+        launch(how, *arguments)
+
+    monkeypatch.setattr(kernels, "_launch", refuse)
+    monkeypatch.setattr(kernels, "plan", lambda *_: kernels.Plan(4, 32, 1))
+    points = torch.randn(100, 3)
+    assert fps(points.to(place.device), 20).tolist() == naive(points.numpy(), 20)
+    assert tried == [4, 1]
+
+
 coordinate = st.sampled_from([0.0, -0.0, 1.0, 2.0, 1e-30, 1e30, -3.5, float("nan"), float("inf"), -float("inf")])
 
 
