@@ -205,6 +205,15 @@ def test_inductor():
     torch.testing.assert_close(received, expected)
 
 
+def test_the_readme_example_runs():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    names = {}
+    exec(example, names)
+    assert names["grouped"].shape == (2, 512, 16, 64)
+    assert names["features"].grad is not None
+
+
 def test_documented_examples_run():
     """The `>>>` lines of every public docstring."""
     import doctest
