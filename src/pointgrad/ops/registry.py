@@ -6,6 +6,7 @@ function called like the operator. `kernels.py` is imported only when it is firs
 without a GPU never imports Triton.
 """
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -147,8 +148,13 @@ def _default_on_cpu() -> str:
     return "reference"
 
 
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
 def _default_on_cuda() -> str:
-    if importlib.util.find_spec("triton") is not None:
+    if _has_triton():
         return "triton"
     _warn_once(
         "Triton is not installed, so pointgrad's operators run in plain PyTorch, which is much slower. "

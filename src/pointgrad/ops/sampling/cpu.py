@@ -16,12 +16,11 @@ def farthest_point_sampling(
     radii: bool,
 ) -> tuple[Tensor, Tensor]:
     points = _wide(points)
-    sizes = offsets if points.dim() == 2 else lengths
     batch = clouds.batch_size(points, offsets)
     shape = clouds.samples_shape(points, offsets, num_samples, counts)
     index = points.new_empty(shape, dtype=torch.int64)
     distance2 = points.new_empty(shape if radii else (0,))
-    sizes, counts, start = (t if t is None else t.contiguous() for t in (sizes, counts, start))
+    sizes, counts, start = _contiguous(offsets if points.dim() == 2 else lengths, counts, start)
     native.module.farthest_point_sampling(
         index.data_ptr(),
         distance2.data_ptr() if radii else 0,
@@ -50,8 +49,7 @@ def random_sampling(
 ) -> Tensor:
     shape = clouds.samples_shape(points, offsets, num_samples, counts)
     index = points.new_empty(shape, dtype=torch.int64)
-    sizes = offsets if points.dim() == 2 else lengths
-    sizes, counts = (t if t is None else t.contiguous() for t in (sizes, counts))
+    sizes, counts = _contiguous(offsets if points.dim() == 2 else lengths, counts)
     native.module.random_sampling(
         index.data_ptr(),
         points.dim() == 2,
@@ -70,8 +68,7 @@ def voxel_representatives(
     points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float
 ) -> Tensor:
     points = _wide(points)
-    sizes = offsets if points.dim() == 2 else lengths
-    sizes = sizes if sizes is None else sizes.contiguous()
+    (sizes,) = _contiguous(offsets if points.dim() == 2 else lengths)
     kept = points.new_zeros(points.shape[:-1], dtype=torch.bool)
     native.module.voxel_representatives(
         kept.data_ptr(),
@@ -87,6 +84,10 @@ def voxel_representatives(
         torch.get_num_threads(),
     )
     return kept
+
+
+def _contiguous(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    return tuple(None if tensor is None else tensor.contiguous() for tensor in tensors)
 
 
 def _wide(points: Tensor) -> Tensor:

@@ -31,6 +31,11 @@ class Plan(NamedTuple):
     warps: int
 
 
+def alone(num_points: int) -> Plan:
+    """One program per cloud, which waits for nobody."""
+    return Plan(1, power_of_2(num_points, 32, 4096), 1 if INTERPRETED else 8)
+
+
 def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Plan:
     """How many programs share a cloud: measured, about sqrt(N) / 2.
 
@@ -38,9 +43,8 @@ def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Pl
     multiprocessor are, when a thread holds at most 32 points in registers. One warp per program needs no
     barriers; four are faster where a program holds a thousand points or more.
     """
-    alone = Plan(1, power_of_2(num_points, 32, 4096), 1 if INTERPRETED else 8)
     if dtype == torch.float64 or not can_launch_cooperatively():
-        return alone
+        return alone(num_points)
     most = 128 if num_points <= 128 * 4096 else 256
     programs = min(most, power_of_2(int(num_points**0.5 / 2) + 1, 2, 512) // 2)
     while programs >= 1:
@@ -50,7 +54,7 @@ def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Pl
                 streams = num_points > programs * block
                 return Plan(programs, 2048 if streams else block, warps)  # in a loop, smaller tiles are faster
         programs //= 2
-    return alone if num_points > 1024 else Plan(1, power_of_2(num_points, 32, 1024), 1)
+    return alone(num_points) if num_points > 1024 else Plan(1, power_of_2(num_points, 32, 1024), 1)
 
 
 def farthest_point_sampling(
@@ -61,7 +65,6 @@ def farthest_point_sampling(
     counts: Tensor | None,
     start: Tensor | None,
     radii: bool,
-    how: Plan | None = None,
 ) -> tuple[Tensor, Tensor]:
     batch, num_points = clouds.batch_size(points, offsets), points.shape[-2]
     wide = torch.promote_types(points.dtype, torch.float32)
@@ -70,17 +73,16 @@ def farthest_point_sampling(
     distance2 = points.new_zeros(shape if radii else (0,), dtype=wide)
     if not index.numel() or not num_points:
         return index, distance2
-    if how is None:
-        processors = 1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
-        how = plan(batch, num_points, wide, processors)
+    processors = 1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
+    how = plan(batch, num_points, wide, processors)
+    arguments = (index, distance2, points.contiguous(), offsets, lengths, num_samples, counts, start, radii)
     try:
-        _launch(how, index, distance2, points.contiguous(), offsets, lengths, num_samples, counts, start, radii)
+        _launch(how, *arguments)
     except RuntimeError as error:
         # The driver refuses, before anything runs, a grid that cannot be resident, e.g. on a shared GPU.
         if how.programs == 1 or "cooperative" not in str(error):
             raise
-        alone = Plan(1, power_of_2(num_points, 32, 4096), 8)
-        _launch(alone, index, distance2, points.contiguous(), offsets, lengths, num_samples, counts, start, radii)
+        _launch(alone(num_points), *arguments)
     return index, distance2
 
 
