@@ -1,6 +1,7 @@
 """The package as a whole: a light import, an explicit map, one direction of imports, and its backends."""
 
 import ast
+import graphlib
 import inspect
 import json
 import os
@@ -66,13 +67,20 @@ def test_the_map_is_explicit_and_complete():
     assert all(getattr(pointgrad, name).__doc__ for name in exported)
 
 
-def test_rooms_do_not_import_each_other():
-    for room in (SOURCE / "ops").glob("*/register.py"):
-        for file in room.parent.glob("*.py"):
+def test_rooms_import_each_other_one_way():
+    """A room may use another room's door or registered operators, never its insides, and never in a circle."""
+    shared = {"checks", "clouds", "launch", "native", "registry"}
+    rooms = {file.parent.name: file.parent for file in (SOURCE / "ops").glob("*/register.py")}
+    used = {name: set() for name in rooms}
+    for name, folder in rooms.items():
+        for file in folder.glob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.ImportFrom) and node.level == 2:
-                    names = {node.module} if node.module else {alias.name for alias in node.names}
-                    assert names <= {"checks", "clouds", "launch", "native", "registry"}, f"{file}: {names}"
+                    modules = {node.module} if node.module else {alias.name for alias in node.names}
+                    others = modules - shared
+                    used[name] |= {module.removesuffix(".register") for module in others}
+    assert set().union(*used.values()) <= set(rooms)
+    graphlib.TopologicalSorter(used).prepare()  # raises when there is a circle
 
 
 def test_each_room_has_all_its_files():
@@ -105,7 +113,8 @@ def test_every_kernel_is_in_use():
     for room in (SOURCE / "ops").glob("*/register.py"):
         registered = dict(re.findall(r'"(\w+)\(Tensor.*?kernels=(\(.*?\))', room.read_text(), re.DOTALL))
         for file, backend in (("cpu.py", "cpu"), ("kernels.py", "triton")):
-            tree = ast.parse((room.parent / file).read_text())
+            source = room.parent / file
+            tree = ast.parse(source.read_text() if source.exists() else "")
             written = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} & set(registered)
             assert written == {name for name, kernels in registered.items() if backend in kernels}
 
