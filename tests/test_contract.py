@@ -129,8 +129,10 @@ def test_gradcheck_and_gradgradcheck(case, place):
         assert all(g.shape == v.shape for g, v in zip(outputs_and_grads(case, arguments)[1], values, strict=True))
         return
     # The interpreter is slow: there the Jacobian is checked along random directions instead of in full.
-    assert torch.autograd.gradcheck(call, values, fast_mode=place.interpreted)
-    assert torch.autograd.gradgradcheck(call, values, fast_mode=place.interpreted)
+    # On a GPU the order of atomic sums is not fixed, so two backward passes may round differently.
+    how = {"fast_mode": place.interpreted, "nondet_tol": 0.0 if place.device == "cpu" else 1e-12}
+    assert torch.autograd.gradcheck(call, values, **how)
+    assert torch.autograd.gradgradcheck(call, values, **how)
 
 
 class RecordOperators(TorchDispatchMode):

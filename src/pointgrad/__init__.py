@@ -6,6 +6,11 @@ Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The c
 from pointgrad.ops.gather import gather as gather
 from pointgrad.ops.gather import group as group
 from pointgrad.ops.interpolate import trilinear as trilinear
+from pointgrad.ops.neighbors import NeighborIndex as NeighborIndex
+from pointgrad.ops.neighbors import Neighbors as Neighbors
+from pointgrad.ops.neighbors import ball_query as ball_query
+from pointgrad.ops.neighbors import knn as knn
+from pointgrad.ops.neighbors import to_edges as to_edges
 from pointgrad.ops.registry import backend as backend
 from pointgrad.ops.sampling import FarthestSamples as FarthestSamples
 from pointgrad.ops.sampling import VoxelSamples as VoxelSamples

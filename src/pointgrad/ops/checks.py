@@ -86,38 +86,47 @@ def rows(features: Any, index: Any, per_row: int, dtypes: Sequence[torch.dtype])
     device("index", index, "features", features)
 
 
-def clouds(points: Any, offsets: Any, lengths: Any) -> None:
-    """The two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths."""
-    tensor("points", points)
-    for name, sizes in (("offsets", offsets), ("lengths", lengths)):
+def clouds(points: Any, offsets: Any, lengths: Any, *, name: str = "points", prefix: str = "", dims: int = 3) -> None:
+    """The two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths.
+
+    name: of the points. prefix: of offsets and lengths. dims: 3, or how many dimensions are allowed at most.
+    """
+    tensor(name, points)
+    named = ((f"{prefix}offsets", offsets), (f"{prefix}lengths", lengths))
+    for sizes_name, sizes in named:
         if sizes is not None:
-            tensor(name, sizes)
-    shape(points.dim() in (2, 3) and points.shape[-1] == 3, "points", "(N, 3) or (B, N, 3)", points)
+            tensor(sizes_name, sizes)
+    last, extent = ("3", "") if dims == 3 else ("D", f" with D from 1 to {dims}")
+    fits = points.dim() in (2, 3) and (points.shape[-1] == 3 if dims == 3 else 1 <= points.shape[-1] <= dims)
+    shape(fits, name, f"(N, {last}) or (B, N, {last}){extent}", points)
     packed = points.dim() == 2
-    value(not packed or lengths is None, "lengths", "None for packed points (N, 3); use offsets", "a tensor")
-    value(packed or offsets is None, "offsets", "None for padded points (B, N, 3); use lengths", "a tensor")
+    message = f"None for packed {name} (N, {last}); use {prefix}offsets"
+    value(not packed or lengths is None, f"{prefix}lengths", message, "a tensor")
+    message = f"None for padded {name} (B, N, {last}); use {prefix}lengths"
+    value(packed or offsets is None, f"{prefix}offsets", message, "a tensor")
     if offsets is not None:
-        shape(offsets.dim() == 1 and offsets.shape[0] >= 1, "offsets", "(B + 1,)", offsets)
+        shape(offsets.dim() == 1 and offsets.shape[0] >= 1, f"{prefix}offsets", "(B + 1,)", offsets)
     if lengths is not None:
-        shape(lengths.shape == points.shape[:1], "lengths", lambda: f"(B,) = ({points.shape[0]},)", lengths)
-    dtype("points", points, FLOATS)
-    for name, sizes in (("offsets", offsets), ("lengths", lengths)):
+        fits = lengths.shape == points.shape[:1]
+        shape(fits, f"{prefix}lengths", lambda: f"(B,) = ({points.shape[0]},)", lengths)
+    dtype(name, points, FLOATS)
+    for sizes_name, sizes in named:
         if sizes is not None:
-            dtype(name, sizes, INDICES)
-            device(name, sizes, "points", points)
+            dtype(sizes_name, sizes, INDICES)
+            device(sizes_name, sizes, name, points)
 
 
-def offsets_values(offsets: Tensor, num_points: int) -> None:
+def offsets_values(offsets: Tensor, num_points: int, name: str = "offsets") -> None:
     values = offsets.tolist()
-    value(values[0] == 0, "offsets", "0 in its first entry", values[0])
+    value(values[0] == 0, name, "0 in its first entry", values[0])
     for cloud, (begin, end) in enumerate(pairwise(values)):
-        value(begin <= end, "offsets", f"non-decreasing, {begin} before cloud {cloud}'s end", end)
-    value(values[-1] == num_points, "offsets", f"N = {num_points} in its last entry", values[-1])
+        value(begin <= end, name, f"non-decreasing, {begin} before cloud {cloud}'s end", end)
+    value(values[-1] == num_points, name, f"N = {num_points} in its last entry", values[-1])
 
 
-def lengths_values(lengths: Tensor, num_points: int) -> None:
+def lengths_values(lengths: Tensor, num_points: int, name: str = "lengths") -> None:
     for cloud, length in enumerate(lengths.tolist()):
-        value(0 <= length <= num_points, "lengths", f"in [0, N = {num_points}]", f"{length} for cloud {cloud}")
+        value(0 <= length <= num_points, name, f"in [0, N = {num_points}]", f"{length} for cloud {cloud}")
 
 
 def index_values(index: Tensor, num_rows: int, name: str = "index") -> None:

@@ -38,11 +38,11 @@ def sizes(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Ten
     return bounds(points, offsets, lengths)[1]
 
 
-def check_values(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> None:
+def check_values(points: Tensor, offsets: Tensor | None, lengths: Tensor | None, prefix: str = "") -> None:
     if offsets is not None:
-        checks.offsets_values(offsets, points.shape[0])
+        checks.offsets_values(offsets, points.shape[0], f"{prefix}offsets")
     if lengths is not None:
-        checks.lengths_values(lengths, points.shape[1])
+        checks.lengths_values(lengths, points.shape[1], f"{prefix}lengths")
 
 
 def ids(points: Tensor, offsets: Tensor | None) -> Tensor:

@@ -122,6 +122,13 @@ class backend:
         _forced = self._outer.pop()
 
 
+def chosen(device: torch.device) -> str:
+    """The backend that serves tensors of this device now."""
+    if device.type == "cuda":
+        return _forced or _default_on_cuda()
+    return _forced or _default_on_cpu()
+
+
 def _forced_for(device: str) -> str | None:
     if _forced == "cpu":
         if device != "cpu":

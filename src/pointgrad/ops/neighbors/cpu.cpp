@@ -1,0 +1,193 @@
+// Which cloud lies where, and the tasks of a search; the tree is in tree.h, the search in search.h.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "module.h"
+#include "numbers.h"
+#include "search.h"
+#include "threads.h"
+#include "tree.h"
+
+namespace pointgrad {
+namespace {
+
+using namespace neighbors;
+
+// A batch in either layout. `sizes` holds offsets (packed), lengths (padded), or is null.
+struct Clouds {
+  bool packed;
+  int64_t batch, num_points;
+  const int64_t* sizes;
+
+  int64_t begin(int64_t cloud) const { return packed ? (sizes ? sizes[cloud] : 0) : cloud * num_points; }
+  int64_t size(int64_t cloud) const {
+    if (sizes == nullptr) return num_points;
+    return packed ? sizes[cloud + 1] - sizes[cloud] : sizes[cloud];
+  }
+};
+
+// The index of all clouds: this, a root for each cloud, then their trees.
+struct alignas(64) Header {
+  uint64_t name;
+  int64_t num_clouds, num_points, dims, itemsize;
+};
+constexpr uint64_t kName = 0x65657274646b6770u;
+
+const Root* roots(const char* memory) { return reinterpret_cast<const Root*>(memory + sizeof(Header)); }
+
+void check_size(int64_t num_points) {
+  if (num_points > std::numeric_limits<int32_t>::max())
+    throw std::length_error("a cloud must have fewer than 2^31 points");
+}
+
+// Returns the bytes used of `memory`; with nullptr only counts them.
+template <class T>
+int64_t build_all(char* memory, const T* points, int dims, const Clouds& clouds, int threads) {
+  int64_t used = int64_t{sizeof(Header)} + clouds.batch * int64_t{sizeof(Root)};
+  Root* root = reinterpret_cast<Root*>(memory + sizeof(Header));
+  if (memory != nullptr) {
+    std::memset(memory, 0, size_t(used));
+    const Header header{kName, clouds.batch, clouds.batch * clouds.num_points, dims, int64_t{sizeof(T)}};
+    std::memcpy(memory, &header, sizeof header);
+  }
+  std::vector<int64_t> small;
+  for (int64_t b = 0; b < clouds.batch; ++b) {
+    const int64_t n = clouds.size(b);
+    check_size(n);
+    if (memory != nullptr) {
+      root[b].leaves = used;
+      if (clouds.batch > 1 && n < (1 << 16)) {
+        small.push_back(b);
+      } else {
+        build<T>(memory, root[b], points + clouds.begin(b) * dims, n, dims, threads);
+      }
+    }
+    used += tree_bytes<T>(n);
+  }
+  run_tasks(int64_t(small.size()), threads, [&](int64_t i) {
+    const int64_t b = small[i];
+    build<T>(memory, root[b], points + clouds.begin(b) * dims, clouds.size(b), dims, 1);
+  });
+  return used;
+}
+
+void neighbor_index(address index, int64_t bytes, address points, int dtype, int dims, bool packed, int64_t batch,
+                    int64_t num_points, address sizes, int threads) {
+  nb::gil_scoped_release release;
+  const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
+  const auto run = [&](auto tag) {
+    using T = decltype(tag);
+    char* memory = at<char>(index);
+    // More dimensions than the tree has are searched without it.
+    const int64_t used = dims > kAxes ? 0 : build_all<T>(memory, at<const T>(points), dims, clouds, threads);
+    std::memset(memory + used, 0, size_t(bytes - used));
+  };
+  dtype == 1 ? run(double{}) : run(float{});
+}
+
+// Memory for an index of this call only.
+struct Memory {
+  std::unique_ptr<char[]> data;
+  char* begin = nullptr;
+  void take(int64_t bytes) {
+    data.reset(new char[bytes + 64]);
+    begin = data.get() + (64 - reinterpret_cast<uintptr_t>(data.get()) % 64) % 64;
+  }
+};
+
+// Whether comparing all with all is faster than building a tree: a model of the nanoseconds of both.
+bool is_small(int64_t points, int64_t queries, bool has_index, bool same) {
+  const double all = 300.0 * queries + 0.2 * points * queries;
+  const double tree = (has_index ? 0 : 100.0 * points) + (same ? 500.0 : 650.0) * queries;
+  return all < tree;
+}
+
+template <class T>
+void search(const Clouds& clouds, const T* points, const Clouds& query_clouds, const T* queries, int dims,
+            const char* index, const Asked<T>& asked, const Output<T>& output, int threads) {
+  const bool same = queries == points;
+  bool all = true;
+  for (int64_t b = 0; b < clouds.batch && dims <= kAxes; ++b)
+    all = all && is_small(clouds.size(b), query_clouds.size(b), index != nullptr, same);
+  struct Task {
+    int64_t cloud, begin, end;
+  };
+  std::vector<Task> tasks;
+  const auto share_out = [&](int64_t cloud, int64_t count, int64_t most) {
+    const int64_t share = std::max<int64_t>(1, std::min(most, ceil_div(count, 4 * threads)));
+    for (int64_t begin = 0; begin < count; begin += share)
+      tasks.push_back({cloud, begin, std::min(begin + share, count)});
+  };
+  const auto place_of = [&](int64_t cloud) {
+    const int64_t first = clouds.begin(cloud);
+    return Place{clouds.packed ? first : 0, first, query_clouds.begin(cloud)};
+  };
+  if (all) {
+    for (int64_t b = 0; b < clouds.batch; ++b) {
+      check_size(clouds.size(b));
+      share_out(b, query_clouds.size(b), kMostQueries);
+    }
+    run_tasks(int64_t(tasks.size()), threads, [&](int64_t i) {
+      const auto [cloud, begin, end] = tasks[i];
+      const Place place = place_of(cloud);
+      search_all<T>(points + place.first_point * dims, clouds.size(cloud), queries + place.first_query * dims, begin,
+                    end, dims, asked, place, output);
+    });
+  } else {
+    Memory own, own_queries;
+    if (index == nullptr) {
+      own.take(build_all<T>(nullptr, points, dims, clouds, threads));
+      build_all<T>(own.begin, points, dims, clouds, threads);
+      index = own.begin;
+    }
+    const char* query_index = index;
+    if (!same) {
+      own_queries.take(build_all<T>(nullptr, queries, dims, query_clouds, threads));
+      build_all<T>(own_queries.begin, queries, dims, query_clouds, threads);
+      query_index = own_queries.begin;
+    }
+    for (int64_t b = 0; b < clouds.batch; ++b) {
+      const Tree<T> tree(query_index, roots(query_index)[b]);
+      share_out(b, tree.num_leaves(), 64);
+      for (int64_t i = 0; i < tree.num_strays(); ++i) output.write_nothing(query_clouds.begin(b) + tree.strays[i]);
+    }
+    run_tasks(int64_t(tasks.size()), threads, [&](int64_t i) {
+      const auto [cloud, begin, end] = tasks[i];
+      const Tree<T> tree(index, roots(index)[cloud]), query_tree(query_index, roots(query_index)[cloud]);
+      search_tree<T>(tree, query_tree, begin, end, asked, place_of(cloud), output);
+    });
+  }
+  if (query_clouds.packed) return;
+  for (int64_t b = 0; b < clouds.batch; ++b)
+    for (int64_t i = query_clouds.size(b); i < query_clouds.num_points; ++i)
+      output.write_nothing(query_clouds.begin(b) + i);
+}
+
+void neighbor_search(address found, address distance2, address count, address points, int dtype, int dims, bool packed,
+                     int64_t batch, int64_t num_points, address sizes, address queries, int64_t num_queries,
+                     address query_sizes, address index, int64_t k, double radius2, double min_radius2, int select,
+                     int64_t seed, int threads) {
+  nb::gil_scoped_release release;
+  const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
+  const Clouds query_clouds{packed, batch, num_queries, at<const int64_t>(query_sizes)};
+  const auto run = [&](auto tag) {
+    using T = decltype(tag);
+    const T most = std::numeric_limits<T>::max(), radius = T(radius2);
+    const Asked<T> asked{k, radius >= most ? most : radius, T(min_radius2), Select(select), uint64_t(seed)};
+    const Output<T> output{k, at<int64_t>(found), at<T>(distance2), at<int64_t>(count)};
+    search<T>(clouds, at<const T>(points), query_clouds, at<const T>(queries), dims, at<const char>(index), asked,
+              output, threads);
+  };
+  dtype == 1 ? run(double{}) : run(float{});
+}
+
+}  // namespace
+}  // namespace pointgrad
+
+POINTGRAD_KERNELS(module) {
+  module.def("neighbor_index", &pointgrad::neighbor_index);
+  module.def("neighbor_search", &pointgrad::neighbor_search);
+}

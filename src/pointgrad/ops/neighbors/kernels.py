@@ -1,0 +1,830 @@
+"""Triton kernels of this room: an index of buckets along a Hilbert curve, and a search through it.
+
+The index. Points are sorted along the curve, cloud by cloud, and cut into buckets of 32 that lie close
+together. A bucket is stored as 32 x, 32 y, 32 z and 32 row numbers. 32 buckets make a group, 32 groups a
+super; each has a bounding box. Groups and supers may span clouds: a box that is too large only prunes less.
+
+The search. One program serves one bucket of queries, which are neighbours along the same curve. Queries are
+the last axis of every tile and a program is one warp, so each thread owns one query: what it keeps stays in
+its registers. Supers, groups and buckets are visited nearest box first, until the nearest box is farther
+than the worst neighbour kept by any query of the bucket. Box distances are computed with the same operations
+in the same order as point distances, so rounding is monotone and the pruning is exact.
+
+Candidates are ranked as one 64-bit number, distance bits above, row number below: ties fall to the smallest
+index. Above three dimensions, and in float64, all points are looked at instead.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .. import clouds
+from ..launch import INTERPRETED, power_of_2
+from .layout import BUCKET, index_bytes
+
+_SELECT = {"nearest": 0, "first": 1, "random": 2}
+_MOST_AT_ONCE = 32  # neighbours kept in registers; more are found in several passes
+_EMPTY = 2**31 - 1  # of an atomic minimum
+
+INFINITY_BITS = tl.constexpr(0x7F800000)
+BIG = tl.constexpr(0x7FFFFFFF)
+NO_KEY = tl.constexpr(0x7FFFFFFFFFFFFFFF)
+NO_NEIGHBOR = tl.constexpr(0x7F800000 << 32)  # keys from here on are no neighbours
+LANES = tl.constexpr(32)
+
+
+class Layout(NamedTuple):
+    """Where the parts of an index begin, in words of 32 bits. Buckets come first; of queries there is no more."""
+
+    num_buckets: int  # at most: each cloud may fill its last bucket in part
+    num_supers: int
+    begin: int  # (B + 1,) the first bucket of each cloud
+    first: int  # (B + 1,) the first row of each cloud in the sorted order
+    cloud_boxes: int
+    bucket_boxes: int
+    group_boxes: int
+    super_boxes: int
+    end: int
+
+
+def _layout(rows: int, batch: int) -> Layout:
+    buckets = rows // BUCKET + batch
+    groups = -(-buckets // BUCKET)
+    supers = -(-groups // BUCKET)
+    slots, boxes = buckets * 4 * BUCKET, (groups * 6 * BUCKET, supers * 6 * BUCKET, supers * 6)
+    sizes = (slots, batch + 1, batch + 1, batch * 6, *boxes)
+    return Layout(buckets, supers, *itertools.accumulate(sizes))
+
+
+def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
+    wide = torch.promote_types(points.dtype, torch.float32)
+    batch, rows = clouds.batch_size(points, offsets), points.shape[:-1].numel()
+    storage = points.new_empty(index_bytes(rows, batch, wide.itemsize), dtype=torch.uint8)
+    if _is_indexed(points) and rows and batch:
+        _build(storage.view(torch.int32), points.to(wide).contiguous(), offsets, lengths, batch)
+    return storage
+
+
+def neighbor_search(
+    points: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    queries: Tensor | None,
+    query_offsets: Tensor | None,
+    query_lengths: Tensor | None,
+    index: Tensor | None,
+    k: int,
+    radius2: float,
+    min_radius2: float,
+    select: str,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    wide = torch.promote_types(points.dtype, torch.float32)
+    points = points.to(wide).contiguous()
+    own = queries is None
+    if queries is None:
+        queries, query_offsets, query_lengths = points, offsets, lengths
+    queries = queries.to(wide).contiguous()
+    batch, rows = clouds.batch_size(points, offsets), points.shape[:-1].numel()
+    asked = queries.shape[:-1]
+    found = points.new_full((*asked, k), -1, dtype=torch.int64)
+    distance2 = points.new_full((*asked, k), torch.inf)
+    count = points.new_zeros(asked, dtype=torch.int64)
+    if not (batch and rows and count.numel()):
+        return found, distance2, count
+    wanted = (k, radius2, min_radius2, select, seed)
+    results = (found, distance2, count)
+    if _is_indexed(points):
+        words = (neighbor_index(points, offsets, lengths) if index is None else index).view(torch.int32)
+        asked_words = words
+        if not own:
+            cloud_boxes = words[_layout(rows, batch).cloud_boxes :]
+            asked_words = _bucketed(queries, query_offsets, query_lengths, batch, cloud_boxes)
+        _search_index(results, words, asked_words, points, count.numel(), batch, wanted)
+    else:
+        sizes = (offsets, query_offsets) if points.dim() == 2 else (lengths, query_lengths)
+        _search_all(results, points, queries, sizes, batch, wanted)
+    if select == "random":  # drawn in the order of their ranks
+        found, order = found.sort(dim=-1)
+        distance2, order = distance2.gather(-1, order).sort(dim=-1, stable=True)
+        found = found.gather(-1, order)
+    return found, distance2, count
+
+
+def _is_indexed(points: Tensor) -> bool:
+    return points.shape[-1] <= 3 and points.dtype != torch.float64 and points.shape[:-1].numel() < 2**31
+
+
+def _build(words: Tensor, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int) -> None:
+    rows = points.shape[:-1].numel()
+    layout = _layout(rows, batch)
+    sizes = _contiguous(offsets if points.dim() == 2 else lengths)
+    cloud_boxes = words[layout.cloud_boxes : layout.bucket_boxes].fill_(_EMPTY)
+    block = 1024
+    _cloud_boxes[(triton.cdiv(rows, block),)](
+        cloud_boxes,
+        points,
+        points if sizes is None else sizes,
+        rows,
+        points.shape[-2],
+        batch,
+        PACKED=points.dim() == 2,
+        SIZES=sizes is not None,
+        STEPS=_steps(batch),
+        DIMS=points.shape[-1],
+        BLOCK=block,
+        num_warps=4,
+    )
+    _fill(words, layout, points, sizes, batch, cloud_boxes, boxes=True)
+    _super_boxes[(layout.num_supers,)](words, layout.group_boxes, layout.super_boxes, layout.num_supers, num_warps=1)
+
+
+def _bucketed(
+    queries: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int, cloud_boxes: Tensor
+) -> Tensor:
+    """The queries in buckets along the curve of the points."""
+    layout = _layout(queries.shape[:-1].numel(), batch)
+    words = queries.new_empty(layout.cloud_boxes, dtype=torch.int32)
+    sizes = _contiguous(offsets if queries.dim() == 2 else lengths)
+    _fill(words, layout, queries, sizes, batch, cloud_boxes, boxes=False)
+    return words
+
+
+def _fill(
+    words: Tensor,
+    layout: Layout,
+    points: Tensor,
+    sizes: Tensor | None,
+    batch: int,
+    cloud_boxes: Tensor,
+    boxes: bool,
+) -> None:
+    """Sorts rows along the curve and puts them into buckets; if asked, bounds buckets and groups too."""
+    rows, dims = points.shape[:-1].numel(), points.shape[-1]
+    # Short keys sort twice as fast; small clouds need no more.
+    short = rows <= 2**15 * batch and batch < 2**7
+    bits = (30 - batch.bit_length()) // 3 if short else min(16, (62 - batch.bit_length()) // 3)
+    keys = points.new_empty(rows, dtype=torch.int32 if short else torch.int64)
+    block = 256
+    _codes[(triton.cdiv(rows, block),)](
+        keys,
+        points,
+        points if sizes is None else sizes,
+        cloud_boxes,
+        rows,
+        points.shape[-2],
+        batch,
+        PACKED=points.dim() == 2,
+        SIZES=sizes is not None,
+        STEPS=_steps(batch),
+        DIMS=dims,
+        BITS=bits,
+        BLOCK=block,
+        num_warps=4,
+        enable_fp_fusion=False,
+    )
+    keys, order = torch.sort(keys)
+    _begins[(1,)](
+        words,
+        keys,
+        layout.first,
+        layout.begin,
+        rows,
+        batch,
+        SHIFT=3 * bits,
+        STEPS=_steps(rows + 1),
+        BLOCK=power_of_2(batch + 1, 32, 1024),
+        num_warps=1,
+    )
+    _buckets[(layout.num_supers * BUCKET if boxes else triton.cdiv(layout.num_buckets, BUCKET),)](
+        words,
+        points,
+        order,
+        layout.first,
+        layout.begin,
+        layout.bucket_boxes,
+        layout.group_boxes,
+        layout.num_buckets,
+        batch,
+        BOXES=boxes,
+        STEPS=_steps(batch),
+        DIMS=dims,
+        num_warps=4,
+    )
+
+
+def _search_index(
+    results: tuple[Tensor, Tensor, Tensor],
+    words: Tensor,
+    asked_words: Tensor,
+    points: Tensor,
+    num_queries: int,
+    batch: int,
+    wanted: tuple[int, float, float, str, Tensor | None],
+) -> None:
+    found, distance2, count = results
+    k, radius2, min_radius2, select, seed = wanted
+    layout, asked = _layout(points.shape[:-1].numel(), batch), _layout(num_queries, batch)
+    at_once = power_of_2(k, 1, _MOST_AT_ONCE)
+    _search[(asked.num_buckets,)](
+        found,
+        distance2,
+        count,
+        asked_words,
+        words,
+        points,
+        found if seed is None else seed,
+        asked.begin,
+        layout.begin,
+        layout.bucket_boxes,
+        layout.group_boxes,
+        layout.super_boxes,
+        batch,
+        layout.num_supers,
+        k,
+        points.shape[-2] if points.dim() == 3 else 0,
+        radius2 if radius2 <= torch.finfo(torch.float32).max else torch.inf,
+        min_radius2,
+        BALL=radius2 != torch.inf or min_radius2 > 0,
+        SELECT=_SELECT[select],
+        STEPS=_steps(batch),
+        DIMS=points.shape[-1],
+        SUPERS=power_of_2(layout.num_supers, 1, 2**20),
+        AT_ONCE=at_once,
+        PASSES=k > at_once,
+        TILE=BUCKET if INTERPRETED else (8 if at_once <= 16 else 16),  # the interpreter pays per operation
+        num_warps=1,
+        enable_fp_fusion=False,
+    )
+
+
+def _search_all(
+    results: tuple[Tensor, Tensor, Tensor],
+    points: Tensor,
+    queries: Tensor,
+    sizes: tuple[Tensor | None, Tensor | None],
+    batch: int,
+    wanted: tuple[int, float, float, str, Tensor | None],
+) -> None:
+    found, distance2, count = results
+    k, radius2, min_radius2, select, seed = wanted
+    at_once = power_of_2(k, 1, _MOST_AT_ONCE)
+    point_sizes, query_sizes = (_contiguous(size) for size in sizes)
+    limits = points.new_empty(2)
+    limits[0].fill_(radius2)
+    limits[1].fill_(min_radius2)
+    _search_everything[(triton.cdiv(count.numel(), BUCKET),)](
+        found,
+        distance2,
+        count,
+        queries,
+        points,
+        points if query_sizes is None else query_sizes,
+        points if point_sizes is None else point_sizes,
+        limits,
+        found if seed is None else seed,
+        batch,
+        count.numel(),
+        queries.shape[-2],
+        points.shape[-2],
+        k,
+        PACKED=points.dim() == 2,
+        QUERY_SIZES=query_sizes is not None,
+        POINT_SIZES=point_sizes is not None,
+        SELECT=_SELECT[select],
+        STEPS=_steps(batch),
+        DIMS=points.shape[-1],
+        WIDE=tl.float64 if points.dtype == torch.float64 else tl.float32,
+        AT_ONCE=at_once,
+        TILE=16,
+        num_warps=1,
+        enable_fp_fusion=False,
+    )
+
+
+def _contiguous(sizes: Tensor | None) -> Tensor | None:
+    return None if sizes is None else sizes.contiguous()
+
+
+def _steps(count: int) -> int:
+    """Halvings that a binary search among `count` needs."""
+    return max(count - 1, 0).bit_length()
+
+
+@triton.jit
+def _find(value, begin_ptr, count, STEPS: tl.constexpr):
+    """The last of `count` beginnings that is not above the value."""
+    place = value * 0
+    for step in tl.static_range(STEPS):
+        next_place = place + (1 << (STEPS - 1 - step))
+        inside = next_place < count
+        begin = tl.load(begin_ptr + next_place, mask=inside, other=0)
+        place = tl.where(inside & (begin <= value), next_place, place)
+    return place
+
+
+@triton.jit
+def _cloud_of(row, sizes_ptr, num_points, num_clouds, PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr):
+    """The cloud of each row, and whether the row lies inside it."""
+    if PACKED:
+        cloud = row * 0
+        if SIZES:
+            cloud = _find(row, sizes_ptr, num_clouds, STEPS)
+            inside = (row >= tl.load(sizes_ptr + cloud)) & (row < tl.load(sizes_ptr + cloud + 1))
+        else:
+            inside = row >= 0
+    else:
+        cloud = row // num_points
+        inside = row >= 0
+        if SIZES:
+            cloud = tl.minimum(cloud, num_clouds - 1)
+            inside = row - cloud * num_points < tl.load(sizes_ptr + cloud)
+    return cloud, inside
+
+
+@triton.jit
+def _coordinate(points_ptr, row, mask, axis: tl.constexpr, DIMS: tl.constexpr):
+    """Zero along the axes that the points do not have."""
+    if axis < DIMS:
+        return tl.load(points_ptr + row * DIMS + axis, mask=mask, other=float("inf"))
+    else:
+        return tl.where(mask, 0.0, float("inf"))
+
+
+@triton.jit
+def _ordered(value):
+    """Float bits as integers that compare like the floats; its own inverse."""
+    bits = value.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & BIG)
+
+
+@triton.jit
+def _unordered(bits):
+    return (bits ^ ((bits >> 31) & BIG)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _is_finite(x, y, z):
+    limit = 3.4028234663852886e38
+    return (tl.abs(x) <= limit) & (tl.abs(y) <= limit) & (tl.abs(z) <= limit)
+
+
+@triton.jit
+def _cloud_boxes(
+    boxes_ptr, points_ptr, sizes_ptr, rows, num_points, num_clouds,
+    PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Per cloud the lowest x, y, z and the lowest -x, -y, -z, as ordered integers."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = row < rows
+    cloud, inside = _cloud_of(tl.minimum(row, rows - 1), sizes_ptr, num_points, num_clouds, PACKED, SIZES, STEPS)
+    x = _coordinate(points_ptr, row, mask, 0, DIMS)
+    y = _coordinate(points_ptr, row, mask, 1, DIMS)
+    z = _coordinate(points_ptr, row, mask, 2, DIMS)
+    mask = mask & inside & _is_finite(x, y, z)
+    first, last = tl.min(cloud), tl.max(cloud)
+    for axis in tl.static_range(6):
+        value = x if axis % 3 == 0 else (y if axis % 3 == 1 else z)
+        value = tl.where(mask, _ordered(-value if axis >= 3 else value), BIG)
+        if first == last:
+            tl.atomic_min(boxes_ptr + first * 6 + axis, tl.min(value))
+        else:
+            tl.atomic_min(boxes_ptr + cloud * 6 + axis, value, mask=mask)
+
+
+@triton.jit
+def _cell(value, low, extent, BITS: tl.constexpr):
+    """Where along an axis, as an integer; 0 if the extent is zero or overflows."""
+    share = (value - low) / extent
+    share = tl.where(share >= 0, tl.minimum(share, 1.0), 0.0)
+    return (share * ((1 << BITS) - 1)).to(tl.int32)
+
+
+@triton.jit
+def _hilbert(x, y, z, BITS: tl.constexpr):
+    """The place along a Hilbert curve: J. Skilling, Programming the Hilbert curve (2004)."""
+    for level in tl.static_range(BITS - 1):
+        bit = 1 << (BITS - 1 - level)
+        below = bit - 1
+        x = tl.where((x & bit) != 0, x ^ below, x)
+        swap = (x ^ y) & below
+        flip = (y & bit) != 0
+        x = tl.where(flip, x ^ below, x ^ swap)
+        y = tl.where(flip, y, y ^ swap)
+        swap = (x ^ z) & below
+        flip = (z & bit) != 0
+        x = tl.where(flip, x ^ below, x ^ swap)
+        z = tl.where(flip, z, z ^ swap)
+    y = y ^ x
+    z = z ^ y
+    gray = x * 0
+    for level in tl.static_range(BITS - 1):
+        bit = 1 << (BITS - 1 - level)
+        gray = tl.where((z & bit) != 0, gray ^ (bit - 1), gray)
+    x, y, z = x ^ gray, y ^ gray, z ^ gray
+    code = x.to(tl.int64) * 0
+    for level in tl.static_range(BITS):
+        shift = BITS - 1 - level
+        code = (code << 3) | (((x >> shift) & 1) << 2 | ((y >> shift) & 1) << 1 | ((z >> shift) & 1)).to(tl.int64)
+    return code
+
+
+@triton.jit
+def _codes(
+    keys_ptr, points_ptr, sizes_ptr, boxes_ptr, rows, num_points, num_clouds,
+    PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Cloud above, place along the curve below; rows that are in no cloud or not finite come last."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = row < rows
+    cloud, inside = _cloud_of(tl.minimum(row, rows - 1), sizes_ptr, num_points, num_clouds, PACKED, SIZES, STEPS)
+    x = _coordinate(points_ptr, row, mask, 0, DIMS)
+    y = _coordinate(points_ptr, row, mask, 1, DIMS)
+    z = _coordinate(points_ptr, row, mask, 2, DIMS)
+    low_x = _unordered(tl.load(boxes_ptr + cloud * 6))
+    low_y = _unordered(tl.load(boxes_ptr + cloud * 6 + 1))
+    low_z = _unordered(tl.load(boxes_ptr + cloud * 6 + 2))
+    extent = -_unordered(tl.load(boxes_ptr + cloud * 6 + 3)) - low_x
+    extent = tl.maximum(extent, -_unordered(tl.load(boxes_ptr + cloud * 6 + 4)) - low_y)
+    extent = tl.maximum(extent, -_unordered(tl.load(boxes_ptr + cloud * 6 + 5)) - low_z)
+    code = _hilbert(
+        _cell(x, low_x, extent, BITS), _cell(y, low_y, extent, BITS), _cell(z, low_z, extent, BITS), BITS
+    )  # fmt: skip
+    key = (cloud.to(tl.int64) << (3 * BITS)) | code
+    last = BIG if keys_ptr.dtype.element_ty == tl.int32 else NO_KEY
+    key = tl.where(inside & _is_finite(x, y, z), key, last)
+    tl.store(keys_ptr + row, key.to(keys_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _lower_bound(value, keys_ptr, count, STEPS: tl.constexpr):
+    """How many of `count` sorted keys are below the value."""
+    below = tl.zeros_like(value)
+    for step in tl.static_range(STEPS):
+        half = 1 << (STEPS - 1 - step)
+        inside = below + half <= count
+        key = tl.load(keys_ptr + below + half - 1, mask=inside, other=0)
+        below = tl.where(inside & (key < value), below + half, below)
+    return below
+
+
+@triton.jit
+def _begins(
+    words_ptr, keys_ptr, first_at, begin_at, rows, num_clouds,
+    SHIFT: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """For each cloud its first row in the sorted order, and its first bucket."""
+    before = 0
+    for start in range(0, num_clouds + 1, BLOCK):
+        cloud = start + tl.arange(0, BLOCK)
+        first = _lower_bound(cloud.to(tl.int64) << SHIFT, keys_ptr, rows, STEPS)
+        after = _lower_bound((cloud + 1).to(tl.int64) << SHIFT, keys_ptr, rows, STEPS)
+        buckets = tl.where(cloud < num_clouds, (after - first + LANES - 1) // LANES, 0).to(tl.int32)
+        tl.store(words_ptr + first_at + cloud, first.to(tl.int32), mask=cloud <= num_clouds)
+        tl.store(words_ptr + begin_at + cloud, before + tl.cumsum(buckets, 0) - buckets, mask=cloud <= num_clouds)
+        before += tl.sum(buckets)
+
+
+@triton.jit
+def _as_float(words):
+    return words.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _as_word(values):
+    return values.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def _buckets(
+    words_ptr, points_ptr, order_ptr, first_at, begin_at, bucket_boxes_at, group_boxes_at, num_buckets, num_clouds,
+    BOXES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr,
+):  # fmt: skip
+    """One program fills the 32 buckets of a group."""
+    group = tl.program_id(0).to(tl.int64)
+    first_ptr, begin_ptr = words_ptr + first_at, words_ptr + begin_at
+    lane = tl.arange(0, LANES)
+    bucket = group * LANES + lane
+    filled = bucket < tl.load(begin_ptr + num_clouds)
+    cloud = _find(bucket, begin_ptr, num_clouds, STEPS)
+    place = (bucket - tl.load(begin_ptr + cloud)) * LANES  # of the bucket's first row, within the cloud
+    first = tl.load(first_ptr + cloud) + place
+    left = tl.load(first_ptr + cloud + 1) - first
+    live = filled[:, None] & (lane[None, :] < left[:, None])
+    row = tl.load(order_ptr + first[:, None] + lane[None, :], mask=live, other=-1)
+    slot_ptr = words_ptr + bucket[:, None] * (4 * LANES) + lane[None, :]
+    mask = (bucket < num_buckets)[:, None] & (lane >= 0)[None, :]
+    tl.store(slot_ptr + 3 * LANES, row.to(tl.int32), mask=mask)
+    for axis in tl.static_range(3):
+        value = _coordinate(points_ptr, row, live, axis, DIMS)
+        tl.store(slot_ptr + axis * LANES, _as_word(value), mask=mask)
+        if BOXES:
+            low = tl.min(value, 1)
+            high = tl.max(tl.where(live, value, -float("inf")), 1)
+            box_ptr = words_ptr + bucket_boxes_at + (group * 6 + axis) * LANES + lane
+            tl.store(box_ptr, _as_word(low), mask=bucket < num_buckets)
+            tl.store(box_ptr + 3 * LANES, _as_word(high), mask=bucket < num_buckets)
+            box_ptr = words_ptr + group_boxes_at + (group // LANES * 6 + axis) * LANES + group % LANES
+            tl.store(box_ptr, _as_word(tl.min(low)))
+            tl.store(box_ptr + 3 * LANES, _as_word(tl.max(high)))
+
+
+@triton.jit
+def _super_boxes(words_ptr, group_boxes_at, super_boxes_at, num_supers):
+    place = tl.program_id(0).to(tl.int64)
+    for side in tl.static_range(6):
+        value = _as_float(tl.load(words_ptr + group_boxes_at + (place * 6 + side) * LANES + tl.arange(0, LANES)))
+        bound = tl.min(value) if side < 3 else tl.max(value)
+        tl.store(words_ptr + super_boxes_at + side * num_supers + place, _as_word(bound))
+
+
+@triton.jit
+def _gap2(box_ptr, stride, mask, low_x, low_y, low_z, high_x, high_y, high_z):
+    """The squared distance between each box and the box of the queries; infinite for an empty box."""
+    x = _as_float(tl.load(box_ptr, mask=mask, other=INFINITY_BITS))
+    y = _as_float(tl.load(box_ptr + stride, mask=mask, other=INFINITY_BITS))
+    z = _as_float(tl.load(box_ptr + 2 * stride, mask=mask, other=INFINITY_BITS))
+    to_x = _as_float(tl.load(box_ptr + 3 * stride, mask=mask, other=0))
+    to_y = _as_float(tl.load(box_ptr + 4 * stride, mask=mask, other=0))
+    to_z = _as_float(tl.load(box_ptr + 5 * stride, mask=mask, other=0))
+    dx = tl.maximum(tl.maximum(x - high_x, low_x - to_x), 0.0)
+    dy = tl.maximum(tl.maximum(y - high_y, low_y - to_y), 0.0)
+    dz = tl.maximum(tl.maximum(z - high_z, low_z - to_z), 0.0)
+    return dx * dx + dy * dy + dz * dz
+
+
+@triton.jit
+def _nearest_first(
+    box_ptr, stride, place, first_bucket, num_buckets, begin, end,
+    low_x, low_y, low_z, high_x, high_y, high_z, PLACES: tl.constexpr,
+):  # fmt: skip
+    """A sortable number per box that holds buckets in [begin, end): its distance to the queries' box, the lowest
+    bits given up for its place. So it is never above the distance."""
+    inside = (first_bucket < end) & (first_bucket + num_buckets > begin)
+    gap2 = _gap2(box_ptr, stride, inside, low_x, low_y, low_z, high_x, high_y, high_z)
+    bits = (gap2.to(tl.int32, bitcast=True) & ~(PLACES - 1)) | place
+    return tl.where(inside & (gap2 < float("inf")), bits, BIG)
+
+
+@triton.jit
+def _largest(limit):
+    """Of numbers that are not negative, or -1: as integers a warp compares them in one instruction."""
+    return tl.max(limit.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _within(key, reach, PLACES: tl.constexpr):
+    return (key != BIG) & ((key & ~(PLACES - 1)).to(tl.float32, bitcast=True) <= reach)
+
+
+@triton.jit
+def _mix(key):
+    """The finaliser of splitmix64."""
+    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9
+    key = (key ^ (key >> 27)) * 0x94D049BB133111EB
+    return key ^ (key >> 31)
+
+
+@triton.jit
+def _seeded(seed_ptr, row):
+    """What a query's row makes of the seed."""
+    seed = tl.load(seed_ptr).to(tl.uint64, bitcast=True)
+    return _mix(seed + (row + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
+
+
+@triton.jit
+def _random_rank(seeded, row):
+    return (_mix(seeded + (row + 1).to(tl.uint64) * 0x9E3779B97F4A7C15) >> 34).to(tl.int64)
+
+
+@triton.jit
+def _search(
+    found_ptr, distance2_ptr, count_ptr, asked_ptr, words_ptr, points_ptr, seed_ptr,
+    asked_begin_at, begin_at, bucket_boxes_at, group_boxes_at, super_boxes_at,
+    num_clouds, num_supers, k, rows_per_cloud, radius2, min_radius2,
+    BALL: tl.constexpr, SELECT: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, SUPERS: tl.constexpr,
+    AT_ONCE: tl.constexpr, PASSES: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    if block >= tl.load(asked_ptr + asked_begin_at + num_clouds):
+        return
+    cloud = _find(block, asked_ptr + asked_begin_at, num_clouds, STEPS)
+    begin = tl.load(words_ptr + begin_at + cloud)  # the cloud's buckets
+    end = tl.load(words_ptr + begin_at + cloud + 1)
+    lane = tl.arange(0, LANES)
+    ask_ptr = asked_ptr + block.to(tl.int64) * (4 * LANES) + lane
+    qx = _as_float(tl.load(ask_ptr))
+    qy = _as_float(tl.load(ask_ptr + LANES))
+    qz = _as_float(tl.load(ask_ptr + 2 * LANES))
+    query_row = tl.load(ask_ptr + 3 * LANES).to(tl.int64)
+    live = query_row >= 0
+    low_x, low_y, low_z = tl.min(qx), tl.min(qy), tl.min(qz)
+    high_x = tl.max(tl.where(live, qx, -float("inf")))
+    high_y = tl.max(tl.where(live, qy, -float("inf")))
+    high_z = tl.max(tl.where(live, qz, -float("inf")))
+    seeded = query_row * 0
+    if SELECT == 2:
+        seeded = _seeded(seed_ptr, query_row)
+    place = tl.arange(0, AT_ONCE).to(tl.int64)[:, None]
+    super_place = tl.arange(0, SUPERS)
+    floor = tl.full((LANES,), -1, tl.int64)  # keys up to here were returned by earlier passes
+    total = tl.zeros((LANES,), tl.int64)
+    done = 0
+    while done < k:
+        take = tl.minimum(k - done, AT_ONCE)
+        # Empty places differ, so that one at a time is replaced.
+        best = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, LANES), tl.int64)
+        worst = tl.max(best, 0)
+        limit = tl.where(live, radius2, -1.0)
+        reach = _largest(limit)
+        supers = _nearest_first(
+            words_ptr + super_boxes_at + super_place, num_supers, super_place, super_place * (LANES * LANES), LANES * LANES,
+            begin, end, low_x, low_y, low_z, high_x, high_y, high_z, SUPERS,
+        )  # fmt: skip
+        near_super = tl.min(supers)
+        while _within(near_super, reach, SUPERS):
+            super_ = near_super & (SUPERS - 1)
+            supers = tl.where(super_place == super_, BIG, supers)
+            groups = _nearest_first(
+                words_ptr + group_boxes_at + super_.to(tl.int64) * (6 * LANES) + lane, LANES, lane,
+                (super_ * LANES + lane) * LANES, LANES, begin, end,
+                low_x, low_y, low_z, high_x, high_y, high_z, LANES,
+            )  # fmt: skip
+            near_group = tl.min(groups)
+            while _within(near_group, reach, LANES):
+                group = super_ * LANES + (near_group & (LANES - 1))
+                groups = tl.where(lane == (near_group & (LANES - 1)), BIG, groups)
+                boxes_ptr = words_ptr + bucket_boxes_at + group.to(tl.int64) * (6 * LANES)
+                buckets = _nearest_first(
+                    boxes_ptr + lane, LANES, lane, group * LANES + lane, 1,
+                    begin, end, low_x, low_y, low_z, high_x, high_y, high_z, LANES,
+                )  # fmt: skip
+                near_bucket = tl.min(buckets)
+                while _within(near_bucket, reach, LANES):
+                    bucket = near_bucket & (LANES - 1)
+                    buckets = tl.where(lane == bucket, BIG, buckets)
+                    # The queries' common box is larger than any of them: ask each for itself.
+                    gap = _gap2(boxes_ptr + bucket, LANES, True, qx, qy, qz, qx, qy, qz)
+                    if tl.max((gap <= limit).to(tl.int32)) > 0:
+                        slots_ptr = words_ptr + (group * LANES + bucket).to(tl.int64) * (4 * LANES)
+                        for start in tl.static_range(0, LANES, TILE):
+                            slot_ptr = slots_ptr + start + tl.arange(0, TILE)
+                            dx = _as_float(tl.load(slot_ptr))[:, None] - qx[None, :]
+                            dy = _as_float(tl.load(slot_ptr + LANES))[:, None] - qy[None, :]
+                            dz = _as_float(tl.load(slot_ptr + 2 * LANES))[:, None] - qz[None, :]
+                            d = dx * dx + dy * dy + dz * dz
+                            if tl.max((tl.min(d, 0) <= limit).to(tl.int32)) > 0:
+                                row = tl.load(slot_ptr + 3 * LANES)[:, None].to(tl.int64)
+                                if SELECT == 0:
+                                    key = (d.to(tl.int32, bitcast=True).to(tl.int64) << 32) | row
+                                elif SELECT == 1:
+                                    key = row + tl.zeros((TILE, LANES), tl.int64)
+                                else:
+                                    key = (_random_rank(seeded[None, :], row) << 32) | row
+                                eligible = d < float("inf")
+                                if BALL:
+                                    eligible = eligible & (d <= radius2) & (d >= min_radius2)
+                                if PASSES:
+                                    eligible = eligible & (key > floor[None, :])
+                                key = tl.where(eligible, key, NO_KEY)
+                                nearest = tl.min(key, 0)
+                                while tl.max((nearest < worst).to(tl.int32)) > 0:
+                                    replaced = (best == worst[None, :]) & (nearest < worst)[None, :]
+                                    best = tl.where(replaced, nearest[None, :], best)
+                                    worst = tl.max(best, 0)
+                                    key = tl.where(key == nearest[None, :], NO_KEY, key)
+                                    nearest = tl.min(key, 0)
+                                if SELECT == 0:
+                                    kept = (worst >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+                                    limit = tl.where(live, tl.minimum(kept, radius2), -1.0)
+                                    reach = _largest(limit)
+                    near_bucket = tl.min(buckets)
+                near_group = tl.min(groups)
+            near_super = tl.min(supers)
+        best = tl.where(place < take, best, NO_KEY)
+        total += tl.sum((best < NO_NEIGHBOR).to(tl.int64), 0)
+        out = query_row * k + done
+        for column in range(take):
+            nearest = tl.min(best, 0)
+            there = live & (nearest < NO_NEIGHBOR)
+            row = nearest & BIG
+            if SELECT == 0:
+                d = (nearest >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+            else:
+                dx = _coordinate(points_ptr, row, there, 0, DIMS) - qx
+                dy = _coordinate(points_ptr, row, there, 1, DIMS) - qy
+                dz = _coordinate(points_ptr, row, there, 2, DIMS) - qz
+                d = dx * dx + dy * dy + dz * dz
+            tl.store(found_ptr + out + column, row - cloud.to(tl.int64) * rows_per_cloud, mask=there)
+            tl.store(distance2_ptr + out + column, d, mask=there)
+            best = tl.where(best == nearest[None, :], NO_KEY, best)
+            floor = nearest
+        live = live & (floor < NO_NEIGHBOR)  # a query that found fewer than asked has no more
+        done += take
+    tl.store(count_ptr + query_row, total, mask=query_row >= 0)
+
+
+@triton.jit
+def _search_everything(
+    found_ptr, distance2_ptr, count_ptr, queries_ptr, points_ptr, query_sizes_ptr, point_sizes_ptr, limits_ptr,
+    seed_ptr, num_clouds, num_rows, num_queries, num_points, k,
+    PACKED: tl.constexpr, QUERY_SIZES: tl.constexpr, POINT_SIZES: tl.constexpr, SELECT: tl.constexpr,
+    STEPS: tl.constexpr, DIMS: tl.constexpr, WIDE: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Each program looks at all points for 32 queries. Rank and row are kept apart: float64 fills a whole key."""
+    query_row = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    mask = query_row < num_rows
+    safe_row = tl.minimum(query_row, num_rows - 1)
+    cloud, inside = _cloud_of(safe_row, query_sizes_ptr, num_queries, num_clouds, PACKED, QUERY_SIZES, STEPS)
+    begin, end = cloud * 0, cloud * 0 + num_points
+    if PACKED:
+        if POINT_SIZES:
+            begin = tl.maximum(tl.load(point_sizes_ptr + cloud), 0)
+            end = tl.minimum(tl.load(point_sizes_ptr + cloud + 1), num_points)
+    else:
+        begin = cloud * num_points
+        end = begin + num_points
+        if POINT_SIZES:
+            end = begin + tl.minimum(tl.load(point_sizes_ptr + cloud), num_points)
+    live = mask & inside
+    radius2, min_radius2 = tl.load(limits_ptr), tl.load(limits_ptr + 1)
+    seeded = query_row * 0
+    if SELECT == 2:
+        seeded = _seeded(seed_ptr, query_row)
+    place = tl.arange(0, AT_ONCE).to(tl.int64)[:, None]
+    infinity = tl.full((), float("inf"), WIDE)
+    floor = tl.full((LANES,), -1.0, WIDE)
+    floor_row = tl.full((LANES,), -1, tl.int64)
+    total = tl.zeros((LANES,), tl.int64)
+    done = 0
+    while done < k:
+        take = tl.minimum(k - done, AT_ONCE)
+        best = tl.where(place < take, infinity, -1.0) + tl.zeros((AT_ONCE, LANES), WIDE)
+        best_row = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, LANES), tl.int64)
+        worst = tl.max(best, 0)
+        worst_row = tl.max(tl.where(best == worst[None, :], best_row, -1), 0)
+        start = tl.min(tl.where(live, begin, NO_KEY))
+        stop = tl.max(tl.where(live, end, 0))
+        while start < stop:
+            row = (start + tl.arange(0, TILE))[:, None]
+            eligible = live[None, :] & (row >= begin[None, :]) & (row < end[None, :])
+            d = tl.zeros((TILE, LANES), WIDE)
+            for axis in tl.static_range(DIMS):
+                p = tl.load(points_ptr + row * DIMS + axis, mask=row < stop, other=0)
+                q = tl.load(queries_ptr + safe_row * DIMS + axis)
+                d += (p - q[None, :]) * (p - q[None, :])
+            eligible = eligible & (d < infinity) & (d <= radius2) & (d >= min_radius2)
+            rank = d
+            if SELECT == 1:
+                rank = d * 0.0
+            if SELECT == 2:
+                rank = _random_rank(seeded[None, :], row).to(WIDE)
+            after = (rank > floor[None, :]) | ((rank == floor[None, :]) & (row > floor_row[None, :]))
+            rank = tl.where(eligible & after, rank, infinity)
+            rows = tl.where(eligible & after, row, NO_KEY)
+            nearest = tl.min(rank, 0)
+            nearest_row = tl.min(tl.where(rank == nearest[None, :], rows, NO_KEY), 0)
+            better = (nearest < worst) | ((nearest == worst) & (nearest_row < worst_row))
+            while tl.max(better.to(tl.int32)) > 0:
+                replaced = (best == worst[None, :]) & (best_row == worst_row[None, :]) & better[None, :]
+                best = tl.where(replaced, nearest[None, :], best)
+                best_row = tl.where(replaced, nearest_row[None, :], best_row)
+                worst = tl.max(best, 0)
+                worst_row = tl.max(tl.where(best == worst[None, :], best_row, -1), 0)
+                used = rows == nearest_row[None, :]
+                rank = tl.where(used, infinity, rank)
+                rows = tl.where(used, NO_KEY, rows)
+                nearest = tl.min(rank, 0)
+                nearest_row = tl.min(tl.where(rank == nearest[None, :], rows, NO_KEY), 0)
+                better = (nearest < worst) | ((nearest == worst) & (nearest_row < worst_row))
+            start += TILE
+        best = tl.where(place < take, best, infinity)
+        best_row = tl.where(place < take, best_row, NO_KEY)
+        total += tl.sum((best_row < NO_NEIGHBOR).to(tl.int64), 0)
+        out = query_row * k + done
+        for column in range(take):
+            nearest = tl.min(best, 0)
+            row = tl.min(tl.where(best == nearest[None, :], best_row, NO_KEY), 0)
+            there = live & (row < NO_NEIGHBOR)
+            d = tl.zeros((LANES,), WIDE)
+            for axis in tl.static_range(DIMS):
+                p = tl.load(points_ptr + row * DIMS + axis, mask=there, other=0)
+                q = tl.load(queries_ptr + safe_row * DIMS + axis)
+                d += (p - q) * (p - q)
+            local = row
+            if not PACKED:
+                local = row - cloud * num_points
+            tl.store(found_ptr + out + column, local, mask=there)
+            tl.store(distance2_ptr + out + column, d, mask=there)
+            used = best_row == row[None, :]
+            best = tl.where(used, infinity, best)
+            best_row = tl.where(used, NO_KEY, best_row)
+            floor, floor_row = nearest, row
+        live = live & (floor_row < NO_NEIGHBOR)
+        done += take
+    tl.store(count_ptr + query_row, tl.where(mask & inside, total, 0), mask=mask)

@@ -1,0 +1,12 @@
+"""How large an index is: known before it is built, and the same for every backend."""
+
+BUCKET = 32  # points, in kernels.py; tree.h has leaves of its own
+
+
+def index_bytes(num_points: int, num_clouds: int, itemsize: int) -> int:
+    """Of the index over `num_points` rows in `num_clouds` clouds; `itemsize` of the dtype distances are kept in.
+
+    Both the tree of the CPU and the buckets of the GPU need less than five numbers for each point, and for
+    each cloud some that it fills only in part.
+    """
+    return 5 * num_points * itemsize + 192 * num_clouds * (itemsize + 1) + 4096

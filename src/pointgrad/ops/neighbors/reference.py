@@ -1,0 +1,103 @@
+"""What a search means, in plain PyTorch: every pair is looked at, the best are sorted out."""
+
+import torch
+from torch import Tensor
+
+from .. import clouds
+from .layout import index_bytes
+
+_PAIRS_AT_ONCE = 2**22
+
+
+def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """Nothing is prepared here; it has the size that an index has."""
+    itemsize = torch.promote_types(points.dtype, torch.float32).itemsize
+    size = index_bytes(points.shape[:-1].numel(), clouds.batch_size(points, offsets), itemsize)
+    return points.new_zeros(size, dtype=torch.uint8)
+
+
+def neighbor_search(
+    points: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    queries: Tensor | None,
+    query_offsets: Tensor | None,
+    query_lengths: Tensor | None,
+    index: Tensor | None,
+    k: int,
+    radius2: float,
+    min_radius2: float,
+    select: str,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if queries is None:
+        queries, query_offsets, query_lengths = points, offsets, lengths
+    wide = torch.promote_types(points.dtype, torch.float32)
+    point_cloud, query_cloud = _clouds(points, offsets, lengths), _clouds(queries, query_offsets, query_lengths)
+    # Packed clouds are one cloud here, in which a pair from different clouds does not count.
+    p, q = (x.to(wide) if x.dim() == 3 else x.to(wide).unsqueeze(0) for x in (points, queries))
+    batch, num_points, num_queries = p.shape[0], p.shape[1], q.shape[1]
+    radius2_, min_radius2_ = (p.new_full((), value) for value in (radius2, min_radius2))
+    point_row = torch.arange(batch * num_points, device=p.device).reshape(batch, 1, num_points)
+    query_row = torch.arange(batch * num_queries, device=p.device).reshape(batch, num_queries, 1)
+    out_index = query_row.new_full((batch, num_queries, k), -1)
+    out_distance2 = p.new_full((batch, num_queries, k), torch.inf)
+    count = query_row.new_zeros((batch, num_queries))
+    taken = min(k, num_points)
+    step = max(1, _PAIRS_AT_ONCE // max(batch * num_points, 1))
+    for begin in range(0, num_queries, step):
+        part = slice(begin, begin + step)
+        distance2 = _distance2(q[:, part], p)
+        eligible = (point_cloud[:, None, :] == query_cloud[:, part, None]) & (query_cloud[:, part, None] >= 0)
+        eligible = eligible & distance2.isfinite() & (distance2 <= radius2_) & (distance2 >= min_radius2_)
+        if select == "nearest":
+            order = torch.where(eligible, distance2, torch.inf).argsort(dim=-1, stable=True)[..., :taken]
+        elif select == "first":
+            order = (~eligible).to(torch.int8).argsort(dim=-1, stable=True)[..., :taken]
+        else:
+            assert seed is not None
+            rank = torch.where(eligible, _rank(seed, query_row[:, part], point_row), 2**31)
+            order = rank.argsort(dim=-1, stable=True)[..., :taken].sort(dim=-1).values
+            picked = torch.where(eligible.gather(-1, order), distance2.gather(-1, order), torch.inf)
+            order = order.gather(-1, picked.argsort(dim=-1, stable=True))
+        there = eligible.gather(-1, order)
+        out_index[:, part, :taken] = torch.where(there, order, -1)
+        out_distance2[:, part, :taken] = torch.where(there, distance2.gather(-1, order), torch.inf)
+        count[:, part] = eligible.sum(-1).clamp(max=k)
+    shape = queries.shape[:-1]
+    return out_index.reshape(*shape, k), out_distance2.reshape(*shape, k), count.reshape(shape)
+
+
+def _distance2(q: Tensor, p: Tensor) -> Tensor:
+    """(B, M, N), summed axis by axis in order: that is what every backend rounds alike."""
+    total = q.new_zeros(q.shape[0], q.shape[1], p.shape[1])
+    for axis in range(q.shape[-1]):
+        delta = p[:, None, :, axis] - q[:, :, None, axis]
+        total = total + delta * delta
+    return total
+
+
+def _clouds(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """(1, N) which packed cloud each row belongs to, or (B, N) zero; -1 for a row beyond its cloud's length."""
+    if points.dim() == 2:
+        return clouds.ids(points, offsets).unsqueeze(0)
+    place = torch.arange(points.shape[1], device=points.device)
+    return (place < clouds.sizes(points, offsets, lengths).unsqueeze(1)).long() - 1
+
+
+def _rank(seed: Tensor, query_row: Tensor, point_row: Tensor) -> Tensor:
+    """A well-mixed 30-bit number per pair: integer arithmetic, so equal on every device."""
+    golden = -7046029254386353131  # 2^64 / the golden ratio, as a signed number
+    return _shift_right(_mix(_mix(seed + (query_row + 1) * golden) + (point_row + 1) * golden), 34)
+
+
+def _mix(key: Tensor) -> Tensor:
+    """The finaliser of splitmix64 on two's-complement integers."""
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        key = (key ^ _shift_right(key, shift)) * factor
+    return key ^ _shift_right(key, 31)
+
+
+def _shift_right(value: Tensor, bits: int) -> Tensor:
+    """Logical, where torch's own shift of negative numbers is arithmetic."""
+    return (value >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,0 +1,249 @@
+// The innermost loops: which points of a leaf, and which leaves of a list, are near enough to a query.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define POINTGRAD_V4 __attribute__((target("arch=x86-64-v4")))
+#endif
+
+#include "found.h"
+#include "numbers.h"
+#include "tree.h"
+
+namespace pointgrad {
+namespace neighbors {
+
+// Leaves that some query of a group may need, with their boxes.
+template <class T> struct List {
+  int64_t count = 0;
+  std::vector<int32_t> leaf;
+  std::vector<Node<T>> boxes;
+
+  void make_room(int64_t size) {
+    if (int64_t(leaf.size()) >= size) return;
+    leaf.resize(2 * size);
+    boxes.resize(ceil_div(2 * size, kFan));
+  }
+};
+
+// Squared distances of the query to sixteen points, summed in the order of the axes.
+template <class T> POINTGRAD_INLINE void distances(const T* points, int dims, const T* query, T* out) {
+  T sum[kFan] = {};
+  for (int a = 0; a < dims; ++a) {
+    const T q = query[a];
+    POINTGRAD_LANES
+    for (int l = 0; l < kFan; ++l) {
+      const T d = points[a * kFan + l] - q;
+      sum[l] += d * d;
+    }
+  }
+  POINTGRAD_LANES
+  for (int l = 0; l < kFan; ++l) out[l] = sum[l];
+}
+
+// Squared distances from the box [low, high] to sixteen others. Rounded as the distance of two points is, and so never
+// above that of any two in the boxes.
+template <class T> POINTGRAD_INLINE void gaps(const Node<T>& boxes, const T* low, const T* high, T* out) {
+  T sum[kFan] = {};
+  for (int a = 0; a < kAxes; ++a) {
+    const T lo = low[a], hi = high[a];
+    POINTGRAD_LANES
+    for (int l = 0; l < kFan; ++l) {
+      const T above = boxes.low[a][l] - hi, below = lo - boxes.high[a][l];
+      // Only one of them is positive.
+      const T gap = (above > T(0) ? above : T(0)) + (below > T(0) ? below : T(0));
+      sum[l] += gap * gap;
+    }
+  }
+  POINTGRAD_LANES
+  for (int l = 0; l < kFan; ++l) out[l] = sum[l];
+}
+
+// Adds what is of use among sixteen points: `dims` coordinates of each, then their indices.
+template <class T> POINTGRAD_INLINE void scan(const T* points, int dims, const T* query, Found<T>& found) {
+  T d[kFan];
+  distances<T>(points, dims, query, d);
+  const Index<T>* index = reinterpret_cast<const Index<T>*>(points + dims * kFan);
+  const T bound = found.bound, low = found.low, tie_from = found.tie_from;
+  const Index<T> tie = found.tie;
+  Index<T> bits = 0;
+  POINTGRAD_LANES
+  for (int l = 0; l < kFan; ++l) {
+    const bool hit = (d[l] <= bound) & (d[l] >= low) & ((d[l] < tie_from) | (index[l] <= tie));
+    bits |= hit ? Index<T>(1) << l : 0;
+  }
+  int64_t n = found.count;
+  for (uint32_t rest = uint32_t(bits); rest != 0; rest &= rest - 1) {
+    const int l = __builtin_ctz(rest);
+    found.distance2[n] = d[l], found.index[n] = index[l];
+    ++n;
+  }
+  found.count = n;
+}
+
+// Both go on from `at` until all is done or `found` has no room for another leaf, and return where to go on.
+
+template <class T>
+POINTGRAD_CLONES int64_t scan_run_any(const T* leaves, int64_t count, int dims, const T* query, int64_t at, Found<T>& found) {
+  while (at < count && found.count <= found.room) scan<T>(leaves + at++ * (dims + 1) * kFan, dims, query, found);
+  return at;
+}
+
+template <class T>
+POINTGRAD_CLONES int64_t scan_list_any(const Leaf<T>* leaves, const List<T>& list, const T* query, int64_t at, Found<T>& found) {
+  while (at < list.count) {
+    const Node<T>& boxes = list.boxes[at / kFan];
+    T gap[kFan];
+    gaps<T>(boxes, query, query, gap);
+    const int64_t end = std::min(list.count, (at / kFan + 1) * kFan);
+    for (; at < end; ++at) {
+      const int l = int(at % kFan);
+      if (!(gap[l] <= found.bound) || (gap[l] >= found.tie_from && boxes.first[l] > found.tie)) continue;
+      scan<T>(leaves[list.leaf[at]].at[0], kAxes, query, found);
+      if (found.count > found.room) return at + 1;
+    }
+  }
+  return at;
+}
+
+#if defined(POINTGRAD_V4)
+// With AVX-512 by hand: no compiler finds by itself that keeping some lanes of a vector is one instruction.
+inline bool has_v4() {
+  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512vl");
+  return has;
+}
+
+#define POINTGRAD_V4_INLINE POINTGRAD_V4 POINTGRAD_INLINE
+struct Floats {
+  using Vector = __m512;
+  using Mask = __mmask16;
+  static constexpr int kLanes = 16;
+  POINTGRAD_V4_INLINE static Vector load(const float* p) { return _mm512_load_ps(p); }
+  POINTGRAD_V4_INLINE static Vector all(float v) { return _mm512_set1_ps(v); }
+  POINTGRAD_V4_INLINE static Mask less(Mask m, Vector a, Vector b) { return _mm512_mask_cmp_ps_mask(m, a, b, _CMP_LT_OQ); }
+  POINTGRAD_V4_INLINE static Mask at_most(Mask m, Vector a, Vector b) { return _mm512_mask_cmp_ps_mask(m, a, b, _CMP_LE_OQ); }
+  POINTGRAD_V4_INLINE static Mask at_most(Mask m, __m512i a, int32_t b) { return _mm512_mask_cmple_epi32_mask(m, a, _mm512_set1_epi32(b)); }
+  POINTGRAD_V4_INLINE static void keep(float* to, Mask m, Vector v) { _mm512_storeu_ps(to, _mm512_maskz_compress_ps(m, v)); }
+  POINTGRAD_V4_INLINE static void keep(int32_t* to, Mask m, __m512i v) { _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(m, v)); }
+};
+struct Doubles {
+  using Vector = __m512d;
+  using Mask = __mmask8;
+  static constexpr int kLanes = 8;
+  POINTGRAD_V4_INLINE static Vector load(const double* p) { return _mm512_load_pd(p); }
+  POINTGRAD_V4_INLINE static Vector all(double v) { return _mm512_set1_pd(v); }
+  POINTGRAD_V4_INLINE static Mask less(Mask m, Vector a, Vector b) { return _mm512_mask_cmp_pd_mask(m, a, b, _CMP_LT_OQ); }
+  POINTGRAD_V4_INLINE static Mask at_most(Mask m, Vector a, Vector b) { return _mm512_mask_cmp_pd_mask(m, a, b, _CMP_LE_OQ); }
+  POINTGRAD_V4_INLINE static Mask at_most(Mask m, __m512i a, int64_t b) { return _mm512_mask_cmple_epi64_mask(m, a, _mm512_set1_epi64(b)); }
+  POINTGRAD_V4_INLINE static void keep(double* to, Mask m, Vector v) { _mm512_storeu_pd(to, _mm512_maskz_compress_pd(m, v)); }
+  POINTGRAD_V4_INLINE static void keep(int64_t* to, Mask m, __m512i v) { _mm512_storeu_si512(to, _mm512_maskz_compress_epi64(m, v)); }
+};
+template <class T> struct VectorsOf { using type = Floats; };
+template <> struct VectorsOf<double> { using type = Doubles; };
+
+// Of which lanes the distance, and the index if there is one to ask, are of use.
+template <class T, class V = typename VectorsOf<T>::type>
+POINTGRAD_V4_INLINE typename V::Mask of_use(typename V::Vector d, const Index<T>* index, const Found<T>& found) {
+  using Mask = typename V::Mask;
+  const Mask near = V::at_most(Mask(-1), d, V::all(found.bound));
+  return Mask(V::less(near, d, V::all(found.tie_from)) | V::at_most(near, _mm512_load_si512(index), found.tie));
+}
+
+template <class T, class V = typename VectorsOf<T>::type>
+POINTGRAD_V4_INLINE int64_t scan_v4(const T* points, int dims, const T* query, const Found<T>& found, int64_t n,
+                                    T* distance2, Index<T>* to) {
+  for (int l = 0; l < kFan; l += V::kLanes) {
+    typename V::Vector d = V::all(0);
+    for (int a = 0; a < dims; ++a) {
+      const typename V::Vector difference = V::load(points + a * kFan + l) - V::all(query[a]);
+      d += difference * difference;
+    }
+    const Index<T>* index = reinterpret_cast<const Index<T>*>(points + dims * kFan) + l;
+    const typename V::Mask hit = V::at_most(of_use<T>(d, index, found), V::all(found.low), d);
+    V::keep(distance2 + n, hit, d);
+    V::keep(to + n, hit, _mm512_load_si512(index));
+    n += __builtin_popcount(hit);
+  }
+  return n;
+}
+
+template <class T>
+POINTGRAD_V4 int64_t scan_run_v4(const T* leaves, int64_t count, int dims, const T* query, int64_t at, Found<T>& found) {
+  T* distance2 = found.distance2.data();
+  Index<T>* index = found.index.data();
+  int64_t n = found.count;
+  const Found<T>& limits = found;
+  while (at < count && n <= found.room) n = scan_v4<T>(leaves + at++ * (dims + 1) * kFan, dims, query, limits, n, distance2, index);
+  found.count = n;
+  return at;
+}
+
+template <class T>
+POINTGRAD_V4 int64_t scan_list_v4(const Leaf<T>* leaves, const List<T>& list, const T* query, int64_t at, Found<T>& found) {
+  using V = typename VectorsOf<T>::type;
+  T* distance2 = found.distance2.data();
+  Index<T>* index = found.index.data();
+  int64_t n = found.count;
+  while (at < list.count) {
+    const int64_t block = at / kFan;
+    const Node<T>& boxes = list.boxes[block];
+    uint32_t near = 0;
+    for (int l = 0; l < kFan; l += V::kLanes) {
+      typename V::Vector gap = V::all(0);
+      for (int a = 0; a < kAxes; ++a) {
+        const typename V::Vector q = V::all(query[a]), zero = V::all(0);
+        const typename V::Vector above = V::load(boxes.low[a] + l) - q, below = q - V::load(boxes.high[a] + l);
+        const typename V::Vector larger = above > below ? above : below;
+        const typename V::Vector outside = larger > zero ? larger : zero;
+        gap += outside * outside;
+      }
+      near |= uint32_t(of_use<T>(gap, boxes.first + l, found)) << l;
+    }
+    near &= ~0u << (at % kFan);
+    if (list.count - block * kFan < kFan) near &= (1u << (list.count - block * kFan)) - 1;
+    for (; near != 0; near &= near - 1) {
+      at = block * kFan + __builtin_ctz(near);
+      n = scan_v4<T>(leaves[list.leaf[at]].at[0], kAxes, query, found, n, distance2, index);
+      if (n > found.room) {
+        found.count = n;
+        return at + 1;
+      }
+    }
+    at = (block + 1) * kFan;
+  }
+  found.count = n;
+  return list.count;
+}
+#undef POINTGRAD_V4_INLINE
+#else
+inline bool has_v4() { return false; }
+#define scan_run_v4 scan_run_any
+#define scan_list_v4 scan_list_any
+#endif
+
+// Adds what is of use among `count` leaves, one after another.
+template <class T>
+POINTGRAD_INLINE void scan_run(const T* leaves, int64_t count, int dims, const T* query, Found<T>& found) {
+  for (int64_t at = 0;;) {
+    at = (has_v4() ? scan_run_v4<T> : scan_run_any<T>)(leaves, count, dims, query, at, found);
+    if (found.count > found.room) found.cut(false);
+    if (at >= count) return;
+  }
+}
+
+// Adds what is of use among the leaves of the list.
+template <class T>
+POINTGRAD_INLINE void scan_list(const Leaf<T>* leaves, const List<T>& list, const T* query, Found<T>& found) {
+  for (int64_t at = 0;;) {
+    at = (has_v4() ? scan_list_v4<T> : scan_list_any<T>)(leaves, list, query, at, found);
+    if (found.count > found.room) found.cut(false);
+    if (at >= list.count) return;
+  }
+}
+
+}  // namespace neighbors
+}  // namespace pointgrad
