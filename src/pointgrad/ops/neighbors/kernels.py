@@ -491,11 +491,6 @@ def _begins(
 
 
 @triton.jit
-def _as_float(words):
-    return words.to(tl.float32, bitcast=True)
-
-
-@triton.jit
 def _as_word(values):
     return values.to(tl.int32, bitcast=True)
 
@@ -538,7 +533,9 @@ def _buckets(
 def _super_boxes(words_ptr, group_boxes_at, super_boxes_at, num_supers):
     place = tl.program_id(0).to(tl.int64)
     for side in tl.static_range(6):
-        value = _as_float(tl.load(words_ptr + group_boxes_at + (place * 6 + side) * LANES + tl.arange(0, LANES)))
+        value = tl.load(words_ptr + group_boxes_at + (place * 6 + side) * LANES + tl.arange(0, LANES)).to(
+            tl.float32, bitcast=True
+        )
         bound = tl.min(value) if side < 3 else tl.max(value)
         tl.store(words_ptr + super_boxes_at + side * num_supers + place, _as_word(bound))
 
@@ -546,12 +543,12 @@ def _super_boxes(words_ptr, group_boxes_at, super_boxes_at, num_supers):
 @triton.jit
 def _gap2(box_ptr, stride, mask, low_x, low_y, low_z, high_x, high_y, high_z):
     """The squared distance between each box and the box of the queries; infinite for an empty box."""
-    x = _as_float(tl.load(box_ptr, mask=mask, other=INFINITY_BITS))
-    y = _as_float(tl.load(box_ptr + stride, mask=mask, other=INFINITY_BITS))
-    z = _as_float(tl.load(box_ptr + 2 * stride, mask=mask, other=INFINITY_BITS))
-    to_x = _as_float(tl.load(box_ptr + 3 * stride, mask=mask, other=0))
-    to_y = _as_float(tl.load(box_ptr + 4 * stride, mask=mask, other=0))
-    to_z = _as_float(tl.load(box_ptr + 5 * stride, mask=mask, other=0))
+    x = tl.load(box_ptr, mask=mask, other=INFINITY_BITS).to(tl.float32, bitcast=True)
+    y = tl.load(box_ptr + stride, mask=mask, other=INFINITY_BITS).to(tl.float32, bitcast=True)
+    z = tl.load(box_ptr + 2 * stride, mask=mask, other=INFINITY_BITS).to(tl.float32, bitcast=True)
+    to_x = tl.load(box_ptr + 3 * stride, mask=mask, other=0).to(tl.float32, bitcast=True)
+    to_y = tl.load(box_ptr + 4 * stride, mask=mask, other=0).to(tl.float32, bitcast=True)
+    to_z = tl.load(box_ptr + 5 * stride, mask=mask, other=0).to(tl.float32, bitcast=True)
     dx = tl.maximum(tl.maximum(x - high_x, low_x - to_x), 0.0)
     dy = tl.maximum(tl.maximum(y - high_y, low_y - to_y), 0.0)
     dz = tl.maximum(tl.maximum(z - high_z, low_z - to_z), 0.0)
@@ -618,9 +615,9 @@ def _search(
     end = tl.load(words_ptr + begin_at + cloud + 1)
     lane = tl.arange(0, LANES)
     ask_ptr = asked_ptr + block.to(tl.int64) * (4 * LANES) + lane
-    qx = _as_float(tl.load(ask_ptr))
-    qy = _as_float(tl.load(ask_ptr + LANES))
-    qz = _as_float(tl.load(ask_ptr + 2 * LANES))
+    qx = tl.load(ask_ptr).to(tl.float32, bitcast=True)
+    qy = tl.load(ask_ptr + LANES).to(tl.float32, bitcast=True)
+    qz = tl.load(ask_ptr + 2 * LANES).to(tl.float32, bitcast=True)
     query_row = tl.load(ask_ptr + 3 * LANES).to(tl.int64)
     live = query_row >= 0
     low_x, low_y, low_z = tl.min(qx), tl.min(qy), tl.min(qz)
@@ -643,8 +640,8 @@ def _search(
         limit = tl.where(live, radius2, -1.0)
         reach = _largest(limit)
         supers = _nearest_first(
-            words_ptr + super_boxes_at + super_place, num_supers, super_place, super_place * (LANES * LANES), LANES * LANES,
-            begin, end, low_x, low_y, low_z, high_x, high_y, high_z, SUPERS,
+            words_ptr + super_boxes_at + super_place, num_supers, super_place, super_place * (LANES * LANES),
+            LANES * LANES, begin, end, low_x, low_y, low_z, high_x, high_y, high_z, SUPERS,
         )  # fmt: skip
         near_super = tl.min(supers)
         while _within(near_super, reach, SUPERS):
@@ -674,9 +671,9 @@ def _search(
                         slots_ptr = words_ptr + (group * LANES + bucket).to(tl.int64) * (4 * LANES)
                         for start in tl.static_range(0, LANES, TILE):
                             slot_ptr = slots_ptr + start + tl.arange(0, TILE)
-                            dx = _as_float(tl.load(slot_ptr))[:, None] - qx[None, :]
-                            dy = _as_float(tl.load(slot_ptr + LANES))[:, None] - qy[None, :]
-                            dz = _as_float(tl.load(slot_ptr + 2 * LANES))[:, None] - qz[None, :]
+                            dx = tl.load(slot_ptr).to(tl.float32, bitcast=True)[:, None] - qx[None, :]
+                            dy = tl.load(slot_ptr + LANES).to(tl.float32, bitcast=True)[:, None] - qy[None, :]
+                            dz = tl.load(slot_ptr + 2 * LANES).to(tl.float32, bitcast=True)[:, None] - qz[None, :]
                             d = dx * dx + dy * dy + dz * dz
                             if tl.max((tl.min(d, 0) <= limit).to(tl.int32)) > 0:
                                 row = tl.load(slot_ptr + 3 * LANES)[:, None].to(tl.int64)
