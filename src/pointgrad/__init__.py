@@ -3,6 +3,7 @@
 Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The contract".
 """
 
+from pointgrad.ops.attention import aggregate as aggregate
 from pointgrad.ops.gather import gather as gather
 from pointgrad.ops.gather import group as group
 from pointgrad.ops.interpolate import trilinear as trilinear
