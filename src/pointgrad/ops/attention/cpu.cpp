@@ -1,7 +1,9 @@
-// Weighted sums over lists of neighbours, and the dot products that are their adjoint by the weights. Both
-// read one row per neighbour from anywhere, so rows are fetched ahead; each is used where it stands, and no
-// (M, K, C) tensor is built.
+// Weighted sums over lists of neighbours, the dot products that are their adjoint by the weights, and attention,
+// which is one after the other with a softmax between. All read one row per neighbour from anywhere, so rows are
+// fetched ahead; each is used where it stands, and no (M, K, C) tensor is built.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "memory.h"
@@ -14,7 +16,6 @@ namespace {
 
 constexpr int64_t kValuesPerTask = 1 << 15;
 constexpr int64_t kAhead = 16;  // neighbours to fetch before their turn
-constexpr int kLanes = 16;
 
 // Channels in groups of equal width; a group has its own weight.
 struct Sizes {
@@ -47,9 +48,9 @@ POINTGRAD_INLINE void add_weighted(wide<T>* __restrict sum, const W* __restrict 
   }
 }
 
-// A dot product in 16 lanes that are summed at the end: without a fixed order of its own the compiler
-// may not vectorise it.
-template <class T> POINTGRAD_INLINE wide<T> dot(const wide<T>* a, const T* b, int64_t width) {
+// A dot product in lanes that are summed at the end: without a fixed order of its own the compiler may not
+// vectorise it. Narrow groups take few lanes, because summing those is what costs.
+template <int kLanes, class T> POINTGRAD_INLINE wide<T> dot(const wide<T>* a, const T* b, int64_t width) {
   wide<T> lanes[kLanes] = {};
   int64_t f = 0;
   for (; f + kLanes <= width; f += kLanes)
@@ -66,9 +67,11 @@ POINTGRAD_INLINE void dots(wide<T>* __restrict out, const wide<T>* __restrict le
                            int64_t groups, int64_t width) {
   if (width == 1) {
     for (int64_t g = 0; g < groups; ++g) out[g] = left[g] * widen(row[g]);
-    return;
+  } else if (width < 64) {
+    for (int64_t g = 0; g < groups; ++g) out[g] = dot<4>(left + g * width, row + g * width, width);
+  } else {
+    for (int64_t g = 0; g < groups; ++g) out[g] = dot<16>(left + g * width, row + g * width, width);
   }
-  for (int64_t g = 0; g < groups; ++g) out[g] = dot(left + g * width, row + g * width, width);
 }
 
 template <class T>
@@ -135,6 +138,132 @@ POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* weights, cons
   }
 }
 
+// e^x for x <= 0, to two units in the last place, by arithmetic that vectorises: e^x = 2^n e^r with
+// |r| <= log(2) / 2. Results that would be denormal are zero.
+POINTGRAD_INLINE float exp_of(float x) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves a rounded integer in the low bits
+  const float shifted = x * 1.44269504f + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // log(2) in two parts, the first exact
+  float series = 1.0f / 5040;
+  for (const float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) series = series * r + term;
+  const int32_t power = bit_cast<int32_t>(shifted) - bit_cast<int32_t>(kRound);
+  const float result = series * bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
+  return x < -87.0f ? 0.0f : result;
+}
+POINTGRAD_INLINE double exp_of(double x) { return std::exp(x); }
+
+template <class T> struct Attention {
+  const T *query, *key, *value, *bias;  // bias may be missing
+  const int64_t* index;
+  wide<T> scale;
+  Sizes sizes;  // width: of a head's queries and keys
+  int64_t value_width, bias_heads;
+};
+
+// (K, H) softmax weights of centre m, and (H, 2): its largest logit and the sum of the exponentials below it.
+template <class T>
+POINTGRAD_INLINE void weigh(wide<T>* __restrict weights, wide<T>* __restrict norm, wide<T>* __restrict query,
+                            const Attention<T>& a, int64_t m, int64_t last_pick) {
+  using R = wide<T>;
+  const Sizes& s = a.sizes;
+  const int64_t heads = s.groups, depth = s.channels(), count = s.neighbors * heads;
+  const T* keys = a.key + m / s.centers * s.rows * depth;
+  for (int64_t d = 0; d < depth; ++d) query[d] = a.scale * widen(a.query[m * depth + d]);
+  for (int64_t k = 0; k < s.neighbors; ++k) {
+    const int64_t pick = m * s.neighbors + k;
+    R* logits = weights + k * heads;
+    fetch_ahead(keys, a.index, pick, last_pick, depth);
+    if (a.index[pick] < 0) {
+      std::fill_n(logits, heads, -std::numeric_limits<R>::infinity());
+      continue;
+    }
+    dots(logits, query, keys + a.index[pick] * depth, heads, s.width);
+    if (a.bias == nullptr) continue;
+    const T* bias = a.bias + pick * a.bias_heads;
+    for (int64_t h = 0; h < heads; ++h) logits[h] += widen(bias[a.bias_heads == 1 ? 0 : h]);
+  }
+  for (int64_t h = 0; h < heads; ++h) norm[2 * h] = std::numeric_limits<R>::lowest();
+  for (int64_t i = 0, h = 0; i < count; ++i, h = h + 1 == heads ? 0 : h + 1)
+    norm[2 * h] = std::max(norm[2 * h], weights[i]);
+  for (int64_t i = 0, h = 0; i < count; ++i, h = h + 1 == heads ? 0 : h + 1) weights[i] -= norm[2 * h];
+  for (int64_t i = 0; i < count; ++i) weights[i] = exp_of(weights[i]);
+  for (int64_t h = 0; h < heads; ++h) {
+    R total = 0;
+    for (int64_t i = h; i < count; i += heads) total += weights[i];
+    norm[2 * h + 1] = total;
+    // Nothing to choose from: all weights are zero and stay so.
+    const R inverse = total == 0 ? R(0) : 1 / total;
+    for (int64_t i = h; i < count; i += heads) weights[i] *= inverse;
+  }
+}
+
+// sum = the weighted rows of centre m's neighbours.
+template <class T>
+POINTGRAD_INLINE void sum_rows(wide<T>* __restrict sum, const wide<T>* weights, const T* values, const int64_t* index,
+                               const Sizes& s, int64_t width, int64_t m) {
+  const int64_t channels = s.groups * width;
+  const T* rows = values + m / s.centers * s.rows * channels;
+  std::fill_n(sum, channels, wide<T>(0));
+  for (int64_t k = 0; k < s.neighbors; ++k) {
+    const int64_t row = index[m * s.neighbors + k];
+    if (row >= 0) add_weighted(sum, weights + k * s.groups, rows + row * channels, s.groups, width);
+  }
+}
+
+template <class T> POINTGRAD_INLINE void fetch_rows(const T* values, const Attention<T>& a, int64_t m, int64_t channels) {
+  const T* rows = values + m / a.sizes.centers * a.sizes.rows * channels;
+  for (int64_t pick = m * a.sizes.neighbors; pick < (m + 1) * a.sizes.neighbors; ++pick)
+    if (a.index[pick] >= 0) prefetch(rows + a.index[pick] * channels, channels * sizeof(T));
+}
+
+template <class T>
+POINTGRAD_CLONES void attend(T* __restrict out, wide<T>* __restrict norm, const Attention<T>& a, int64_t begin,
+                             int64_t end) {
+  const Sizes& s = a.sizes;
+  const int64_t channels = s.groups * a.value_width;
+  std::vector<wide<T>> weights(s.neighbors * s.groups), query(s.channels()), sum(channels);
+  for (int64_t m = begin; m < end; ++m) {
+    fetch_rows(a.value, a, m, channels);
+    weigh(weights.data(), norm + 2 * m * s.groups, query.data(), a, m, end * s.neighbors);
+    sum_rows(sum.data(), weights.data(), a.value, a.index, s, a.value_width, m);
+    for (int64_t c = 0; c < channels; ++c) out[m * channels + c] = narrow<T>(sum[c]);
+  }
+}
+
+// With weights p and the dot products d of the gradient with the values, the logits' gradient is
+// p (d - sum p d), and the query's the keys summed with it.
+template <class T>
+POINTGRAD_CLONES void attend_backward(T* __restrict grad_query, wide<T>* __restrict weights, wide<T>* __restrict slopes,
+                                      const T* grad, const Attention<T>& a, int64_t begin, int64_t end) {
+  using R = wide<T>;
+  const Sizes& s = a.sizes;
+  const int64_t depth = s.channels(), channels = s.groups * a.value_width, count = s.neighbors * s.groups;
+  std::vector<R> norm(2 * s.groups), level(s.groups), query(depth), upstream(channels);
+  for (int64_t m = begin; m < end; ++m) {
+    fetch_rows(a.value, a, m, channels);
+    R *p = weights + m * count, *d = slopes + m * count;
+    weigh(p, norm.data(), query.data(), a, m, end * s.neighbors);
+    const T* values = a.value + m / s.centers * s.rows * channels;
+    for (int64_t c = 0; c < channels; ++c) upstream[c] = widen(grad[m * channels + c]);
+    std::fill(level.begin(), level.end(), R(0));
+    for (int64_t k = 0; k < s.neighbors; ++k) {
+      const int64_t row = a.index[m * s.neighbors + k];
+      R *pk = p + k * s.groups, *dk = d + k * s.groups;
+      if (row < 0) continue;
+      dots(dk, upstream.data(), values + row * channels, s.groups, a.value_width);
+      for (int64_t h = 0; h < s.groups; ++h) level[h] += pk[h] * dk[h];
+    }
+    for (int64_t k = 0; k < s.neighbors; ++k) {
+      R *pk = p + k * s.groups, *dk = d + k * s.groups;
+      const bool there = a.index[m * s.neighbors + k] >= 0;
+      for (int64_t h = 0; h < s.groups; ++h) dk[h] = there ? pk[h] * (dk[h] - level[h]) : R(0);
+    }
+    sum_rows(query.data(), d, a.key, a.index, s, s.width, m);
+    for (int64_t c = 0; c < depth; ++c) grad_query[m * depth + c] = narrow<T>(a.scale * query[c]);
+  }
+}
+
 void aggregate(address out, address weights, address values, address index, int dtype, int64_t batch, int64_t rows,
                int64_t centers, int64_t neighbors, int64_t groups, int64_t width, int threads) {
   nb::gil_scoped_release release;
@@ -179,6 +308,44 @@ void aggregate_values(address total, address weights, address grad, address inde
   });
 }
 
+template <class T>
+Attention<T> attention(address query, address key, address value, address index, address bias, double scale,
+                       const Sizes& sizes, int64_t value_width, int64_t bias_heads) {
+  return {at<const T>(query), at<const T>(key), at<const T>(value), at<const T>(bias), at<const int64_t>(index),
+          static_cast<wide<T>>(scale), sizes, value_width, bias_heads};
+}
+
+void neighbor_attention(address out, address norm, address query, address key, address value, address index,
+                        address bias, double scale, int dtype, int64_t batch, int64_t rows, int64_t centers,
+                        int64_t neighbors, int64_t heads, int64_t depth, int64_t value_width, int64_t bias_heads,
+                        int threads) {
+  nb::gil_scoped_release release;
+  const Sizes sizes{batch, rows, centers, neighbors, heads, depth};
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const auto a = attention<T>(query, key, value, index, bias, scale, sizes, value_width, bias_heads);
+    parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
+      attend<T>(at<T>(out), at<wide<T>>(norm), a, begin, end);
+    });
+  });
+}
+
+void neighbor_attention_backward(address grad_query, address weights, address slopes, address grad, address query,
+                                 address key, address value, address index, address bias, double scale, int dtype,
+                                 int64_t batch, int64_t rows, int64_t centers, int64_t neighbors, int64_t heads,
+                                 int64_t depth, int64_t value_width, int64_t bias_heads, int threads) {
+  nb::gil_scoped_release release;
+  const Sizes sizes{batch, rows, centers, neighbors, heads, depth};
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const auto a = attention<T>(query, key, value, index, bias, scale, sizes, value_width, bias_heads);
+    parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
+      attend_backward<T>(at<T>(grad_query), at<wide<T>>(weights), at<wide<T>>(slopes), at<const T>(grad), a, begin,
+                         end);
+    });
+  });
+}
+
 }  // namespace
 }  // namespace pointgrad
 
@@ -186,4 +353,6 @@ POINTGRAD_KERNELS(module) {
   module.def("aggregate", &pointgrad::aggregate);
   module.def("aggregate_values", &pointgrad::aggregate_values);
   module.def("aggregate_weights", &pointgrad::aggregate_weights);
+  module.def("neighbor_attention", &pointgrad::neighbor_attention);
+  module.def("neighbor_attention_backward", &pointgrad::neighbor_attention_backward);
 }

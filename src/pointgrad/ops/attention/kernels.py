@@ -41,6 +41,35 @@ def aggregate_weights(grad: Tensor, values: Tensor, index: Tensor, groups: int, 
     return out
 
 
+def neighbor_attention(
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float, **tile: int
+) -> tuple[Tensor, Tensor]:
+    out = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    norm = query.new_empty((*query.shape[:-1], 2), dtype=_wide(query))
+    _launch_attention(_attend, [out, norm], query, key, value, index, bias, scale, **tile)
+    return out, norm
+
+
+def neighbor_attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    index: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    out: Tensor,
+    norm: Tensor,
+    **tile: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    grad_query = query.new_empty(query.shape)
+    weights = norm.new_empty((*index.shape, query.shape[-2]))
+    slopes = torch.empty_like(weights)
+    tensors = [grad_query, weights, slopes, grad, out, norm]
+    _launch_attention(_attend_backward, tensors, query, key, value, index, bias, scale, **tile)
+    return grad_query, weights, slopes
+
+
 def _wide(value: Tensor) -> torch.dtype:
     return torch.promote_types(value.dtype, torch.float32)
 
@@ -78,6 +107,52 @@ def _launch(
         UNROLL=power_of_2(neighbors, 1, unroll),
         num_warps=num_warps,
         enable_fp_fusion=True,  # sums may fuse: the result is rounded less often
+    )
+
+
+def _launch_attention(
+    kernel: Any,
+    tensors: list[Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    index: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    elements: int = 256,
+    unroll: int = 2,
+    num_warps: int = 1,
+) -> None:
+    *_, centers, neighbors = index.shape
+    batch = index.shape[0] if index.dim() == 3 else 1
+    (heads, depth), width, wide = query.shape[-2:], value.shape[-1], _wide(query)
+    if not batch * centers:
+        return
+    block_d, block_w = (triton.next_power_of_2(max(size, 1)) for size in (depth, width))
+    widest = max(block_d, block_w)
+    block_g = power_of_2(heads, 1, max(1, 256 // widest))
+    block_m = max(1, elements // (block_g * widest))
+    kernel[(batch * triton.cdiv(centers, block_m) * triton.cdiv(heads, block_g),)](
+        *(tensor.contiguous() for tensor in (*tensors, query, key, value, index)),
+        query if bias is None else bias.contiguous(),  # a pointer is needed even where it is never read
+        # On the device, because Triton takes a number of Python's as float32.
+        query.new_full((), scale, dtype=wide),
+        key.shape[-3],
+        centers,
+        neighbors,
+        heads,
+        DEPTH=depth,
+        WIDTH=width,
+        BIAS=0 if bias is None else (1 if bias.shape[-1] == 1 else 2),
+        WIDE=tl.float64 if wide == torch.float64 else tl.float32,
+        LOWEST=torch.finfo(wide).min,
+        BLOCK_M=block_m,
+        BLOCK_G=block_g,
+        BLOCK_D=block_d,
+        BLOCK_W=block_w,
+        UNROLL=power_of_2(neighbors, 1, unroll),
+        num_warps=max(num_warps, block_g * widest // 512),
+        enable_fp_fusion=True,
     )
 
 
@@ -145,6 +220,13 @@ def _channels(group, group_mask, start, WIDTH: tl.constexpr, BLOCK_W: tl.constex
 
 
 @triton.jit
+def _load(ptr, row, row_mask, groups, WIDTH: tl.constexpr, channel, channel_mask, WIDE: tl.constexpr):
+    """(BLOCK_M, BLOCK_G, BLOCK_W) values of rows, zero for those that do not exist."""
+    from_ptr = ptr + (row * groups)[:, None, None] * WIDTH + channel
+    return tl.load(from_ptr, mask=row_mask[:, None, None] & channel_mask, other=0).to(WIDE)
+
+
+@triton.jit
 def _aggregate(
     out_ptr, weights_ptr, values_ptr, index_ptr, rows, centers, neighbors, groups,
     WIDTH: tl.constexpr, WIDE: tl.constexpr,
@@ -159,8 +241,7 @@ def _aggregate(
                 pick, _, row, row_mask = _neighbor(index_ptr, cloud, center, center_mask, first + step, neighbors, rows)
                 weight_ptr = weights_ptr + pick[:, None] * groups + group[None, :]
                 weight = tl.load(weight_ptr, mask=row_mask[:, None] & group_mask[None, :], other=0).to(WIDE)
-                value_ptr = values_ptr + (row * groups)[:, None, None] * WIDTH + channel
-                value = tl.load(value_ptr, mask=row_mask[:, None, None] & channel_mask, other=0).to(WIDE)
+                value = _load(values_ptr, row, row_mask, groups, WIDTH, channel, channel_mask, WIDE)
                 total += weight[:, :, None] * value
         to_ptr = out_ptr + (center * groups)[:, None, None] * WIDTH + channel
         tl.store(to_ptr, total.to(out_ptr.dtype.element_ty), mask=center_mask[:, None, None] & channel_mask)
@@ -175,8 +256,7 @@ def _aggregate_values(
     cloud, center, center_mask, group, group_mask = _place(centers, groups, BLOCK_M, BLOCK_G)
     for start in range(0, WIDTH, BLOCK_W):
         channel, channel_mask = _channels(group, group_mask, start, WIDTH, BLOCK_W)
-        from_ptr = grad_ptr + (center * groups)[:, None, None] * WIDTH + channel
-        grad = tl.load(from_ptr, mask=center_mask[:, None, None] & channel_mask, other=0).to(WIDE)
+        grad = _load(grad_ptr, center, center_mask, groups, WIDTH, channel, channel_mask, WIDE)
         for first in range(0, neighbors, UNROLL):
             for step in tl.static_range(UNROLL):
                 pick, _, row, row_mask = _neighbor(index_ptr, cloud, center, center_mask, first + step, neighbors, rows)
@@ -201,11 +281,8 @@ def _aggregate_weights(
             products = tl.zeros((BLOCK_M, BLOCK_G, BLOCK_W), WIDE)
             for start in range(0, WIDTH, BLOCK_W):
                 channel, channel_mask = _channels(group, group_mask, start, WIDTH, BLOCK_W)
-                mask = row_mask[:, None, None] & channel_mask
-                from_ptr = grad_ptr + (center * groups)[:, None, None] * WIDTH + channel
-                grad = tl.load(from_ptr, mask=mask, other=0).to(WIDE)
-                value_ptr = values_ptr + (row * groups)[:, None, None] * WIDTH + channel
-                products += grad * tl.load(value_ptr, mask=mask, other=0).to(WIDE)
+                grad = _load(grad_ptr, center, row_mask, groups, WIDTH, channel, channel_mask, WIDE)
+                products += grad * _load(values_ptr, row, row_mask, groups, WIDTH, channel, channel_mask, WIDE)
             to_ptr = out_ptr + pick[:, None] * groups + group[None, :]
             mask = pick_mask[:, None] & group_mask[None, :]
             tl.store(to_ptr, tl.sum(products, 2).to(out_ptr.dtype.element_ty), mask=mask)
@@ -230,8 +307,95 @@ def _sum_sorted(
                 weight_ptr = weights_ptr + (cloud * centers * neighbors + pick)[:, None] * groups + group[None, :]
                 weight = tl.load(weight_ptr, mask=there[:, None] & group_mask[None, :], other=0).to(WIDE)
                 center = cloud * centers + pick // neighbors
-                from_ptr = grad_ptr + (center * groups)[:, None, None] * WIDTH + channel
-                grad = tl.load(from_ptr, mask=there[:, None, None] & channel_mask, other=0).to(WIDE)
+                grad = _load(grad_ptr, center, there, groups, WIDTH, channel, channel_mask, WIDE)
                 total += weight[:, :, None] * grad
         to_ptr = out_ptr + (row * groups)[:, None, None] * WIDTH + channel
         tl.store(to_ptr, total.to(out_ptr.dtype.element_ty), mask=channel_mask)
+
+
+@triton.jit
+def _logit(query, key, bias_ptr, pick, row_mask, head, head_mask, heads, BIAS: tl.constexpr, WIDE: tl.constexpr):
+    """(BLOCK_M, BLOCK_G), minus infinity where there is no neighbour. BIAS: none, one for all heads, one each."""
+    logit = tl.sum(query * key, 2)
+    mask = row_mask[:, None] & head_mask[None, :]
+    if BIAS == 1:
+        logit += tl.load(bias_ptr + pick, mask=row_mask, other=0).to(WIDE)[:, None]
+    if BIAS == 2:
+        logit += tl.load(bias_ptr + pick[:, None] * heads + head[None, :], mask=mask, other=0).to(WIDE)
+    return tl.where(mask, logit, -float("inf"))
+
+
+@triton.jit
+def _attend(
+    out_ptr, norm_ptr, query_ptr, key_ptr, value_ptr, index_ptr, bias_ptr, scale_ptr, rows, centers, neighbors, heads,
+    DEPTH: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, LOWEST: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_W: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    cloud, center, center_mask, head, head_mask = _place(centers, heads, BLOCK_M, BLOCK_G)
+    depth, depth_mask = _channels(head, head_mask, 0, DEPTH, BLOCK_D)
+    channel, channel_mask = _channels(head, head_mask, 0, WIDTH, BLOCK_W)
+    query = _load(query_ptr, center, center_mask, heads, DEPTH, depth, depth_mask, WIDE) * tl.load(scale_ptr)
+    # The softmax of the neighbours so far, as if the largest logit among them were zero.
+    top = tl.full((BLOCK_M, BLOCK_G), LOWEST, WIDE)
+    total = tl.zeros((BLOCK_M, BLOCK_G), WIDE)
+    mean = tl.zeros((BLOCK_M, BLOCK_G, BLOCK_W), WIDE)
+    for first in range(0, neighbors, UNROLL):
+        for step in tl.static_range(UNROLL):
+            pick, _, row, row_mask = _neighbor(index_ptr, cloud, center, center_mask, first + step, neighbors, rows)
+            key = _load(key_ptr, row, row_mask, heads, DEPTH, depth, depth_mask, WIDE)
+            value = _load(value_ptr, row, row_mask, heads, WIDTH, channel, channel_mask, WIDE)
+            logit = _logit(query, key, bias_ptr, pick, row_mask, head, head_mask, heads, BIAS, WIDE)
+            higher = tl.maximum(top, logit)
+            shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
+            total = total * shrink + weight
+            mean = mean * shrink[:, :, None] + weight[:, :, None] * value
+            top = higher
+    mean /= tl.where(total == 0, 1, total)[:, :, None]
+    to_ptr = out_ptr + (center * heads)[:, None, None] * WIDTH + channel
+    tl.store(to_ptr, mean.to(out_ptr.dtype.element_ty), mask=center_mask[:, None, None] & channel_mask)
+    norm_ptr += (center[:, None] * heads + head[None, :]) * 2
+    norm_mask = center_mask[:, None] & head_mask[None, :]
+    tl.store(norm_ptr, top, mask=norm_mask)
+    tl.store(norm_ptr + 1, total, mask=norm_mask)
+
+
+@triton.jit
+def _attend_backward(
+    grad_query_ptr, weights_ptr, slopes_ptr, grad_ptr, out_ptr, norm_ptr,
+    query_ptr, key_ptr, value_ptr, index_ptr, bias_ptr, scale_ptr, rows, centers, neighbors, heads,
+    DEPTH: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, LOWEST: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_W: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    cloud, center, center_mask, head, head_mask = _place(centers, heads, BLOCK_M, BLOCK_G)
+    depth, depth_mask = _channels(head, head_mask, 0, DEPTH, BLOCK_D)
+    channel, channel_mask = _channels(head, head_mask, 0, WIDTH, BLOCK_W)
+    scale = tl.load(scale_ptr)
+    query = _load(query_ptr, center, center_mask, heads, DEPTH, depth, depth_mask, WIDE) * scale
+    grad = _load(grad_ptr, center, center_mask, heads, WIDTH, channel, channel_mask, WIDE)
+    out = _load(out_ptr, center, center_mask, heads, WIDTH, channel, channel_mask, WIDE)
+    level = tl.sum(grad * out, 2)
+    norm_ptr += (center[:, None] * heads + head[None, :]) * 2
+    norm_mask = center_mask[:, None] & head_mask[None, :]
+    top = tl.load(norm_ptr, mask=norm_mask, other=LOWEST)
+    total = tl.load(norm_ptr + 1, mask=norm_mask, other=0)
+    inverse = 1 / tl.where(total == 0, 1, total)
+    grad_query = tl.zeros((BLOCK_M, BLOCK_G, BLOCK_D), WIDE)
+    for first in range(0, neighbors, UNROLL):
+        for step in tl.static_range(UNROLL):
+            k = first + step
+            pick, pick_mask, row, row_mask = _neighbor(index_ptr, cloud, center, center_mask, k, neighbors, rows)
+            key = _load(key_ptr, row, row_mask, heads, DEPTH, depth, depth_mask, WIDE)
+            value = _load(value_ptr, row, row_mask, heads, WIDTH, channel, channel_mask, WIDE)
+            logit = _logit(query, key, bias_ptr, pick, row_mask, head, head_mask, heads, BIAS, WIDE)
+            # Rounded differently than in the forward, a huge logit may come out far above the largest.
+            weight = tl.exp(tl.where(logit > top, 0, logit - top)) * inverse
+            slope = weight * (tl.sum(grad * value, 2) - level)
+            slope = tl.where(row_mask[:, None], slope, 0)
+            grad_query += slope[:, :, None] * key
+            pick_ptr = pick[:, None] * heads + head[None, :]
+            mask = pick_mask[:, None] & head_mask[None, :]
+            tl.store(weights_ptr + pick_ptr, weight, mask=mask)
+            tl.store(slopes_ptr + pick_ptr, slope, mask=mask)
+    to_ptr = grad_query_ptr + (center * heads)[:, None, None] * DEPTH + depth
+    grad_query = (grad_query * scale).to(grad_query_ptr.dtype.element_ty)
+    tl.store(to_ptr, grad_query, mask=center_mask[:, None, None] & depth_mask)

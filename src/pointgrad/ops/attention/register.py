@@ -151,3 +151,119 @@ aggregate_weights = operator(
     save=_save_weights,
     backward=_grad_weights,
 )
+
+
+def _check_attention(
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+) -> None:
+    checks.index_values(index, key.shape[-3])
+
+
+def _fake_attention(
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    norm = query.new_empty((*query.shape[:-1], 2), dtype=torch.promote_types(query.dtype, torch.float32))
+    return query.new_empty((*query.shape[:-1], value.shape[-1])), norm
+
+
+def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.scale = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _grad_attention(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    query, key, value, index, bias, out, norm = ctx.saved_tensors
+    for_query, for_key, for_value, _, for_bias, _ = ctx.needs_input_grad
+    grad_query, weights, slopes = neighbor_attention_backward(
+        grad, query, key, value, index, bias, ctx.scale, out, norm
+    )
+    grad_key = grad_value = grad_bias = None
+    if for_key:
+        scaled = ctx.scale * query.to(slopes.dtype)
+        grad_key = aggregate_values(slopes, scaled.flatten(-2), index, key.shape[-3])
+        grad_key = grad_key.reshape(key.shape).to(key.dtype)
+    if for_value:
+        grad_value = aggregate_values(weights, grad.to(weights.dtype).flatten(-2), index, value.shape[-3])
+        grad_value = grad_value.reshape(value.shape).to(value.dtype)
+    if for_bias:
+        grad_bias = slopes.sum_to_size(bias.shape).to(bias.dtype)
+    # index: integers, scale: a number
+    return grad_query if for_query else None, grad_key, grad_value, None, grad_bias, None
+
+
+neighbor_attention = operator(
+    "neighbor_attention(Tensor query, Tensor key, Tensor value, Tensor index, Tensor? bias, float scale)"
+    " -> (Tensor, Tensor)",
+    room=__package__,
+    kernels=("cpu", "triton"),
+    fake=_fake_attention,
+    check=_check_attention,
+    save=_save_attention,
+    backward=_grad_attention,
+    autocast="widest",
+)
+
+
+def _check_attention_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, *_: Any) -> None:
+    checks.index_values(index, key.shape[-3])
+
+
+def _fake_attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    index: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    out: Tensor,
+    norm: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    weights = norm.new_empty((*index.shape, query.shape[-2]))
+    return query.new_empty(query.shape), weights, torch.empty_like(weights)
+
+
+def _save_attention_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.scale, _, _ = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _grad_attention_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """Second derivatives: autograd on a composition. `out` and `norm` are functions of the rest: no gradient."""
+    wanted = ctx.needs_input_grad[:6]
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        inputs = [x.view_as(x) if need else x for x, need in zip(ctx.saved_tensors, wanted, strict=True)]
+        sources = [x for x, need in zip(inputs, wanted, strict=True) if need]
+        pairs = zip(_composed_backward(*inputs, ctx.scale), grads, strict=True)
+        outputs, upstream = zip(*((y, g) for y, g in pairs if y.requires_grad), strict=True)
+        found = iter(torch.autograd.grad(outputs, sources, upstream, create_graph=again, allow_unused=True))
+    return *(next(found) if need else None for need in wanted), None, None, None  # scale, out, norm
+
+
+def _composed_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`neighbor_attention_backward` from operators that are differentiable to any order."""
+    wide, heads, rows = torch.promote_types(query.dtype, torch.float32), query.shape[-2], key.shape[-3]
+    keys = key.to(wide).flatten(-2)
+    logits = scale * aggregate_weights(query.to(wide).flatten(-2), keys, index, heads)
+    logits = logits if bias is None else logits + bias.to(wide)
+    weights = masked_softmax(logits, ((index >= 0) & (index < rows)).unsqueeze(-1), logits.dim() - 2)
+    slopes = aggregate_weights(grad.to(wide).flatten(-2), value.to(wide).flatten(-2), index, heads)
+    slopes = weights * (slopes - (weights * slopes).sum(-2, keepdim=True))
+    grad_query = scale * aggregate(slopes, keys, index)
+    return grad_query.reshape(query.shape).to(query.dtype), weights, slopes
+
+
+neighbor_attention_backward = operator(
+    "neighbor_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor index, Tensor? bias,"
+    " float scale, Tensor out, Tensor norm) -> (Tensor, Tensor, Tensor)",
+    room=__package__,
+    kernels=("cpu", "triton"),
+    fake=_fake_attention_backward,
+    check=_check_attention_backward,
+    save=_save_attention_backward,
+    backward=_grad_attention_backward,
+)
