@@ -49,10 +49,9 @@ def neighbor_attention_backward(
     index: Tensor,
     bias: Tensor | None,
     scale: float,
-    out: Tensor,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Needs neither `out` nor `norm`: here a centre's logits are cheap to have at hand all at once."""
+    """Needs no `norm`: here all logits of a centre are at hand at once."""
     grad_query = native.empty(query, query.shape)
     weights = native.empty(query, (*index.shape, query.shape[-2]), norm.dtype)
     slopes = native.empty(weights, weights.shape)

@@ -58,14 +58,13 @@ def neighbor_attention_backward(
     index: Tensor,
     bias: Tensor | None,
     scale: float,
-    out: Tensor,
     norm: Tensor,
     **tile: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad_query = query.new_empty(query.shape)
     weights = norm.new_empty((*index.shape, query.shape[-2]))
     slopes = torch.empty_like(weights)
-    tensors = [grad_query, weights, slopes, grad, out, norm]
+    tensors = [grad_query, weights, slopes, grad, norm]
     _launch_attention(_attend_backward, tensors, query, key, value, index, bias, scale, **tile)
     return grad_query, weights, slopes
 
@@ -151,7 +150,7 @@ def _launch_attention(
         BLOCK_D=block_d,
         BLOCK_W=block_w,
         UNROLL=power_of_2(neighbors, 1, unroll),
-        num_warps=max(num_warps, block_g * widest // 512),
+        num_warps=power_of_2(block_g * widest // 512, num_warps, 16),  # wide heads are one tile
         enable_fp_fusion=True,
     )
 
@@ -361,7 +360,7 @@ def _attend(
 
 @triton.jit
 def _attend_backward(
-    grad_query_ptr, weights_ptr, slopes_ptr, grad_ptr, out_ptr, norm_ptr,
+    grad_query_ptr, weights_ptr, slopes_ptr, grad_ptr, norm_ptr,
     query_ptr, key_ptr, value_ptr, index_ptr, bias_ptr, scale_ptr, rows, centers, neighbors, heads,
     DEPTH: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, LOWEST: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_W: tl.constexpr, UNROLL: tl.constexpr,
@@ -372,14 +371,15 @@ def _attend_backward(
     scale = tl.load(scale_ptr)
     query = _load(query_ptr, center, center_mask, heads, DEPTH, depth, depth_mask, WIDE) * scale
     grad = _load(grad_ptr, center, center_mask, heads, WIDTH, channel, channel_mask, WIDE)
-    out = _load(out_ptr, center, center_mask, heads, WIDTH, channel, channel_mask, WIDE)
-    level = tl.sum(grad * out, 2)
     norm_ptr += (center[:, None] * heads + head[None, :]) * 2
     norm_mask = center_mask[:, None] & head_mask[None, :]
     top = tl.load(norm_ptr, mask=norm_mask, other=LOWEST)
     total = tl.load(norm_ptr + 1, mask=norm_mask, other=0)
     inverse = 1 / tl.where(total == 0, 1, total)
+    # A slope is weight * (product - level), and the level is known only at the end: until then two sums.
+    level = tl.zeros((BLOCK_M, BLOCK_G), WIDE)
     grad_query = tl.zeros((BLOCK_M, BLOCK_G, BLOCK_D), WIDE)
+    mean_key = tl.zeros((BLOCK_M, BLOCK_G, BLOCK_D), WIDE)
     for first in range(0, neighbors, UNROLL):
         for step in tl.static_range(UNROLL):
             k = first + step
@@ -389,13 +389,23 @@ def _attend_backward(
             logit = _logit(query, key, bias_ptr, pick, row_mask, head, head_mask, heads, BIAS, WIDE)
             # Rounded differently than in the forward, a huge logit may come out far above the largest.
             weight = tl.exp(tl.where(logit > top, 0, logit - top)) * inverse
-            slope = weight * (tl.sum(grad * value, 2) - level)
-            slope = tl.where(row_mask[:, None], slope, 0)
-            grad_query += slope[:, :, None] * key
+            product = tl.where(row_mask[:, None], weight * tl.sum(grad * value, 2), 0)
+            level += product
+            grad_query += product[:, :, None] * key
+            mean_key += weight[:, :, None] * key
             pick_ptr = pick[:, None] * heads + head[None, :]
             mask = pick_mask[:, None] & head_mask[None, :]
             tl.store(weights_ptr + pick_ptr, weight, mask=mask)
-            tl.store(slopes_ptr + pick_ptr, slope, mask=mask)
+            tl.store(slopes_ptr + pick_ptr, product, mask=mask)
     to_ptr = grad_query_ptr + (center * heads)[:, None, None] * DEPTH + depth
-    grad_query = (grad_query * scale).to(grad_query_ptr.dtype.element_ty)
+    grad_query = ((grad_query - level[:, :, None] * mean_key) * scale).to(grad_query_ptr.dtype.element_ty)
     tl.store(to_ptr, grad_query, mask=center_mask[:, None, None] & depth_mask)
+    tl.debug_barrier()  # what this program wrote is read again
+    for first in range(0, neighbors, UNROLL):
+        for step in tl.static_range(UNROLL):
+            pick = center * neighbors + first + step
+            pick_ptr = pick[:, None] * heads + head[None, :]
+            mask = (center_mask & (pick < (center + 1) * neighbors))[:, None] & head_mask[None, :]
+            weight = tl.load(weights_ptr + pick_ptr, mask=mask, other=0)
+            product = tl.load(slopes_ptr + pick_ptr, mask=mask, other=0)
+            tl.store(slopes_ptr + pick_ptr, product - weight * level, mask=mask)

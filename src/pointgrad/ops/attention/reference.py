@@ -62,7 +62,6 @@ def neighbor_attention_backward(
     index: Tensor,
     bias: Tensor | None,
     scale: float,
-    out: Tensor,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     wide, heads = _wide(query), query.shape[-2]

@@ -169,15 +169,13 @@ def _fake_attention(
 def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, ctx.scale = inputs
     ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*tensors, *output)
+    ctx.save_for_backward(*tensors, output[1])
 
 
 def _grad_attention(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    query, key, value, index, bias, out, norm = ctx.saved_tensors
+    query, key, value, index, bias, norm = ctx.saved_tensors
     for_query, for_key, for_value, _, for_bias, _ = ctx.needs_input_grad
-    grad_query, weights, slopes = neighbor_attention_backward(
-        grad, query, key, value, index, bias, ctx.scale, out, norm
-    )
+    grad_query, weights, slopes = neighbor_attention_backward(grad, query, key, value, index, bias, ctx.scale, norm)
     grad_key = grad_value = grad_bias = None
     if for_key:
         scaled = ctx.scale * query.to(slopes.dtype)
@@ -217,7 +215,6 @@ def _fake_attention_backward(
     index: Tensor,
     bias: Tensor | None,
     scale: float,
-    out: Tensor,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     weights = norm.new_empty((*index.shape, query.shape[-2]))
@@ -225,25 +222,25 @@ def _fake_attention_backward(
 
 
 def _save_attention_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.scale, _, _ = inputs
+    *tensors, ctx.scale, _ = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _grad_attention_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    """Second derivatives: autograd on a composition. `out` and `norm` are functions of the rest: no gradient."""
+    """Second derivatives: autograd on a composition. `norm` is a function of the rest: no gradient."""
     wanted = ctx.needs_input_grad[:6]
     again = torch.is_grad_enabled()
     with torch.enable_grad():
         inputs = [x.view_as(x) if need else x for x, need in zip(ctx.saved_tensors, wanted, strict=True)]
         sources = [x for x, need in zip(inputs, wanted, strict=True) if need]
-        pairs = zip(_composed_backward(*inputs, ctx.scale), grads, strict=True)
+        pairs = zip(_composed_backward(ctx.scale, *inputs), grads, strict=True)
         outputs, upstream = zip(*((y, g) for y, g in pairs if y.requires_grad), strict=True)
         found = iter(torch.autograd.grad(outputs, sources, upstream, create_graph=again, allow_unused=True))
-    return *(next(found) if need else None for need in wanted), None, None, None  # scale, out, norm
+    return *(next(found) if need else None for need in wanted), None, None  # scale, norm
 
 
 def _composed_backward(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+    scale: float, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`neighbor_attention_backward` from operators that are differentiable to any order."""
     wide, heads, rows = torch.promote_types(query.dtype, torch.float32), query.shape[-2], key.shape[-3]
@@ -259,7 +256,7 @@ def _composed_backward(
 
 neighbor_attention_backward = operator(
     "neighbor_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor index, Tensor? bias,"
-    " float scale, Tensor out, Tensor norm) -> (Tensor, Tensor, Tensor)",
+    " float scale, Tensor norm) -> (Tensor, Tensor, Tensor)",
     room=__package__,
     kernels=("cpu", "triton"),
     fake=_fake_attention_backward,
