@@ -3,6 +3,9 @@
 Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The contract".
 """
 
+from pointgrad.ops.attention import aggregate as aggregate
+from pointgrad.ops.attention import masked_softmax as masked_softmax
+from pointgrad.ops.attention import neighbor_attention as neighbor_attention
 from pointgrad.ops.gather import gather as gather
 from pointgrad.ops.gather import group as group
 from pointgrad.ops.interpolate import trilinear as trilinear

@@ -1,0 +1,358 @@
+// Weighted sums over lists of neighbours, the dot products that are their adjoint by the weights, and attention,
+// which is one after the other with a softmax between. All read one row per neighbour from anywhere, so rows are
+// fetched ahead; each is used where it stands, and no (M, K, C) tensor is built.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "memory.h"
+#include "module.h"
+#include "numbers.h"
+#include "threads.h"
+
+namespace pointgrad {
+namespace {
+
+constexpr int64_t kValuesPerTask = 1 << 15;
+constexpr int64_t kAhead = 16;  // neighbours to fetch before their turn
+
+// Channels in groups of equal width; a group has its own weight.
+struct Sizes {
+  int64_t batch, rows, centers, neighbors, groups, width;
+  int64_t channels() const { return groups * width; }
+  int64_t all_centers() const { return batch * centers; }
+  int64_t grain() const {
+    return std::max<int64_t>(1, kValuesPerTask / std::max<int64_t>(neighbors * channels(), 1));
+  }
+};
+
+// Fetches the row that will be wanted kAhead neighbours after number `pick` of `picks`.
+template <class T>
+POINTGRAD_INLINE void fetch_ahead(const T* rows, const int64_t* index, int64_t pick, int64_t picks, int64_t channels) {
+  if (pick + kAhead < picks && index[pick + kAhead] >= 0)
+    prefetch(rows + index[pick + kAhead] * channels, channels * sizeof(T));
+}
+
+// sum += weights * row.
+template <class W, class T>
+POINTGRAD_INLINE void add_weighted(wide<T>* __restrict sum, const W* __restrict weights, const T* __restrict row,
+                                   int64_t groups, int64_t width) {
+  if (width == 1) {
+    for (int64_t g = 0; g < groups; ++g) sum[g] += widen(weights[g]) * widen(row[g]);
+    return;
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    const wide<T> weight = widen(weights[g]);
+    for (int64_t c = g * width; c < (g + 1) * width; ++c) sum[c] += weight * widen(row[c]);
+  }
+}
+
+// A dot product in lanes that are summed at the end: without a fixed order of its own the compiler may not
+// vectorise it. Narrow groups take few lanes, because summing those is what costs.
+template <int kLanes, class T> POINTGRAD_INLINE wide<T> dot(const wide<T>* a, const T* b, int64_t width) {
+  wide<T> lanes[kLanes] = {};
+  int64_t f = 0;
+  for (; f + kLanes <= width; f += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] += a[f + l] * widen(b[f + l]);
+  for (int l = 0; f < width; ++f, ++l) lanes[l] += a[f] * widen(b[f]);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  return lanes[0];
+}
+
+// One dot product for each group.
+template <class T>
+POINTGRAD_INLINE void dots(wide<T>* __restrict out, const wide<T>* __restrict left, const T* __restrict row,
+                           int64_t groups, int64_t width) {
+  if (width == 1) {
+    for (int64_t g = 0; g < groups; ++g) out[g] = left[g] * widen(row[g]);
+  } else if (width < 64) {
+    for (int64_t g = 0; g < groups; ++g) out[g] = dot<4>(left + g * width, row + g * width, width);
+  } else {
+    for (int64_t g = 0; g < groups; ++g) out[g] = dot<16>(left + g * width, row + g * width, width);
+  }
+}
+
+template <class T>
+POINTGRAD_CLONES void sum_neighbors(T* __restrict out, const T* weights, const T* values, const int64_t* index,
+                                    const Sizes& s, int64_t begin, int64_t end) {
+  const int64_t channels = s.channels();
+  std::vector<wide<T>> sum(channels);
+  for (int64_t m = begin; m < end; ++m) {
+    const T* rows = values + m / s.centers * s.rows * channels;
+    std::fill(sum.begin(), sum.end(), wide<T>(0));
+    for (int64_t pick = m * s.neighbors; pick < (m + 1) * s.neighbors; ++pick) {
+      fetch_ahead(rows, index, pick, end * s.neighbors, channels);
+      if (index[pick] < 0) continue;
+      add_weighted(sum.data(), weights + pick * s.groups, rows + index[pick] * channels, s.groups, s.width);
+    }
+    for (int64_t c = 0; c < channels; ++c) out[m * channels + c] = narrow<T>(sum[c]);
+  }
+}
+
+template <class T>
+POINTGRAD_CLONES void dot_neighbors(T* __restrict out, const T* grad, const T* values, const int64_t* index,
+                                    const Sizes& s, int64_t begin, int64_t end) {
+  const int64_t channels = s.channels();
+  std::vector<wide<T>> left(channels), products(s.groups);
+  for (int64_t m = begin; m < end; ++m) {
+    const T* rows = values + m / s.centers * s.rows * channels;
+    for (int64_t c = 0; c < channels; ++c) left[c] = widen(grad[m * channels + c]);
+    for (int64_t pick = m * s.neighbors; pick < (m + 1) * s.neighbors; ++pick) {
+      fetch_ahead(rows, index, pick, end * s.neighbors, channels);
+      if (index[pick] < 0) {
+        std::fill(products.begin(), products.end(), wide<T>(0));
+      } else {
+        dots(products.data(), left.data(), rows + index[pick] * channels, s.groups, s.width);
+      }
+      for (int64_t g = 0; g < s.groups; ++g) out[pick * s.groups + g] = narrow<T>(products[g]);
+    }
+  }
+}
+
+// Adds weighted gradients of one cloud into its rows [r0, r1), in the order of the index. A row belongs to
+// one task, so the bits do not depend on the number of threads. The index is sifted piece by piece into a
+// short list of own picks, so that the rows to come are known and can be fetched ahead.
+template <class T>
+POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* weights, const T* grad, const int64_t* index,
+                               const Sizes& s, int64_t r0, int64_t r1) {
+  constexpr int64_t kPiece = 1 << 14;
+  uint32_t own[kPiece];
+  const int64_t channels = s.channels(), picks = s.centers * s.neighbors;
+  std::fill(total + r0 * channels, total + r1 * channels, wide<T>(0));
+  for (int64_t base = 0; base < picks; base += kPiece) {
+    const int64_t* rows = index + base;
+    const int64_t piece = std::min(kPiece, picks - base);
+    int64_t count = 0;
+    for (int64_t i = 0; i < piece; ++i) {
+      own[count] = static_cast<uint32_t>(i);
+      count += rows[i] >= r0 && rows[i] < r1;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (i + kAhead < count) prefetch(total + rows[own[i + kAhead]] * channels, channels * sizeof(wide<T>));
+      const int64_t pick = base + own[i];
+      add_weighted(total + index[pick] * channels, weights + pick * s.groups, grad + pick / s.neighbors * channels,
+                   s.groups, s.width);
+    }
+  }
+}
+
+// e^x for x <= 0, to two units in the last place, by arithmetic that vectorises: e^x = 2^n e^r with
+// |r| <= log(2) / 2. Results that would be denormal are zero.
+POINTGRAD_INLINE float exp_of(float x) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves a rounded integer in the low bits
+  const float shifted = x * 1.44269504f + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // log(2) in two parts, the first exact
+  float series = 1.0f / 5040;
+  for (const float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) series = series * r + term;
+  const int32_t power = bit_cast<int32_t>(shifted) - bit_cast<int32_t>(kRound);
+  const float result = series * bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
+  return x < -87.0f ? 0.0f : result;
+}
+POINTGRAD_INLINE double exp_of(double x) { return std::exp(x); }
+
+template <class T> struct Attention {
+  const T *query, *key, *value, *bias;  // bias may be missing
+  const int64_t* index;
+  wide<T> scale;
+  Sizes sizes;  // width: of a head's queries and keys
+  int64_t value_width, bias_heads;
+};
+
+// (K, H) softmax weights of centre m, and (H, 2): its largest logit and the sum of the exponentials below it.
+template <class T>
+POINTGRAD_INLINE void weigh(wide<T>* __restrict weights, wide<T>* __restrict norm, wide<T>* __restrict query,
+                            const Attention<T>& a, int64_t m, int64_t last_pick) {
+  using R = wide<T>;
+  const Sizes& s = a.sizes;
+  const int64_t heads = s.groups, depth = s.channels(), count = s.neighbors * heads;
+  const T* keys = a.key + m / s.centers * s.rows * depth;
+  for (int64_t d = 0; d < depth; ++d) query[d] = a.scale * widen(a.query[m * depth + d]);
+  for (int64_t k = 0; k < s.neighbors; ++k) {
+    const int64_t pick = m * s.neighbors + k;
+    R* logits = weights + k * heads;
+    fetch_ahead(keys, a.index, pick, last_pick, depth);
+    if (a.index[pick] < 0) {
+      std::fill_n(logits, heads, -std::numeric_limits<R>::infinity());
+      continue;
+    }
+    dots(logits, query, keys + a.index[pick] * depth, heads, s.width);
+    if (a.bias == nullptr) continue;
+    const T* bias = a.bias + pick * a.bias_heads;
+    for (int64_t h = 0; h < heads; ++h) logits[h] += widen(bias[a.bias_heads == 1 ? 0 : h]);
+  }
+  for (int64_t h = 0; h < heads; ++h) norm[2 * h] = std::numeric_limits<R>::lowest();
+  for (int64_t i = 0, h = 0; i < count; ++i, h = h + 1 == heads ? 0 : h + 1)
+    norm[2 * h] = std::max(norm[2 * h], weights[i]);
+  for (int64_t i = 0, h = 0; i < count; ++i, h = h + 1 == heads ? 0 : h + 1) weights[i] -= norm[2 * h];
+  for (int64_t i = 0; i < count; ++i) weights[i] = exp_of(weights[i]);
+  for (int64_t h = 0; h < heads; ++h) {
+    R total = 0;
+    for (int64_t i = h; i < count; i += heads) total += weights[i];
+    norm[2 * h + 1] = total;
+    // Nothing to choose from: all weights are zero and stay so.
+    const R inverse = total == 0 ? R(0) : 1 / total;
+    for (int64_t i = h; i < count; i += heads) weights[i] *= inverse;
+  }
+}
+
+// sum = the weighted rows of centre m's neighbours.
+template <class T>
+POINTGRAD_INLINE void sum_rows(wide<T>* __restrict sum, const wide<T>* weights, const T* values, const int64_t* index,
+                               const Sizes& s, int64_t width, int64_t m) {
+  const int64_t channels = s.groups * width;
+  const T* rows = values + m / s.centers * s.rows * channels;
+  std::fill_n(sum, channels, wide<T>(0));
+  for (int64_t k = 0; k < s.neighbors; ++k) {
+    const int64_t row = index[m * s.neighbors + k];
+    if (row >= 0) add_weighted(sum, weights + k * s.groups, rows + row * channels, s.groups, width);
+  }
+}
+
+template <class T> POINTGRAD_INLINE void fetch_rows(const T* values, const Attention<T>& a, int64_t m, int64_t channels) {
+  const T* rows = values + m / a.sizes.centers * a.sizes.rows * channels;
+  for (int64_t pick = m * a.sizes.neighbors; pick < (m + 1) * a.sizes.neighbors; ++pick)
+    if (a.index[pick] >= 0) prefetch(rows + a.index[pick] * channels, channels * sizeof(T));
+}
+
+template <class T>
+POINTGRAD_CLONES void attend(T* __restrict out, wide<T>* __restrict norm, const Attention<T>& a, int64_t begin,
+                             int64_t end) {
+  const Sizes& s = a.sizes;
+  const int64_t channels = s.groups * a.value_width;
+  std::vector<wide<T>> weights(s.neighbors * s.groups), query(s.channels()), sum(channels);
+  for (int64_t m = begin; m < end; ++m) {
+    fetch_rows(a.value, a, m, channels);
+    weigh(weights.data(), norm + 2 * m * s.groups, query.data(), a, m, end * s.neighbors);
+    sum_rows(sum.data(), weights.data(), a.value, a.index, s, a.value_width, m);
+    for (int64_t c = 0; c < channels; ++c) out[m * channels + c] = narrow<T>(sum[c]);
+  }
+}
+
+// With weights p and the dot products d of the gradient with the values, the logits' gradient is
+// p (d - sum p d), and the query's the keys summed with it.
+template <class T>
+POINTGRAD_CLONES void attend_backward(T* __restrict grad_query, wide<T>* __restrict weights, wide<T>* __restrict slopes,
+                                      const T* grad, const Attention<T>& a, int64_t begin, int64_t end) {
+  using R = wide<T>;
+  const Sizes& s = a.sizes;
+  const int64_t depth = s.channels(), channels = s.groups * a.value_width, count = s.neighbors * s.groups;
+  std::vector<R> norm(2 * s.groups), level(s.groups), query(depth), upstream(channels);
+  for (int64_t m = begin; m < end; ++m) {
+    fetch_rows(a.value, a, m, channels);
+    R *p = weights + m * count, *d = slopes + m * count;
+    weigh(p, norm.data(), query.data(), a, m, end * s.neighbors);
+    const T* values = a.value + m / s.centers * s.rows * channels;
+    for (int64_t c = 0; c < channels; ++c) upstream[c] = widen(grad[m * channels + c]);
+    std::fill(level.begin(), level.end(), R(0));
+    for (int64_t k = 0; k < s.neighbors; ++k) {
+      const int64_t row = a.index[m * s.neighbors + k];
+      R *pk = p + k * s.groups, *dk = d + k * s.groups;
+      if (row < 0) continue;
+      dots(dk, upstream.data(), values + row * channels, s.groups, a.value_width);
+      for (int64_t h = 0; h < s.groups; ++h) level[h] += pk[h] * dk[h];
+    }
+    for (int64_t k = 0; k < s.neighbors; ++k) {
+      R *pk = p + k * s.groups, *dk = d + k * s.groups;
+      const bool there = a.index[m * s.neighbors + k] >= 0;
+      for (int64_t h = 0; h < s.groups; ++h) dk[h] = there ? pk[h] * (dk[h] - level[h]) : R(0);
+    }
+    sum_rows(query.data(), d, a.key, a.index, s, s.width, m);
+    for (int64_t c = 0; c < depth; ++c) grad_query[m * depth + c] = narrow<T>(a.scale * query[c]);
+  }
+}
+
+void aggregate(address out, address weights, address values, address index, int dtype, int64_t batch, int64_t rows,
+               int64_t centers, int64_t neighbors, int64_t groups, int64_t width, int threads) {
+  nb::gil_scoped_release release;
+  const Sizes sizes{batch, rows, centers, neighbors, groups, width};
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
+      sum_neighbors<T>(at<T>(out), at<const T>(weights), at<const T>(values), at<const int64_t>(index), sizes, begin,
+                       end);
+    });
+  });
+}
+
+void aggregate_weights(address out, address grad, address values, address index, int dtype, int64_t batch,
+                       int64_t rows, int64_t centers, int64_t neighbors, int64_t groups, int64_t width, int threads) {
+  nb::gil_scoped_release release;
+  const Sizes sizes{batch, rows, centers, neighbors, groups, width};
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
+      dot_neighbors<T>(at<T>(out), at<const T>(grad), at<const T>(values), at<const int64_t>(index), sizes, begin,
+                       end);
+    });
+  });
+}
+
+void aggregate_values(address total, address weights, address grad, address index, int dtype, int64_t batch,
+                      int64_t rows, int64_t centers, int64_t neighbors, int64_t groups, int64_t width, int threads) {
+  nb::gil_scoped_release release;
+  const Sizes sizes{batch, rows, centers, neighbors, groups, width};
+  const int64_t picks = centers * neighbors, channels = sizes.channels();
+  const bool small = batch * (picks + rows) * channels < 2 * kValuesPerTask;
+  const int64_t parts = small || batch >= threads ? 1 : std::min<int64_t>(threads, std::max<int64_t>(rows, 1));
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    run_tasks(batch * parts, small ? 1 : threads, [&](int64_t task) {
+      const int64_t b = task / parts, part = task % parts;
+      add_rows<T>(at<wide<T>>(total) + b * rows * channels, at<const T>(weights) + b * picks * groups,
+                  at<const T>(grad) + b * centers * channels, at<const int64_t>(index) + b * picks, sizes,
+                  rows * part / parts, rows * (part + 1) / parts);
+    });
+  });
+}
+
+template <class T>
+Attention<T> attention(address query, address key, address value, address index, address bias, double scale,
+                       const Sizes& sizes, int64_t value_width, int64_t bias_heads) {
+  return {at<const T>(query), at<const T>(key), at<const T>(value), at<const T>(bias), at<const int64_t>(index),
+          static_cast<wide<T>>(scale), sizes, value_width, bias_heads};
+}
+
+void neighbor_attention(address out, address norm, address query, address key, address value, address index,
+                        address bias, double scale, int dtype, int64_t batch, int64_t rows, int64_t centers,
+                        int64_t neighbors, int64_t heads, int64_t depth, int64_t value_width, int64_t bias_heads,
+                        int threads) {
+  nb::gil_scoped_release release;
+  const Sizes sizes{batch, rows, centers, neighbors, heads, depth};
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const auto a = attention<T>(query, key, value, index, bias, scale, sizes, value_width, bias_heads);
+    parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
+      attend<T>(at<T>(out), at<wide<T>>(norm), a, begin, end);
+    });
+  });
+}
+
+void neighbor_attention_backward(address grad_query, address weights, address slopes, address grad, address query,
+                                 address key, address value, address index, address bias, double scale, int dtype,
+                                 int64_t batch, int64_t rows, int64_t centers, int64_t neighbors, int64_t heads,
+                                 int64_t depth, int64_t value_width, int64_t bias_heads, int threads) {
+  nb::gil_scoped_release release;
+  const Sizes sizes{batch, rows, centers, neighbors, heads, depth};
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const auto a = attention<T>(query, key, value, index, bias, scale, sizes, value_width, bias_heads);
+    parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
+      attend_backward<T>(at<T>(grad_query), at<wide<T>>(weights), at<wide<T>>(slopes), at<const T>(grad), a, begin,
+                         end);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace pointgrad
+
+POINTGRAD_KERNELS(module) {
+  module.def("aggregate", &pointgrad::aggregate);
+  module.def("aggregate_values", &pointgrad::aggregate_values);
+  module.def("aggregate_weights", &pointgrad::aggregate_weights);
+  module.def("neighbor_attention", &pointgrad::neighbor_attention);
+  module.def("neighbor_attention_backward", &pointgrad::neighbor_attention_backward);
+}
