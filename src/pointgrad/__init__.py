@@ -5,6 +5,8 @@ Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The c
 
 from pointgrad.ops.gather import gather as gather
 from pointgrad.ops.gather import group as group
+from pointgrad.ops.interpolate import grid_sample as grid_sample
+from pointgrad.ops.interpolate import splat as splat
 from pointgrad.ops.interpolate import trilinear as trilinear
 from pointgrad.ops.registry import backend as backend
 from pointgrad.ops.sampling import FarthestSamples as FarthestSamples
