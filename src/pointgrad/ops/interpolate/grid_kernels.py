@@ -126,6 +126,12 @@ def _splat_in_order(
     return rows
 
 
+def _tile_size(channels: int, element_size: int) -> int:
+    """Two loads a thread for each corner: of 16 bytes where the compiler can tell that rows are aligned."""
+    aligned = channels % 16 == 0 or channels == triton.next_power_of_2(channels)
+    return 64 * (min(channels, 16 // max(element_size, 4)) if aligned else 1)
+
+
 def _launch(
     kernel,
     tensors: tuple[Tensor, ...],
@@ -135,14 +141,15 @@ def _launch(
     sizes: tuple[int, int, int],
     padding_mode: str,
     align_corners: bool,
-    tile: int = 256,
+    tile: int | None = None,
     num_warps: int = 1,
     **constants: bool,
 ) -> None:
     points = points.contiguous()
     # A pointer is needed even where it is never read.
     tangent_or_points = points if tangent is None else tangent.contiguous()
-    # Small tiles and one warp: many programs keep the memory busy.
+    if tile is None:
+        tile = _tile_size(channels, points.element_size())
     block_c = power_of_2(channels, 1, tile)
     block_n = tile // block_c
     batch, count, _ = points.shape

@@ -205,7 +205,7 @@ trilinear_slope = operator(
 grid_sample = operator(
     "grid_sample(Tensor grid, Tensor points, Tensor? tangent, str padding_mode, bool align_corners) -> Tensor",
     room=__package__,
-    kernels=("triton",),
+    kernels=("cpu", "triton"),
     fake=_fake_sample,
     save=_save_sample,
     backward=_grad_sample,
@@ -216,7 +216,7 @@ grid_splat = operator(
     "grid_splat(Tensor features, Tensor points, Tensor? tangent, SymInt depth, SymInt height, SymInt width, "
     "str padding_mode, bool align_corners) -> Tensor",
     room=__package__,
-    kernels=("triton",),
+    kernels=("cpu", "triton"),
     fake=_fake_splat,
     save=_save_splat,
     backward=_grad_splat,
@@ -227,7 +227,7 @@ grid_slope = operator(
     "grid_slope(Tensor grad, Tensor grid, Tensor points, Tensor? tangent, str padding_mode, bool align_corners) "
     "-> Tensor",
     room=__package__,
-    kernels=("triton",),
+    kernels=("cpu", "triton"),
     fake=_fake_grid_slope,
     save=_save_grid_slope,
     backward=_grad_grid_slope,
