@@ -72,7 +72,7 @@ def grid_sample(
     fits = points.dim() == 3 and points.shape[0] == grid.shape[0] and points.shape[2] == 3
     checks.shape(fits, "points", lambda: f"(B, N, 3) with B = {grid.shape[0]}", points)
     _check_pair("grid", grid, points)
-    checks.value(padding_mode in _PADDING_MODES, "padding_mode", f"one of {', '.join(_PADDING_MODES)}", padding_mode)
+    checks.value(padding_mode in _PADDING_MODES, "padding_mode", "zeros, border or reflection", padding_mode)
     return register.grid_sample(grid, points, None, padding_mode, align_corners)
 
 
@@ -88,7 +88,7 @@ def splat(
 
     features: (B, N, C).
     points: (B, N, 3), positions (x, y, z) along (W, H, D); the grid spans [-1, 1] on every axis.
-    size: (D, H, W), at least one voxel.
+    size: (D, H, W), at least 1 each.
     padding_mode: where the share of a voxel outside goes: nowhere with "zeros", to the nearest voxel with
         "border", to where the point is reflected with "reflection".
     align_corners: whether -1 and 1 are the centres of the outermost voxels, or else their outer faces.
@@ -104,15 +104,17 @@ def splat(
     """
     checks.tensor("features", features)
     checks.tensor("points", points)
-    three = isinstance(size, Sequence) and len(size) == 3 and all(checks.is_integer(number) for number in size)
-    checks.kind(three, "size", "three integers (D, H, W)", size)
+    several = isinstance(size, Sequence) and not isinstance(size, str)
+    checks.kind(several, "size", "three integers (D, H, W)", size)
+    if len(size) != 3 or not all(checks.is_integer(number) for number in size):
+        raise TypeError(f"size must be three integers (D, H, W), got {size}")
     _check_settings(padding_mode, align_corners)
     checks.shape(features.dim() == 3, "features", "(B, N, C)", features)
     fits = points.shape == (*features.shape[:2], 3)
     checks.shape(fits, "points", lambda: f"(B, N, 3) = ({features.shape[0]}, {features.shape[1]}, 3)", points)
     _check_pair("features", features, points)
-    checks.value(all(number > 0 for number in size), "size", "at least one voxel along each axis", size)
-    checks.value(padding_mode in _PADDING_MODES, "padding_mode", f"one of {', '.join(_PADDING_MODES)}", padding_mode)
+    checks.value(all(number > 0 for number in size), "size", "at least 1 along each axis", size)
+    checks.value(padding_mode in _PADDING_MODES, "padding_mode", "zeros, border or reflection", padding_mode)
     return register.grid_splat(features, points, None, *size, padding_mode, align_corners)
 
 
