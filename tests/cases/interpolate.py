@@ -54,24 +54,13 @@ CASES = [
         lambda m: {"grid": m.floats(2, 3, 2, 4, 3), "points": m.floats(2, 7, 3)}, ("grid", "points"),
         large=lambda m: {"grid": m.floats(2, 19, 9, 10, 11), "points": m.floats(2, 5003, 3)},
     ),
-    sample_case("zeros-aligned", (2, 3, 2, 4, 3), 7, align_corners=True),
-    sample_case("border", (2, 2, 3, 3, 2), 6, padding_mode="border"),
     sample_case("border-aligned", (2, 2, 3, 3, 2), 6, padding_mode="border", align_corners=True),
     sample_case("reflection", (2, 2, 3, 3, 2), 6, padding_mode="reflection"),
-    sample_case("reflection-aligned", (2, 2, 3, 3, 2), 6, padding_mode="reflection", align_corners=True),
     sample_case("few-points", (1, 5, 4, 5, 6), 4),
-    sample_case("aligned-channels", (1, 16, 2, 2, 2), 3),
-    sample_case("one-voxel", (2, 3, 1, 1, 1), 5),
     sample_case("one-voxel-reflected", (2, 3, 1, 1, 1), 5, padding_mode="reflection", align_corners=True),
-    sample_case("flat", (1, 1, 1, 4, 1), 5, padding_mode="border"),
-    sample_case("one-point", (1, 1, 2, 2, 2), 1),
     Case(
         "grid_sample/on-voxels", grid_sample,
         lambda m: {"grid": m.floats(2, 3, 4, 4, 4), "points": on_voxels(m, 2, 40)}, ("grid", "points"), smooth=False,
-    ),
-    Case(
-        "grid_sample/equal", grid_sample,
-        lambda m: {"grid": m.equal(1, 2, 3, 3, 3), "points": m.equal(1, 9, 3)}, ("grid", "points"),
     ),
     sample_case("empty", (2, 3, 2, 2, 2), 0),
     sample_case("no-channels", (2, 0, 2, 2, 2), 4),
@@ -82,8 +71,6 @@ CASES = [
         ("features", "points"),
         large=lambda m: {"features": m.floats(2, 5003, 19), "points": m.floats(2, 5003, 3), "size": (9, 10, 11)},
     ),
-    splat_case("zeros-aligned", (2, 6, 2), (2, 3, 3), align_corners=True),
-    splat_case("border", (2, 6, 2), (2, 3, 3), padding_mode="border"),
     splat_case("reflection-aligned", (2, 6, 2), (2, 3, 3), padding_mode="reflection", align_corners=True),
     Case(
         "splat/few-points", splat,
@@ -91,16 +78,12 @@ CASES = [
         ("features", "points"),
         large=lambda m: {"features": m.floats(1, 3001, 17), "points": m.floats(1, 3001, 3), "size": (41, 42, 43)},
     ),
-    splat_case("one-voxel", (2, 5, 3), (1, 1, 1)),
-    splat_case("one-point", (1, 1, 1), (2, 2, 2)),
     Case(
         "splat/equal", splat,
-        lambda m: {"features": m.floats(1, 40, 2), "points": m.equal(1, 40, 3), "size": (3, 3, 3)},
+        lambda m: {"features": m.floats(1, 5, 2), "points": m.equal(1, 5, 3), "size": (3, 3, 3)},
         ("features", "points"),
     ),
     splat_case("empty", (2, 0, 3), (2, 2, 2)),
-    splat_case("no-channels", (2, 4, 0), (2, 2, 2)),
-    splat_case("no-clouds", (0, 4, 3), (2, 2, 2)),
 ]  # fmt: skip
 
 points = torch.zeros(6, 3)

@@ -40,9 +40,7 @@ def trilinear(corners: Tensor, points: Tensor) -> Tensor:
     return register.trilinear(corners, points, None)
 
 
-def grid_sample(
-    grid: Tensor, points: Tensor, *, padding_mode: str = "zeros", align_corners: bool = False
-) -> Tensor:
+def grid_sample(grid: Tensor, points: Tensor, *, padding_mode: str = "zeros", align_corners: bool = False) -> Tensor:
     """Trilinear samples of a dense grid of voxels at points, as `torch.nn.functional.grid_sample` takes them.
 
     grid: (B, C, D, H, W), at least one voxel.

@@ -58,9 +58,7 @@ def _call(
     )
 
 
-def grid_sample(
-    grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool
-) -> Tensor:
+def grid_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool) -> Tensor:
     out = native.empty(grid, (*points.shape[:2], grid.shape[1]))
     cells, in_rows = _readable(grid, points.shape[1])
     settings = (tuple(grid.shape[2:]), padding_mode, align_corners)

@@ -17,9 +17,7 @@ from .cell_kernels import load_triple, store_triple, weight, weight_slope
 _VOXELS_PER_POINT = 12
 
 
-def grid_sample(
-    grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool
-) -> Tensor:
+def grid_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool) -> Tensor:
     batch, channels = grid.shape[:2]
     out = grid.new_empty((batch, points.shape[1], channels))
     if out.numel():
@@ -79,7 +77,7 @@ def _readable(grid: Tensor, count: int) -> tuple[Tensor, bool]:
     rows = grid.permute(0, 2, 3, 4, 1)
     if rows.is_contiguous():
         return rows, True
-    if not _pays_to_turn(count, grid[0, 0].numel()):
+    if not _pays_to_turn(count, grid.shape[2:].numel()):
         return grid.contiguous(), False
     return _turned(grid.contiguous().view(batch, channels, -1), grid.dtype), True
 
@@ -104,7 +102,7 @@ def _splat_in_order(
     features: Tensor,
     points: Tensor,
     tangent: Tensor | None,
-    sizes: tuple[int, int, int],
+    sizes: tuple[int, ...],
     padding_mode: str,
     align_corners: bool,
 ) -> Tensor:
@@ -138,7 +136,7 @@ def _launch(
     points: Tensor,
     tangent: Tensor | None,
     channels: int,
-    sizes: tuple[int, int, int],
+    sizes: tuple[int, ...],
     padding_mode: str,
     align_corners: bool,
     tile: int | None = None,
@@ -297,9 +295,7 @@ def _slope(
             slope_x += weight_slope(x, y, z, tx, ty, tz, corner, 0, TANGENT)[:, None] * product
             slope_y += weight_slope(x, y, z, tx, ty, tz, corner, 1, TANGENT)[:, None] * product
             slope_z += weight_slope(x, y, z, tx, ty, tz, corner, 2, TANGENT)[:, None] * product
-    store_triple(
-        out_ptr, row, row_mask, tl.sum(slope_x, 1) * vx, tl.sum(slope_y, 1) * vy, tl.sum(slope_z, 1) * vz
-    )
+    store_triple(out_ptr, row, row_mask, tl.sum(slope_x, 1) * vx, tl.sum(slope_y, 1) * vy, tl.sum(slope_z, 1) * vz)
 
 
 @triton.jit

@@ -26,9 +26,7 @@ def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tens
     return ((slopes * products.unsqueeze(1)).sum(-1) / 2).to(grad.dtype)
 
 
-def grid_sample(
-    grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool
-) -> Tensor:
+def grid_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool) -> Tensor:
     wide = _wide(grid)
     shares, scale, voxel, inside = _places(points.to(wide), grid.shape[2:], padding_mode, align_corners)
     weights = _weights(shares, None if tangent is None else tangent.to(wide) * scale)  # (B, N, 8)
