@@ -8,6 +8,8 @@ from pointgrad.ops.attention import masked_softmax as masked_softmax
 from pointgrad.ops.attention import neighbor_attention as neighbor_attention
 from pointgrad.ops.gather import gather as gather
 from pointgrad.ops.gather import group as group
+from pointgrad.ops.interpolate import grid_sample as grid_sample
+from pointgrad.ops.interpolate import splat as splat
 from pointgrad.ops.interpolate import trilinear as trilinear
 from pointgrad.ops.neighbors import NeighborIndex as NeighborIndex
 from pointgrad.ops.neighbors import Neighbors as Neighbors

@@ -9,6 +9,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch import power_of_2
+from .cell_kernels import load_triple, store_triple, weight, weight_slope
+from .grid_kernels import grid_sample as grid_sample
+from .grid_kernels import grid_slope as grid_slope
+from .grid_kernels import grid_splat as grid_splat
 
 
 def trilinear(corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
@@ -69,57 +73,11 @@ def _launch(
 
 
 @triton.jit
-def _load_triple(ptr, row, row_mask, WIDE: tl.constexpr):
-    """The three coordinates of each row."""
-    x = tl.load(ptr + row * 3, mask=row_mask, other=0).to(WIDE)
-    y = tl.load(ptr + row * 3 + 1, mask=row_mask, other=0).to(WIDE)
-    z = tl.load(ptr + row * 3 + 2, mask=row_mask, other=0).to(WIDE)
-    return x, y, z
-
-
-@triton.jit
-def _factor(share, upper: tl.constexpr, slope: tl.constexpr):
-    """One corner's factor along one axis, or its derivative by the point."""
-    if slope:
-        return share * 0.0 + (0.5 if upper else -0.5)
-    else:
-        return share if upper else 1.0 - share
-
-
-@triton.jit
-def _product(x, y, z, corner: tl.constexpr, a: tl.constexpr, b: tl.constexpr):
-    """A corner's weight, differentiated along the axes a and b (-1: none)."""
-    return (
-        _factor(x, corner // 4 % 2 == 1, (a == 0) | (b == 0))
-        * _factor(y, corner // 2 % 2 == 1, (a == 1) | (b == 1))
-        * _factor(z, corner % 2 == 1, (a == 2) | (b == 2))
-    )
-
-
-@triton.jit
-def _weight(x, y, z, tx, ty, tz, corner: tl.constexpr, TANGENT: tl.constexpr):
-    """A corner's weight, or its derivative along the tangent."""
-    if TANGENT:
-        return (
-            tx * _product(x, y, z, corner, 0, -1)
-            + ty * _product(x, y, z, corner, 1, -1)
-            + tz * _product(x, y, z, corner, 2, -1)
-        )
-    else:
-        return _product(x, y, z, corner, -1, -1)
-
-
-@triton.jit
-def _weight_slope(x, y, z, tx, ty, tz, corner: tl.constexpr, axis: tl.constexpr, TANGENT: tl.constexpr):
-    """The derivative of `_weight` along one axis; twice along the same axis it vanishes."""
-    if TANGENT:
-        first: tl.constexpr = (axis + 1) % 3
-        second: tl.constexpr = (axis + 2) % 3
-        t1 = tx if first == 0 else (ty if first == 1 else tz)
-        t2 = tx if second == 0 else (ty if second == 1 else tz)
-        return t1 * _product(x, y, z, corner, axis, first) + t2 * _product(x, y, z, corner, axis, second)
-    else:
-        return _product(x, y, z, corner, axis, -1)
+def _shares(points_ptr, tangent_ptr, row, row_mask, WIDE: tl.constexpr):
+    """The upper corners' shares, and the tangent along them: they move half as fast as the points."""
+    x, y, z = load_triple(points_ptr, row, row_mask, WIDE)
+    tx, ty, tz = load_triple(tangent_ptr, row, row_mask, WIDE)
+    return (x + 1.0) * 0.5, (y + 1.0) * 0.5, (z + 1.0) * 0.5, tx * 0.5, ty * 0.5, tz * 0.5
 
 
 @triton.jit
@@ -131,14 +89,12 @@ def _sum_corners(
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     row_mask = row < count
     mask = row_mask[:, None] & (feature < width)[None, :]
-    x, y, z = _load_triple(points_ptr, row, row_mask, WIDE)
-    x, y, z = (x + 1.0) / 2.0, (y + 1.0) / 2.0, (z + 1.0) / 2.0  # the upper corners' shares
-    tx, ty, tz = _load_triple(tangent_ptr, row, row_mask, WIDE)
+    x, y, z, tx, ty, tz = _shares(points_ptr, tangent_ptr, row, row_mask, WIDE)
     total = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
     for corner in tl.static_range(8):
-        weight = _weight(x, y, z, tx, ty, tz, corner, TANGENT)
+        share = weight(x, y, z, tx, ty, tz, corner, TANGENT)
         corner_ptr = corners_ptr + (row[:, None] * 8 + corner) * width + feature[None, :]
-        total += weight[:, None] * tl.load(corner_ptr, mask=mask, other=0).to(WIDE)
+        total += share[:, None] * tl.load(corner_ptr, mask=mask, other=0).to(WIDE)
     tl.store(out_ptr + row[:, None] * width + feature[None, :], total, mask=mask)
 
 
@@ -151,14 +107,12 @@ def _spread(
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     row_mask = row < count
     mask = row_mask[:, None] & (feature < width)[None, :]
-    x, y, z = _load_triple(points_ptr, row, row_mask, WIDE)
-    x, y, z = (x + 1.0) / 2.0, (y + 1.0) / 2.0, (z + 1.0) / 2.0  # the upper corners' shares
-    tx, ty, tz = _load_triple(tangent_ptr, row, row_mask, WIDE)
+    x, y, z, tx, ty, tz = _shares(points_ptr, tangent_ptr, row, row_mask, WIDE)
     grad = tl.load(grad_ptr + row[:, None] * width + feature[None, :], mask=mask, other=0).to(WIDE)
     for corner in tl.static_range(8):
-        weight = _weight(x, y, z, tx, ty, tz, corner, TANGENT)
+        share = weight(x, y, z, tx, ty, tz, corner, TANGENT)
         corner_ptr = out_ptr + (row[:, None] * 8 + corner) * width + feature[None, :]
-        tl.store(corner_ptr, weight[:, None] * grad, mask=mask)
+        tl.store(corner_ptr, share[:, None] * grad, mask=mask)
 
 
 @triton.jit
@@ -168,9 +122,7 @@ def _slope(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     row_mask = row < count
-    x, y, z = _load_triple(points_ptr, row, row_mask, WIDE)
-    x, y, z = (x + 1.0) / 2.0, (y + 1.0) / 2.0, (z + 1.0) / 2.0  # the upper corners' shares
-    tx, ty, tz = _load_triple(tangent_ptr, row, row_mask, WIDE)
+    x, y, z, tx, ty, tz = _shares(points_ptr, tangent_ptr, row, row_mask, WIDE)
     slope_x = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
     slope_y = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
     slope_z = tl.zeros((BLOCK_N, BLOCK_F), WIDE)
@@ -181,9 +133,7 @@ def _slope(
         for corner in tl.static_range(8):
             corner_ptr = corners_ptr + (row[:, None] * 8 + corner) * width + feature[None, :]
             product = grad * tl.load(corner_ptr, mask=mask, other=0).to(WIDE)
-            slope_x += _weight_slope(x, y, z, tx, ty, tz, corner, 0, TANGENT)[:, None] * product
-            slope_y += _weight_slope(x, y, z, tx, ty, tz, corner, 1, TANGENT)[:, None] * product
-            slope_z += _weight_slope(x, y, z, tx, ty, tz, corner, 2, TANGENT)[:, None] * product
-    tl.store(out_ptr + row * 3, tl.sum(slope_x, 1), mask=row_mask)
-    tl.store(out_ptr + row * 3 + 1, tl.sum(slope_y, 1), mask=row_mask)
-    tl.store(out_ptr + row * 3 + 2, tl.sum(slope_z, 1), mask=row_mask)
+            slope_x += weight_slope(x, y, z, tx, ty, tz, corner, 0, TANGENT)[:, None] * product
+            slope_y += weight_slope(x, y, z, tx, ty, tz, corner, 1, TANGENT)[:, None] * product
+            slope_z += weight_slope(x, y, z, tx, ty, tz, corner, 2, TANGENT)[:, None] * product
+    store_triple(out_ptr, row, row_mask, tl.sum(slope_x, 1) * 0.5, tl.sum(slope_y, 1) * 0.5, tl.sum(slope_z, 1) * 0.5)

@@ -8,63 +8,164 @@ from torch import Tensor
 
 
 def trilinear(corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    wide = torch.promote_types(corners.dtype, torch.float32)
-    weights = _weights(points.to(wide), _wide_or_none(tangent, wide))  # (N, 8)
+    wide = _wide(corners)
+    weights = _weights(_shares(points.to(wide)), _halved(tangent, wide))  # (N, 8)
     return (weights.unsqueeze(-1) * corners.to(wide)).sum(1).to(corners.dtype)
 
 
 def trilinear_spread(grad: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    wide = torch.promote_types(grad.dtype, torch.float32)
-    weights = _weights(points.to(wide), _wide_or_none(tangent, wide))
+    wide = _wide(grad)
+    weights = _weights(_shares(points.to(wide)), _halved(tangent, wide))
     return (weights.unsqueeze(-1) * grad.to(wide).unsqueeze(1)).to(grad.dtype)
 
 
 def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    wide = torch.promote_types(grad.dtype, torch.float32)
+    wide = _wide(grad)
     products = (corners.to(wide) * grad.to(wide).unsqueeze(1)).sum(-1)  # (N, 8)
-    slopes = _slopes(points.to(wide), _wide_or_none(tangent, wide))  # (N, 3, 8)
-    return (slopes * products.unsqueeze(1)).sum(-1).to(grad.dtype)
+    slopes = _slopes(_shares(points.to(wide)), _halved(tangent, wide))  # (N, 3, 8)
+    return ((slopes * products.unsqueeze(1)).sum(-1) / 2).to(grad.dtype)
 
 
-def _weights(points: Tensor, tangent: Tensor | None) -> Tensor:
-    """(N, 8): the corner weights, or their derivative along `tangent`."""
+def grid_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool) -> Tensor:
+    wide = _wide(grid)
+    shares, scale, voxel, inside = _places(points.to(wide), grid.shape[2:], padding_mode, align_corners)
+    weights = _weights(shares, None if tangent is None else tangent.to(wide) * scale)  # (B, N, 8)
+    return (weights.unsqueeze(-1) * _corners(grid.to(wide), voxel, inside)).sum(2).to(grid.dtype)
+
+
+def grid_splat(
+    features: Tensor,
+    points: Tensor,
+    tangent: Tensor | None,
+    depth: int,
+    height: int,
+    width: int,
+    padding_mode: str,
+    align_corners: bool,
+) -> Tensor:
+    wide = _wide(features)
+    batch, _, channels = features.shape
+    shares, scale, voxel, inside = _places(points.to(wide), (depth, height, width), padding_mode, align_corners)
+    weights = _weights(shares, None if tangent is None else tangent.to(wide) * scale)
+    spread = torch.where(inside.unsqueeze(-1), weights.unsqueeze(-1) * features.to(wide).unsqueeze(2), 0)
+    voxels = depth * height * width
+    row = voxel + voxels * torch.arange(batch, device=voxel.device).reshape(-1, 1, 1)
+    total = spread.new_zeros((batch * voxels, channels)).index_add(0, row.flatten(), spread.flatten(0, 2))
+    total = total.reshape(batch, voxels, channels).transpose(1, 2)
+    return total.reshape(batch, channels, depth, height, width).to(features.dtype).contiguous()
+
+
+def grid_slope(
+    grad: Tensor, grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool
+) -> Tensor:
+    wide = _wide(grad)
+    shares, scale, voxel, inside = _places(points.to(wide), grid.shape[2:], padding_mode, align_corners)
+    products = (_corners(grid.to(wide), voxel, inside) * grad.to(wide).unsqueeze(2)).sum(-1)  # (B, N, 8)
+    slopes = _slopes(shares, None if tangent is None else tangent.to(wide) * scale)  # (B, N, 3, 8)
+    return ((slopes * products.unsqueeze(2)).sum(-1) * scale).to(grad.dtype)
+
+
+def _weights(shares: Tensor, tangent: Tensor | None) -> Tensor:
+    """(..., 8): the weights of a cell's corners for shares (..., 3), or their derivative along `tangent`."""
     if tangent is None:
-        return _products(*_factors(points))
-    return (_slopes(points, None) * tangent.unsqueeze(-1)).sum(1)
+        return _products(_factors(shares))
+    return (_slopes(shares, None) * tangent.unsqueeze(-1)).sum(-2)
 
 
-def _slopes(points: Tensor, tangent: Tensor | None) -> Tensor:
-    """(N, 3, 8): the derivative of `_weights` with respect to each coordinate."""
-    factors = _factors(points)
+def _slopes(shares: Tensor, tangent: Tensor | None) -> Tensor:
+    """(..., 3, 8): the derivative of `_weights` with respect to each share."""
+    factors = _factors(shares)
     rows = []
     for axis in range(3):
-        row = _products(*_replaced(factors, axis))
+        row = _products(_replaced(factors, axis))
         if tangent is not None:
-            # The weights are linear in each coordinate: only mixed second derivatives remain.
+            # The weights are linear in each share: only mixed second derivatives remain.
             first, second = (axis + 1) % 3, (axis + 2) % 3
-            row = tangent[:, first, None] * _products(*_replaced(_replaced(factors, axis), first))
-            row = row + tangent[:, second, None] * _products(*_replaced(_replaced(factors, axis), second))
+            row = tangent[..., first, None] * _products(_replaced(_replaced(factors, axis), first))
+            row = row + tangent[..., second, None] * _products(_replaced(_replaced(factors, axis), second))
         rows.append(row)
-    return torch.stack(rows, dim=1)
+    return torch.stack(rows, dim=-2)
 
 
-def _factors(points: Tensor) -> list[Tensor]:
-    """Per axis, (N, 2): the share of the lower and of the upper corner."""
-    upper = (points + 1) / 2
-    return [torch.stack([1 - upper[:, axis], upper[:, axis]], dim=1) for axis in range(3)]
+def _factors(shares: Tensor) -> list[Tensor]:
+    """Per axis, (..., 2): the share of the lower and of the upper corner."""
+    return [torch.stack([1 - share, share], dim=-1) for share in shares.unbind(-1)]
 
 
 def _replaced(factors: list[Tensor], axis: int) -> list[Tensor]:
-    """The factors with one axis differentiated: a half down, a half up."""
-    half = torch.full_like(factors[axis][:, 0], 0.5)
-    slope = torch.stack([-half, half], dim=1)
+    """The factors with one axis differentiated: one down, one up."""
+    one = torch.ones_like(factors[axis][..., 0])
+    slope = torch.stack([-one, one], dim=-1)
     return [slope if i == axis else factor for i, factor in enumerate(factors)]
 
 
-def _products(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """(N, 8) in the order 4 x + 2 y + z."""
-    return (x[:, :, None, None] * y[:, None, :, None] * z[:, None, None, :]).flatten(1)
+def _products(factors: list[Tensor]) -> Tensor:
+    """(..., 8) in the order 4 a + 2 b + c, where a, b and c say upper or lower along the three axes."""
+    a, b, c = factors
+    return (a[..., :, None, None] * b[..., None, :, None] * c[..., None, None, :]).flatten(-3)
 
 
-def _wide_or_none(tangent: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if tangent is None else tangent.to(dtype)
+def _shares(points: Tensor) -> Tensor:
+    """Trilinear: the upper corners' shares in a cell that spans [-1, 1]."""
+    return (points + 1) / 2
+
+
+def _halved(tangent: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Along the shares, which move half as fast as the points."""
+    return None if tangent is None else tangent.to(dtype) / 2
+
+
+def _places(
+    points: Tensor, sizes: tuple[int, ...], padding_mode: str, align_corners: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Where points (B, N, 3) lie in a grid of sizes (D, H, W).
+
+    The upper corners' shares (B, N, 3), how fast those change with the points (B, N, 3), the number of each
+    corner's voxel (B, N, 8), 0 for those outside, and which are inside (B, N, 8).
+    """
+    placed = [_voxel_units(points[..., axis], sizes[2 - axis], padding_mode, align_corners) for axis in range(3)]
+    units = torch.stack([position for position, _ in placed], dim=-1)
+    scale = torch.stack([speed for _, speed in placed], dim=-1)
+    lower = units.detach().floor()
+    x, y, z = (lower.long().unsqueeze(-1) + torch.arange(2, device=points.device)).unbind(-2)  # (B, N, 2) each
+    x, y, z = x[..., :, None, None], y[..., None, :, None], z[..., None, None, :]
+    depth, height, width = sizes
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height) & (z >= 0) & (z < depth)
+    voxel = torch.where(inside, (z * height + y) * width + x, 0)
+    return units - lower, scale, voxel.flatten(-3), inside.flatten(-3)
+
+
+def _voxel_units(points: Tensor, size: int, padding_mode: str, align_corners: bool) -> tuple[Tensor, Tensor]:
+    """One coordinate in [-1, 1] in voxels, -2 for nowhere, and how fast it changes: as PyTorch's, kinks included."""
+    if align_corners:
+        units = (points + 1) / 2 * (size - 1)
+        speed = torch.full_like(points, (size - 1) / 2)
+    else:
+        units = ((points + 1) * size - 1) / 2
+        speed = torch.full_like(points, size / 2)
+    last = size - 1
+    if padding_mode == "reflection":
+        low, span = (0.0, last) if align_corners else (-0.5, size)
+        away = units - low
+        speed = torch.where(away < 0, -speed, speed)
+        away = away.abs()
+        rest = torch.fmod(away, span) if span else away * 0
+        turned = ((away - rest) / max(span, 1)).detach().round() % 2 == 1
+        units = torch.where(turned, span - rest, rest) + low
+        speed = torch.where(turned, -speed, speed)
+    if padding_mode != "zeros":
+        speed = torch.where((units <= 0) | (units >= last), 0, speed)
+        units = torch.where(units <= 0, 0, torch.where(units >= last, last, units))
+    somewhere = (units >= -1) & (units < size)  # not where it is NaN
+    return torch.where(somewhere, units, -2), speed
+
+
+def _corners(grid: Tensor, voxel: Tensor, inside: Tensor) -> Tensor:
+    """(B, N, 8, C): the grid's values at the corners' voxels, zero outside."""
+    batch = torch.arange(grid.shape[0], device=grid.device).reshape(-1, 1, 1)
+    return torch.where(inside.unsqueeze(-1), grid.flatten(2).transpose(1, 2)[batch, voxel], 0)
+
+
+def _wide(values: Tensor) -> torch.dtype:
+    """What a value is computed in."""
+    return torch.promote_types(values.dtype, torch.float32)
