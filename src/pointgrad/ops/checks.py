@@ -107,12 +107,13 @@ def clouds(points: Any, offsets: Any, lengths: Any) -> None:
             device(name, sizes, "points", points)
 
 
-def offsets_values(offsets: Tensor, num_points: int) -> None:
-    values = offsets.tolist()
-    value(values[0] == 0, "offsets", "0 in its first entry", values[0])
-    for cloud, (begin, end) in enumerate(pairwise(values)):
-        value(begin <= end, "offsets", f"non-decreasing, {begin} before cloud {cloud}'s end", end)
-    value(values[-1] == num_points, "offsets", f"N = {num_points} in its last entry", values[-1])
+def offsets_values(offsets: Tensor, num_points: int, part: str = "cloud", total: str = "N") -> None:
+    first, last = int(offsets[0]), int(offsets[-1])
+    value(first == 0, "offsets", "0 in its first entry", first)
+    if bool((offsets.diff() < 0).any()):  # only then looked at one by one: there may be many
+        for number, (begin, end) in enumerate(pairwise(offsets.tolist())):
+            value(begin <= end, "offsets", f"non-decreasing, {begin} before {part} {number}'s end", end)
+    value(last == num_points, "offsets", f"{total} = {num_points} in its last entry", last)
 
 
 def lengths_values(lengths: Tensor, num_points: int) -> None:
