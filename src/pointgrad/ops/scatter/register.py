@@ -143,7 +143,7 @@ def _grad_softmax_backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, T
 histogram = operator(
     "histogram(Tensor index, SymInt size) -> Tensor",
     room=__package__,
-    kernels=(),
+    kernels=("cpu", "triton"),
     fake=_fake_histogram,
     check=_check_histogram,
 )
@@ -151,7 +151,7 @@ histogram = operator(
 scatter_extreme = operator(
     "scatter_extreme(Tensor values, Tensor index, SymInt num_rows, bool largest) -> (Tensor, Tensor)",
     room=__package__,
-    kernels=(),
+    kernels=("cpu", "triton"),
     fake=_fake_scatter_extreme,
     check=_check_scatter_extreme,
     save=_save_extreme,
@@ -170,7 +170,7 @@ pick_elements = operator(
 place_elements = operator(
     "place_elements(Tensor grad, Tensor arg, SymInt num_rows) -> Tensor",
     room=__package__,
-    kernels=(),
+    kernels=("cpu", "triton"),
     fake=_fake_place,
     save=_save_place,
     backward=_grad_place,
@@ -179,7 +179,7 @@ place_elements = operator(
 segment_sum = operator(
     "segment_sum(Tensor values, Tensor offsets, bool mean) -> Tensor",
     room=__package__,
-    kernels=(),
+    kernels=("cpu", "triton"),
     fake=_fake_segment_sum,
     check=lambda values, offsets, mean: _check_offsets(offsets, values.shape[0]),
     save=_save_segment_sum,
@@ -189,7 +189,7 @@ segment_sum = operator(
 segment_spread = operator(
     "segment_spread(Tensor grad, Tensor offsets, SymInt num_rows, bool mean) -> Tensor",
     room=__package__,
-    kernels=(),
+    kernels=("cpu", "triton"),
     fake=_fake_segment_spread,
     check=lambda grad, offsets, num_rows, mean: _check_offsets(offsets, num_rows),
     save=_save_segment_spread,
@@ -199,7 +199,7 @@ segment_spread = operator(
 segment_extreme = operator(
     "segment_extreme(Tensor values, Tensor offsets, bool largest) -> (Tensor, Tensor)",
     room=__package__,
-    kernels=(),
+    kernels=("cpu", "triton"),
     fake=_fake_segment_extreme,
     check=lambda values, offsets, largest: _check_offsets(offsets, values.shape[0]),
     save=_save_extreme,
@@ -209,7 +209,7 @@ segment_extreme = operator(
 segment_softmax = operator(
     "segment_softmax(Tensor logits, Tensor offsets) -> Tensor",
     room=__package__,
-    kernels=(),
+    kernels=("cpu", "triton"),
     fake=lambda logits, offsets: torch.empty_like(logits, memory_format=torch.contiguous_format),
     check=lambda logits, offsets: _check_offsets(offsets, logits.shape[0]),
     save=_save_softmax,
@@ -219,7 +219,7 @@ segment_softmax = operator(
 segment_softmax_backward = operator(
     "segment_softmax_backward(Tensor grad, Tensor output, Tensor offsets) -> Tensor",
     room=__package__,
-    kernels=(),
+    kernels=("cpu", "triton"),
     fake=lambda grad, output, offsets: torch.empty_like(grad, memory_format=torch.contiguous_format),
     check=lambda grad, output, offsets: _check_offsets(offsets, grad.shape[0]),
     save=_save_softmax_backward,
