@@ -17,5 +17,7 @@ from pointgrad.ops.scatter import histogram as histogram
 from pointgrad.ops.scatter import scatter as scatter
 from pointgrad.ops.scatter import segment as segment
 from pointgrad.ops.scatter import segment_softmax as segment_softmax
+from pointgrad.ops.voxels import Voxels as Voxels
+from pointgrad.ops.voxels import voxelize as voxelize
 
 __version__ = "0.1.0"

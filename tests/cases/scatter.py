@@ -136,7 +136,7 @@ CASES = [
         lambda m: {"logits": m.floats(1500, 1), "offsets": m.ints(0, 2, 1500)}, ("logits",), smooth=False,
     ),
     Case("segment_softmax/one", segment_softmax, lambda m: {"logits": m.floats(1, 1), "offsets": m.ints(0, 1)}, ("logits",)),
-    Case("segment_softmax/equal", segment_softmax, lambda m: {"logits": m.equal(6, 2), "offsets": m.ints(0, 6)}, ("logits",)),
+    Case("segment_softmax/equal", segment_softmax, lambda m: {"logits": m.equal(8, 2), "offsets": m.ints(0, 8)}, ("logits",)),
     Case("segment_softmax/none", segment_softmax, lambda m: {"logits": m.floats(0, 2), "offsets": m.ints(0, 0)}, ("logits",)),
     Case(
         "histogram/counts", histogram, lambda m: {"index": m.index(7, 40), "size": 9},

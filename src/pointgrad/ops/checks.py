@@ -107,6 +107,22 @@ def clouds(points: Any, offsets: Any, lengths: Any) -> None:
             device(name, sizes, "points", points)
 
 
+def edges(name: str, received: Any) -> list[float]:
+    """The three edge lengths of a voxel, from one number or three; `edges_values` checks what they are."""
+    sizes: Any = [received] * 3 if isinstance(received, numbers.Real) else received
+    is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
+    whole = is_list and all(isinstance(size, numbers.Real) and not isinstance(size, bool) for size in sizes)
+    kind(whole, name, "a number or three numbers", received)
+    value(len(sizes) == 3, name, "one number or three", f"{len(sizes)} numbers")
+    return list(sizes)
+
+
+def edges_values(name: str, sizes: list[float], points: Tensor) -> None:
+    wide = torch.finfo(torch.promote_types(points.dtype, torch.float32))
+    for size in sizes:
+        value(wide.tiny <= size <= wide.max, name, "finite and positive", size)
+
+
 def offsets_values(offsets: Tensor, num_points: int, part: str = "cloud", total: str = "N") -> None:
     first, last = int(offsets[0]), int(offsets[-1])
     value(first == 0, "offsets", "0 in its first entry", first)

@@ -45,7 +45,7 @@ def reduce_segments(
     part = values.new_empty((pieces, channels), dtype=wide)
     part_arg = values.new_empty((pieces, channels) if extreme else (0,), dtype=torch.int64)
     block_s, block_r, block_c = tile or _tile(rows // segments, channels)
-    num_warps = num_warps or max(1, min(4, block_s * block_r * block_c // 1024))
+    num_warps = num_warps or (4 if extreme else 1)  # places take registers
     ends = torch.finfo(wide) if wide.is_floating_point else torch.iinfo(wide)
     infinite = wide.is_floating_point
     worst = {"max": -torch.inf if infinite else ends.min, "min": torch.inf if infinite else ends.max}.get(reduce, 0)
@@ -75,7 +75,7 @@ def reduce_segments(
             BLOCK_S=sizes[0],
             BLOCK_R=sizes[1],
             BLOCK_C=sizes[2],
-            num_warps=2 if is_piece else num_warps,
+            num_warps=4 if is_piece else num_warps,
             enable_fp_fusion=False,
         )
     return out, arg
@@ -110,14 +110,14 @@ def _tile(rows_per_segment: int, channels: int) -> tuple[int, int, int]:
 
 @triton.jit
 def _segment_of(row, begin_ptr, segments):
-    """The segment that holds a row: a search that asks 256 places at once, because every answer takes long."""
+    """The segment that holds each row: a search that asks 256 places at once, because every answer takes long."""
     low = row * 0
-    step = low + (segments + 255) // 256
+    step = tl.full((), 0, tl.int64) + tl.cdiv(segments, 256)
     while step > 0:
-        probe = low + tl.arange(0, 256).to(tl.int64) * step
+        probe = low[:, None] + tl.arange(0, 256)[None, :] * step
         value = tl.load(begin_ptr + probe, mask=probe < segments, other=9223372036854775807)
-        low += tl.maximum(tl.sum((value <= row).to(tl.int64)) - 1, 0) * step
-        step = tl.where(step > 1, (step + 255) // 256, 0)
+        low += tl.maximum(tl.sum((value <= row[:, None]).to(tl.int64), 1) - 1, 0) * step
+        step = tl.where(step > 1, tl.cdiv(step, 256), 0)
     return low
 
 
@@ -144,7 +144,7 @@ def _reduce(
     segment = (tl.program_id(0) // tiles).to(tl.int64) * BLOCK_S + tl.arange(0, BLOCK_S)
     if IS_PIECE:
         begin = segment * PIECE
-        owner = _segment_of((tl.program_id(0) // tiles).to(tl.int64) * PIECE, begin_ptr, segments)
+        owner = _segment_of(begin, begin_ptr, segments)
         first, last = tl.load(begin_ptr + owner), tl.load(begin_ptr + owner + 1)
         # Only pieces that lie inside of a long segment are asked for below.
         asked = (first <= begin) & (begin + PIECE <= last) & (last - first >= 2 * PIECE)
