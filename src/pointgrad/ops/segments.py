@@ -215,7 +215,6 @@ def _reduce(
             tl.store(arg_ptr + at, tl.where(there, arg, -1), mask=mask)
     else:
         total = tl.sum(best, 1)
-        if REDUCE == "mean":
-            if not IS_PIECE:
-                total = total / tl.maximum(size, 1)[:, None].to(WIDE)
+        if REDUCE == "mean" and not IS_PIECE:
+            total = total / tl.maximum(size, 1)[:, None].to(WIDE)
     tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=mask)

@@ -93,9 +93,7 @@ def segment(
 ) -> Tensor: ...
 @overload
 def segment(values: Tensor, offsets: Tensor, reduce: Reduce = "sum", *, return_arg: Literal[True]) -> Extremes: ...
-def segment(
-    values: Tensor, offsets: Tensor, reduce: Reduce = "sum", *, return_arg: bool = False
-) -> Tensor | Extremes:
+def segment(values: Tensor, offsets: Tensor, reduce: Reduce = "sum", *, return_arg: bool = False) -> Tensor | Extremes:
     """Reduces consecutive rows: `out[s]` is the reduction of `values[offsets[s]:offsets[s + 1]]`.
 
     values: (E, C); dtypes as for `scatter`.

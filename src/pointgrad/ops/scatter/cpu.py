@@ -10,9 +10,7 @@ def histogram(index: Tensor, size: int) -> Tensor:
     index = index.contiguous()
     batch = index.shape[0] if index.dim() == 2 else 1
     counts = native.empty(index, (*index.shape[:-1], size))
-    native.module.histogram(
-        counts.data_ptr(), index.data_ptr(), batch, size, index.shape[-1], torch.get_num_threads()
-    )
+    native.module.histogram(counts.data_ptr(), index.data_ptr(), batch, size, index.shape[-1], torch.get_num_threads())
     return counts
 
 

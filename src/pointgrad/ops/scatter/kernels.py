@@ -149,8 +149,8 @@ def _combine(
         channel_mask = channel < channels
         mask = place_mask[:, None] & channel_mask
         at = place[:, None] * channels + channel
-        row = tl.load(row_ptr + segment[:, None] * channels + channel, mask=segment_mask[:, None] & channel_mask, other=0)
-        row = row.to(WIDE)
+        from_ptr = row_ptr + segment[:, None] * channels + channel
+        row = tl.load(from_ptr, mask=segment_mask[:, None] & channel_mask, other=0).to(WIDE)
         if WHAT == "copy":
             value = row
         elif WHAT == "share":
