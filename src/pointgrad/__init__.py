@@ -22,5 +22,12 @@ from pointgrad.ops.sampling import VoxelSamples as VoxelSamples
 from pointgrad.ops.sampling import farthest_point_sampling as farthest_point_sampling
 from pointgrad.ops.sampling import random_sampling as random_sampling
 from pointgrad.ops.sampling import voxel_sampling as voxel_sampling
+from pointgrad.ops.scatter import Extremes as Extremes
+from pointgrad.ops.scatter import histogram as histogram
+from pointgrad.ops.scatter import scatter as scatter
+from pointgrad.ops.scatter import segment as segment
+from pointgrad.ops.scatter import segment_softmax as segment_softmax
+from pointgrad.ops.voxels import Voxels as Voxels
+from pointgrad.ops.voxels import voxelize as voxelize
 
 __version__ = "0.1.0"

@@ -116,12 +116,31 @@ def clouds(points: Any, offsets: Any, lengths: Any, *, name: str = "points", pre
             device(sizes_name, sizes, name, points)
 
 
-def offsets_values(offsets: Tensor, num_points: int, name: str = "offsets") -> None:
-    values = offsets.tolist()
-    value(values[0] == 0, name, "0 in its first entry", values[0])
-    for cloud, (begin, end) in enumerate(pairwise(values)):
-        value(begin <= end, name, f"non-decreasing, {begin} before cloud {cloud}'s end", end)
-    value(values[-1] == num_points, name, f"N = {num_points} in its last entry", values[-1])
+def edges(name: str, received: Any) -> list[float]:
+    """The three edge lengths of a voxel, from one number or three; `edges_values` checks what they are."""
+    sizes: Any = [received] * 3 if isinstance(received, numbers.Real) else received
+    is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
+    whole = is_list and all(isinstance(size, numbers.Real) and not isinstance(size, bool) for size in sizes)
+    kind(whole, name, "a number or three numbers", received)
+    value(len(sizes) == 3, name, "one number or three", f"{len(sizes)} numbers")
+    return list(sizes)
+
+
+def edges_values(name: str, sizes: list[float], points: Tensor) -> None:
+    wide = torch.finfo(torch.promote_types(points.dtype, torch.float32))
+    for size in sizes:
+        value(wide.tiny <= size <= wide.max, name, "finite and positive", size)
+
+
+def offsets_values(
+    offsets: Tensor, num_points: int, name: str = "offsets", part: str = "cloud", total: str = "N"
+) -> None:
+    first, last = int(offsets[0]), int(offsets[-1])
+    value(first == 0, name, "0 in its first entry", first)
+    if bool((offsets.diff() < 0).any()):  # only then looked at one by one: there may be many
+        for number, (begin, end) in enumerate(pairwise(offsets.tolist())):
+            value(begin <= end, name, f"non-decreasing, {begin} before {part} {number}'s end", end)
+    value(last == num_points, name, f"{total} = {num_points} in its last entry", last)
 
 
 def lengths_values(lengths: Tensor, num_points: int, name: str = "lengths") -> None:

@@ -6,6 +6,7 @@
 #include "module.h"
 #include "numbers.h"
 #include "threads.h"
+#include "tiles.h"
 
 namespace pointgrad {
 namespace {
@@ -44,49 +45,31 @@ void gather(address out, address features, address index, int64_t batch, int64_t
   });
 }
 
-// Adds the gradients of one cloud into its rows [r0, r1), in the order of the index. A row belongs to one
-// task, so the bits do not depend on the number of threads. The index is sifted piece by piece into a
-// short list of own picks, so that the rows to come are known and can be fetched ahead.
+// Adds one tile's gradients into its rows, in the order of the index.
 template <class T>
-POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* __restrict grad, const int64_t* index,
-                               int64_t picks, int64_t channels, int64_t r0, int64_t r1) {
-  constexpr int64_t kPiece = 1 << 14;
-  uint32_t own[kPiece];
-  std::fill(total + r0 * channels, total + r1 * channels, wide<T>(0));
-  for (int64_t base = 0; base < picks; base += kPiece) {
-    const int64_t* rows = index + base;
-    const T* grads = grad + base * channels;
-    const int64_t piece = std::min(kPiece, picks - base);
-    int64_t count = 0;
-    for (int64_t i = 0; i < piece; ++i) {
-      own[count] = static_cast<uint32_t>(i);
-      count += rows[i] >= r0 && rows[i] < r1;
-    }
-    for (int64_t s = 0; s < count; ++s) {
-      if (s + kAhead < count) {
-        const int64_t next = own[s + kAhead];
-        prefetch(grads + next * channels, channels * sizeof(T));
-        prefetch(total + rows[next] * channels, channels * sizeof(wide<T>));
-      }
-      wide<T>* to = total + rows[own[s]] * channels;
-      const T* from = grads + own[s] * channels;
-      for (int64_t c = 0; c < channels; ++c) to[c] += widen(from[c]);
-    }
+POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* __restrict grad, const uint64_t* entry,
+                               const uint64_t* end, int64_t rows, int64_t channels) {
+  std::fill(total, total + rows * channels, wide<T>(0));
+  for (; entry < end; ++entry) {
+    if (entry + kAhead < end) prefetch(grad + Tiles::pick(entry[kAhead]) * channels, channels * sizeof(T));
+    wide<T>* to = total + Tiles::row(*entry) * channels;
+    const T* from = grad + Tiles::pick(*entry) * channels;
+    for (int64_t c = 0; c < channels; ++c) to[c] = plus(to[c], widen(from[c]));
   }
 }
 
-void gather_backward(address total, address grad, address index, int dtype, int64_t batch, int64_t rows,
-                     int64_t picks, int64_t channels, int threads) {
+void gather_backward(address total, address grad, address index, address scratch, int dtype, int64_t batch,
+                     int64_t rows, int64_t picks, int64_t channels, int threads) {
   nb::gil_scoped_release release;
-  const bool small = batch * (picks + rows) * channels < kBytesPerTask / 4;
-  const int64_t parts = small || batch >= threads ? 1 : std::min<int64_t>(threads, std::max<int64_t>(rows, 1));
-  with_float_type(dtype, [&](auto tag) {
+  if (batch * (picks + rows) * channels < kBytesPerTask / 4) threads = 1;
+  with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    run_tasks(batch * parts, small ? 1 : threads, [&](int64_t task) {
-      const int64_t b = task / parts, part = task % parts;
-      add_rows<T>(at<wide<T>>(total) + b * rows * channels, at<const T>(grad) + b * picks * channels,
-                  at<const int64_t>(index) + b * picks, picks, channels, rows * part / parts,
-                  rows * (part + 1) / parts);
+    const Tiles tiles(at<uint64_t>(scratch), at<const int64_t>(index), batch, rows, picks,
+                      channels * sizeof(wide<T>), threads);
+    run_tasks(tiles.count(), threads, [&](int64_t tile) {
+      const int64_t b = tiles.cloud(tile), first = tiles.first(tile);
+      add_rows<T>(at<wide<T>>(total) + (b * rows + first) * channels, at<const T>(grad) + b * picks * channels,
+                  tiles.begin(tile), tiles.end(tile), tiles.last(tile) - first, channels);
     });
   });
 }

@@ -27,12 +27,14 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
 def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) -> Tensor:
     grad, index = grad.contiguous(), index.contiguous()
     batch, channels = grad.shape[0] if padded else 1, grad.shape[-1]
-    summed_in = torch.promote_types(grad.dtype, torch.float32)
+    summed_in = torch.promote_types(grad.dtype, torch.float32) if grad.is_floating_point() else grad.dtype
     total = native.empty(grad, (batch, num_rows, channels) if padded else (num_rows, channels), summed_in)
+    scratch = native.empty(index, index.shape)
     native.module.gather_backward(
         total.data_ptr(),
         grad.data_ptr(),
         index.data_ptr(),
+        scratch.data_ptr(),
         native.DTYPE_CODES[grad.dtype],
         batch,
         num_rows,

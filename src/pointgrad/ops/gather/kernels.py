@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch import power_of_2
+from ..segments import reduce_segments, sort_by_row
 
 
 def gather(features: Tensor, index: Tensor) -> Tensor:
@@ -43,21 +44,20 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
     shape = (batch, num_rows, channels) if padded else (num_rows, channels)
     if not (grad.numel() and num_rows):
         return grad.new_zeros(shape)
-    picks = index.numel() // batch
-    block_c, block_m = _tile(channels, 4)
     if torch.are_deterministic_algorithms_enabled():
-        # Equal rows stand next to each other after a stable sort, so each row is summed by one
-        # program, in the order of the index.
-        row = torch.where((index < 0) | (index >= num_rows), num_rows, index).reshape(batch, picks)
-        row, order = torch.sort(row, dim=1, stable=True)
-        bounds = torch.arange(num_rows + 1, device=row.device).expand(batch, num_rows + 1).contiguous()
-        begin = torch.searchsorted(row, bounds)
-        out = grad.new_empty(shape)
-        _sum_sorted[(num_rows * batch,)](
-            out, grad, order, begin, num_rows, picks, channels, BLOCK_C=block_c, num_warps=1, enable_fp_fusion=False
-        )
-        return out
-    total = grad.new_zeros(shape, dtype=torch.promote_types(grad.dtype, torch.float32))
+        order, begin = sort_by_row(index.reshape(batch, -1), num_rows)
+        return reduce_segments(grad.reshape(-1, channels), begin, order, "sum", grad.dtype)[0].reshape(shape)
+    return _add_atomically(grad, index, batch, shape)
+
+
+def _add_atomically(
+    grad: Tensor, index: Tensor, batch: int, shape: tuple[int, ...], block_m: int | None = None, num_warps: int = 4
+) -> Tensor:
+    channels, num_rows, picks = shape[-1], shape[-2], index.numel() // batch
+    block_c, default_m = _tile(channels, 4)
+    block_m = block_m or default_m
+    summed_in = torch.promote_types(grad.dtype, torch.float32) if grad.is_floating_point() else grad.dtype
+    total = grad.new_zeros(shape, dtype=summed_in)
     _scatter_add[(triton.cdiv(picks, block_m) * batch,)](
         total,
         grad,
@@ -67,7 +67,7 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
         channels,
         BLOCK_M=block_m,
         BLOCK_C=block_c,
-        num_warps=4,
+        num_warps=num_warps,
         enable_fp_fusion=False,
     )
     return total.to(grad.dtype)
@@ -108,25 +108,9 @@ def _scatter_add(total_ptr, grad_ptr, index_ptr, rows, picks, channels, BLOCK_M:
     to_ptr = total_ptr + (cloud * rows + row) * channels
     for start in range(0, channels, BLOCK_C):
         channel = start + tl.arange(0, BLOCK_C)
-        mask = row_mask[:, None] & (channel < channels)[None, :]
+        channel_mask = (channel < channels)[None, :]
+        # Not masked by the row, so that the index and the gradient are on their way together.
+        mask = pick_mask[:, None] & channel_mask
         value = tl.load(from_ptr[:, None] + channel[None, :], mask=mask, other=0, eviction_policy="evict_first")
         value = value.to(total_ptr.dtype.element_ty)
-        tl.atomic_add(to_ptr[:, None] + channel[None, :], value, mask=mask, sem="relaxed")
-
-
-@triton.jit
-def _sum_sorted(out_ptr, grad_ptr, order_ptr, begin_ptr, rows, picks, channels, BLOCK_C: tl.constexpr):
-    cloud = (tl.program_id(0) // rows).to(tl.int64)
-    row = (tl.program_id(0) % rows).to(tl.int64)
-    begin = tl.load(begin_ptr + cloud * (rows + 1) + row)
-    end = tl.load(begin_ptr + cloud * (rows + 1) + row + 1)
-    wide: tl.constexpr = tl.float64 if out_ptr.dtype.element_ty == tl.float64 else tl.float32
-    for start in range(0, channels, BLOCK_C):
-        channel = start + tl.arange(0, BLOCK_C)
-        mask = channel < channels
-        total = tl.zeros((BLOCK_C,), wide)
-        for position in range(begin, end):
-            pick = tl.load(order_ptr + cloud * picks + position)
-            from_ptr = grad_ptr + (cloud * picks + pick) * channels
-            total += tl.load(from_ptr + channel, mask=mask, other=0).to(wide)
-        tl.store(out_ptr + (cloud * rows + row) * channels + channel, total.to(out_ptr.dtype.element_ty), mask=mask)
+        tl.atomic_add(to_ptr[:, None] + channel[None, :], value, mask=row_mask[:, None] & channel_mask, sem="relaxed")

@@ -16,7 +16,7 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
 
 def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) -> Tensor:
     batch, channels = grad.shape[:1] if padded else grad.shape[:0], grad.shape[-1]
-    summed_in = torch.promote_types(grad.dtype, torch.float32)
+    summed_in = torch.promote_types(grad.dtype, torch.float32) if grad.is_floating_point() else grad.dtype
     total = grad.new_zeros((*batch, num_rows + 1, channels), dtype=summed_in)
     positions = _positions(index, batch, num_rows, channels)
     total.scatter_add_(-2, positions, grad.to(summed_in).reshape(positions.shape))

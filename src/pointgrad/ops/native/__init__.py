@@ -14,8 +14,15 @@ try:
 except ImportError as error:  # a checkout that was not built, or a build that does not load
     module, why_missing = None, str(error)
 
-# The order of with_float_type in numbers.h.
-DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+# The order of with_float_type and with_number_type in numbers.h.
+DTYPE_CODES = {
+    torch.float32: 0,
+    torch.float64: 1,
+    torch.float16: 2,
+    torch.bfloat16: 3,
+    torch.int64: 4,
+    torch.int32: 5,
+}
 
 
 # From here on mapping fresh pages costs more than a tensor from torch is worth.

@@ -27,6 +27,8 @@ struct bfloat16 {
 // What a value is computed in: float for the 16-bit types.
 template <class T> struct Wide { using type = float; };
 template <> struct Wide<double> { using type = double; };
+template <> struct Wide<int64_t> { using type = int64_t; };
+template <> struct Wide<int32_t> { using type = int32_t; };
 template <class T> using wide = typename Wide<T>::type;
 
 template <class To, class From> POINTGRAD_INLINE To bit_cast(From from) {
@@ -38,6 +40,8 @@ template <class To, class From> POINTGRAD_INLINE To bit_cast(From from) {
 
 POINTGRAD_INLINE float widen(float value) { return value; }
 POINTGRAD_INLINE double widen(double value) { return value; }
+POINTGRAD_INLINE int64_t widen(int64_t value) { return value; }
+POINTGRAD_INLINE int32_t widen(int32_t value) { return value; }
 POINTGRAD_INLINE float widen(bfloat16 value) { return bit_cast<float>(uint32_t{value.bits} << 16); }
 POINTGRAD_INLINE float widen(float16 value) {
   const uint32_t sign = (value.bits & 0x8000u) << 16;
@@ -68,6 +72,16 @@ template <> POINTGRAD_INLINE float16 narrow<float16>(float value) {
   return {static_cast<uint16_t>(half | sign)};
 }
 
+// Integers wrap around, as torch's do.
+POINTGRAD_INLINE float plus(float a, float b) { return a + b; }
+POINTGRAD_INLINE double plus(double a, double b) { return a + b; }
+POINTGRAD_INLINE int64_t plus(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+POINTGRAD_INLINE int32_t plus(int32_t a, int32_t b) {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+}
+
 // Calls body(T{}) for the type that the Python side names by torch's dtype order below.
 template <class Body> void with_float_type(int dtype, Body&& body) {
   switch (dtype) {
@@ -76,6 +90,15 @@ template <class Body> void with_float_type(int dtype, Body&& body) {
     case 2: return body(float16{});
     case 3: return body(bfloat16{});
     default: throw std::invalid_argument("unknown dtype code");
+  }
+}
+
+// The same for the operators that take integers as well.
+template <class Body> void with_number_type(int dtype, Body&& body) {
+  switch (dtype) {
+    case 4: return body(int64_t{});
+    case 5: return body(int32_t{});
+    default: return with_float_type(dtype, body);
   }
 }
 

@@ -4,7 +4,6 @@ Sampling is a stop-gradient: an index is an integer, so nothing flows back to th
 it. What is picked with it, `gather(features, index)` or `gather(points, index)`, has gradients.
 """
 
-import numbers
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
@@ -145,16 +144,9 @@ def voxel_sampling(
     >>> voxel_sampling(line, 1.0).index
     tensor([1, 2])
     """
-    sizes: Any = [voxel_size] * 3 if isinstance(voxel_size, numbers.Real) else voxel_size
-    is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
-    whole = is_list and all(isinstance(size, numbers.Real) and not isinstance(size, bool) for size in sizes)
-    checks.kind(whole, "voxel_size", "a number or three numbers", voxel_size)
-    checks.value(len(sizes) == 3, "voxel_size", "one number or three", f"{len(sizes)} numbers")
+    sizes = checks.edges("voxel_size", voxel_size)
     checks.clouds(points, offsets, lengths)
-    wide = torch.promote_types(points.dtype, torch.float32)
-    for size in sizes:
-        fits = torch.finfo(wide).tiny <= size <= torch.finfo(wide).max
-        checks.value(fits, "voxel_size", "finite and positive", size)
+    checks.edges_values("voxel_size", sizes, points)
     offsets, lengths = _long(offsets), _long(lengths)
     kept = register.voxel_representatives(points.detach(), offsets, lengths, *map(float, sizes))
     if points.dim() == 3:

@@ -1,0 +1,85 @@
+// Work on rows that are named in any order, tile by tile: the rows of a tile stay in the second-level cache
+// while everything that goes into them comes by.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "threads.h"
+
+namespace pointgrad {
+
+// Which entries of the index go into each tile, in the order of the index: a stable counting sort. A row
+// belongs to one tile and its entries keep their order, so no result depends on the tiles or the threads.
+// What is out of range goes nowhere.
+class Tiles {
+ public:
+  // index: (batch, picks), rows counted within each cloud. row_bytes: what stays in the cache, per row.
+  // entries: memory for as many numbers as the index has.
+  Tiles(uint64_t* entries, const int64_t* index, int64_t batch, int64_t rows, int64_t picks, int64_t row_bytes,
+        int threads)
+      : rows_(rows), entries_(entries) {
+    constexpr int64_t kTileBytes = 1 << 19;
+    const int64_t for_all_threads = std::max<int64_t>(1, rows * batch / (4 * threads));
+    while (shift_ < kRowBits && int64_t{2} << shift_ <= for_all_threads && row_bytes << shift_ < kTileBytes) ++shift_;
+    tiles_per_cloud_ = std::max<int64_t>(1, ((rows - 1) >> shift_) + 1);
+    const int64_t count = batch * tiles_per_cloud_, total = batch * picks;
+    const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(threads, total >> 14));
+    std::vector<int64_t> next(parts * count, 0);
+    run_tasks(parts, threads, [&](int64_t part) {
+      int64_t* mine = next.data() + part * count;
+      each(index, picks, total * part / parts, total * (part + 1) / parts,
+           [&](int64_t tile, uint64_t) { ++mine[tile]; });
+    });
+    begin_.resize(count + 1);
+    int64_t sum = 0;
+    for (int64_t tile = 0; tile < count; ++tile) {
+      begin_[tile] = sum;
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t own = next[part * count + tile];
+        next[part * count + tile] = sum;
+        sum += own;
+      }
+    }
+    begin_[count] = sum;
+    run_tasks(parts, threads, [&](int64_t part) {
+      int64_t* mine = next.data() + part * count;
+      each(index, picks, total * part / parts, total * (part + 1) / parts,
+           [&](int64_t tile, uint64_t entry) { entries_[mine[tile]++] = entry; });
+    });
+  }
+
+  int64_t count() const { return static_cast<int64_t>(begin_.size()) - 1; }
+  int64_t cloud(int64_t tile) const { return tile / tiles_per_cloud_; }
+  // Rows [first, last) of the cloud.
+  int64_t first(int64_t tile) const { return tile % tiles_per_cloud_ << shift_; }
+  int64_t last(int64_t tile) const { return std::min(rows_, (tile % tiles_per_cloud_ + 1) << shift_); }
+  const uint64_t* begin(int64_t tile) const { return entries_ + begin_[tile]; }
+  const uint64_t* end(int64_t tile) const { return entries_ + begin_[tile + 1]; }
+  // Of an entry: its place in the cloud's index, and its row counted from the tile's first.
+  static int64_t pick(uint64_t entry) { return static_cast<int64_t>(entry >> kRowBits); }
+  static int64_t row(uint64_t entry) { return static_cast<int64_t>(entry & ((uint64_t{1} << kRowBits) - 1)); }
+
+ private:
+  static constexpr int kRowBits = 20;
+
+  template <class Body>
+  void each(const int64_t* index, int64_t picks, int64_t begin, int64_t end, Body&& body) const {
+    const int64_t mask = (int64_t{1} << shift_) - 1;
+    for (int64_t i = begin; i < end;) {
+      const int64_t cloud = i / picks, last = std::min(end, (cloud + 1) * picks);
+      for (; i < last; ++i) {
+        if (index[i] < 0 || index[i] >= rows_) continue;
+        body(cloud * tiles_per_cloud_ + (index[i] >> shift_),
+             static_cast<uint64_t>(i - cloud * picks) << kRowBits | static_cast<uint64_t>(index[i] & mask));
+      }
+    }
+  }
+
+  int64_t rows_, tiles_per_cloud_;
+  int shift_ = 0;  // a tile has 2^shift rows
+  uint64_t* entries_;
+  std::vector<int64_t> begin_;
+};
+
+}  // namespace pointgrad

@@ -1,0 +1,167 @@
+"""Triton kernels of this room; the reductions themselves are in `ops/segments.py`.
+
+Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch import power_of_2
+from ..segments import reduce_segments, sort_by_row
+
+
+def histogram(index: Tensor, size: int) -> Tensor:
+    index = index.contiguous()
+    counts = index.new_zeros((*index.shape[:-1], size))
+    if index.numel() and size:
+        _count[(triton.cdiv(index.numel(), 1024),)](
+            counts, index, index.numel(), index.shape[-1], size, BLOCK=1024, num_warps=4
+        )
+    return counts
+
+
+def scatter_extreme(values: Tensor, index: Tensor, num_rows: int, largest: bool) -> tuple[Tensor, Tensor]:
+    values = values.contiguous()
+    picks, channels = values.shape[-2:]
+    shape = (*values.shape[:-2], num_rows, channels)
+    if not values.numel() or not num_rows:
+        return values.new_zeros(shape), values.new_full(shape, -1, dtype=torch.int64)
+    order, begin = sort_by_row(index.reshape(-1, picks), num_rows)
+    flat = values.reshape(-1, channels)
+    best, arg = reduce_segments(flat, begin, order, "max" if largest else "min", values.dtype)
+    if values.dim() == 3:  # count the entries of each cloud by themselves
+        arg = torch.where(arg < 0, arg, arg % picks)
+    return best.reshape(shape), arg.reshape(shape)
+
+
+def place_elements(grad: Tensor, arg: Tensor, num_rows: int) -> Tensor:
+    grad, arg = grad.contiguous(), arg.contiguous()
+    groups, channels = grad.shape[-2:]
+    out = grad.new_zeros((*grad.shape[:-2], num_rows, channels))
+    if grad.numel() and num_rows:
+        _place[(triton.cdiv(grad.numel(), 1024),)](
+            out, grad, arg, grad.numel(), num_rows, groups, channels, BLOCK=1024, num_warps=4
+        )
+    return out
+
+
+def segment_sum(values: Tensor, offsets: Tensor, mean: bool) -> Tensor:
+    reduce = "mean" if mean else "sum"
+    return reduce_segments(values.contiguous(), offsets.contiguous(), None, reduce, values.dtype)[0]
+
+
+def segment_extreme(values: Tensor, offsets: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
+    reduce = "max" if largest else "min"
+    return reduce_segments(values.contiguous(), offsets.contiguous(), None, reduce, values.dtype)
+
+
+def segment_spread(grad: Tensor, offsets: Tensor, num_rows: int, mean: bool) -> Tensor:
+    grad, offsets = grad.contiguous(), offsets.contiguous()
+    out = grad.new_empty((num_rows, grad.shape[1]))
+    _with_segments("share" if mean else "copy", out, (out, out), grad, offsets)
+    return out
+
+
+def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
+    logits, offsets = logits.contiguous(), offsets.contiguous()
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    highest, _ = reduce_segments(logits, offsets, None, "max", wide)
+    power = torch.empty_like(logits, dtype=wide)
+    _with_segments("power", power, (logits, logits), highest, offsets)
+    total, _ = reduce_segments(power, offsets, None, "sum", wide)
+    out = torch.empty_like(logits)
+    _with_segments("divide", out, (power, power), total, offsets)
+    return out
+
+
+def segment_softmax_backward(grad: Tensor, output: Tensor, offsets: Tensor) -> Tensor:
+    grad, output, offsets = grad.contiguous(), output.contiguous(), offsets.contiguous()
+    wide = torch.promote_types(grad.dtype, torch.float32)
+    total, _ = reduce_segments(grad.to(wide) * output.to(wide), offsets, None, "sum", wide)
+    out = torch.empty_like(grad)
+    _with_segments("softmax_backward", out, (grad, output), total, offsets)
+    return out
+
+
+def _with_segments(what: str, out: Tensor, inputs: tuple[Tensor, Tensor], row: Tensor, offsets: Tensor) -> None:
+    """Fills `out` (E, C) from `inputs` (E, C) and the row (S, C) of each row's segment."""
+    rows, channels = out.shape
+    if not out.numel() or not row.shape[0]:
+        return
+    segment = torch.searchsorted(offsets, torch.arange(rows, device=out.device), right=True) - 1
+    block_c = power_of_2(channels, 1, 256)
+    block_m = 1024 // block_c
+    _combine[(triton.cdiv(rows, block_m),)](
+        out,
+        *inputs,
+        row,
+        segment,
+        offsets,
+        rows,
+        row.shape[0],
+        channels,
+        WHAT=what,
+        WIDE=tl.float64 if out.dtype == torch.float64 else tl.float32,
+        BLOCK_M=block_m,
+        BLOCK_C=block_c,
+        num_warps=4,
+        enable_fp_fusion=False,
+    )
+
+
+@triton.jit
+def _count(counts_ptr, index_ptr, total, picks, size, BLOCK: tl.constexpr):
+    entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.load(index_ptr + entry, mask=entry < total, other=-1)
+    row_mask = (row >= 0) & (row < size)
+    one = tl.full((BLOCK,), 1, tl.int64)
+    tl.atomic_add(counts_ptr + entry // picks * size + row, one, mask=row_mask, sem="relaxed")
+
+
+@triton.jit
+def _place(out_ptr, grad_ptr, arg_ptr, total, rows, groups, channels, BLOCK: tl.constexpr):
+    entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    entry_mask = entry < total
+    row = tl.load(arg_ptr + entry, mask=entry_mask, other=-1)
+    grad = tl.load(grad_ptr + entry, mask=entry_mask, other=0)
+    cloud = entry // (groups * channels)
+    to_ptr = out_ptr + (cloud * rows + row) * channels + entry % channels
+    tl.store(to_ptr, grad, mask=(row >= 0) & (row < rows))
+
+
+@triton.jit
+def _combine(
+    out_ptr, first_ptr, second_ptr, row_ptr, segment_ptr, offsets_ptr, rows, segments, channels,
+    WHAT: tl.constexpr, WIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    place = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    place_mask = place < rows
+    segment = tl.load(segment_ptr + place, mask=place_mask, other=0)
+    segment_mask = place_mask & (segment >= 0) & (segment < segments)
+    if WHAT == "share":
+        begin = tl.load(offsets_ptr + segment, mask=segment_mask, other=0)
+        end = tl.load(offsets_ptr + segment + 1, mask=segment_mask, other=1)
+        size = tl.maximum(end - begin, 1).to(WIDE)[:, None]
+    for start in range(0, channels, BLOCK_C):
+        channel = start + tl.arange(0, BLOCK_C)[None, :]
+        channel_mask = channel < channels
+        mask = place_mask[:, None] & channel_mask
+        at = place[:, None] * channels + channel
+        from_ptr = row_ptr + segment[:, None] * channels + channel
+        row = tl.load(from_ptr, mask=segment_mask[:, None] & channel_mask, other=0).to(WIDE)
+        if WHAT == "copy":
+            value = row
+        elif WHAT == "share":
+            value = row / size
+        else:
+            value = tl.load(first_ptr + at, mask=mask, other=0).to(WIDE)
+            if WHAT == "power":
+                # A segment of nothing but -inf: exp(-inf) gives 0 throughout.
+                value = tl.exp(value - tl.where(row == float("-inf"), 0.0, row))
+            elif WHAT == "divide":
+                value = value / tl.where(row == 0, 1.0, row)
+            else:
+                value = tl.load(second_ptr + at, mask=mask, other=0).to(WIDE) * (value - row)
+        tl.store(out_ptr + at, value.to(out_ptr.dtype.element_ty), mask=mask)

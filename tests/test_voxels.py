@@ -1,0 +1,119 @@
+"""What only voxelize promises; the contract is in test_contract.py."""
+
+import numpy as np
+import pytest
+import torch
+
+import pointgrad
+
+
+def by_numpy(points, size):
+    """Coordinates in lexicographic order, inverse and count of one cloud."""
+    quotient = points.numpy() / np.asarray(size, dtype=points.numpy().dtype)
+    coordinates, inverse, count = np.unique(
+        np.floor(quotient).astype(np.int64), axis=0, return_inverse=True, return_counts=True
+    )
+    return torch.from_numpy(coordinates), torch.from_numpy(inverse.reshape(-1)), torch.from_numpy(count)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [0.5, (0.05, 1.0, 30.0), 1e-6, 1e-17])
+def test_equals_numpy_unique(size, dtype, place):
+    points = torch.randn(700, 3, dtype=dtype) * 3
+    coordinates, inverse, count = by_numpy(points, size)
+    voxels = pointgrad.voxelize(points.to(place.device), size)
+    assert torch.equal(voxels.coordinates.cpu(), coordinates)
+    assert torch.equal(voxels.inverse.cpu(), inverse)
+    assert torch.equal(voxels.count.cpu(), count)
+    assert voxels.offsets.tolist() == [0, len(coordinates)]
+    assert voxels.lengths is None
+    edge = torch.tensor([size] * 3 if isinstance(size, float) else size, dtype=dtype)
+    torch.testing.assert_close(voxels.centers.cpu(), (coordinates.to(dtype) + 0.5) * edge)
+
+
+def test_packed_clouds_one_after_another(place):
+    points = torch.randn(90, 3)
+    offsets = torch.tensor([0, 40, 40, 90])
+    voxels = pointgrad.voxelize(points.to(place.device), 0.6, offsets=offsets.to(place.device))
+    numbers = voxels.offsets.tolist()
+    assert numbers[0] == 0
+    for cloud in range(3):
+        begin, end = offsets[cloud], offsets[cloud + 1]
+        own = slice(numbers[cloud], numbers[cloud + 1])
+        coordinates, inverse, count = by_numpy(points[begin:end], 0.6)
+        assert torch.equal(voxels.coordinates[own].cpu(), coordinates)
+        assert torch.equal(voxels.count[own].cpu(), count)
+        assert torch.equal(voxels.inverse[begin:end].cpu(), inverse + numbers[cloud])
+    assert numbers[-1] == len(voxels.count)
+
+
+def test_padded_clouds(place):
+    points = torch.randn(3, 30, 3)
+    lengths = [30, 0, 11]
+    voxels = pointgrad.voxelize(points.to(place.device), 1.5, lengths=torch.tensor(lengths, device=place.device))
+    assert voxels.offsets is None
+    for cloud, length in enumerate(lengths):
+        coordinates, inverse, count = by_numpy(points[cloud, :length], 1.5)
+        there = len(coordinates)
+        assert voxels.lengths[cloud] == there
+        assert torch.equal(voxels.inverse[cloud].cpu(), torch.cat([inverse, inverse.new_full((30 - length,), -1)]))
+        assert torch.equal(voxels.coordinates[cloud, :there].cpu(), coordinates)
+        assert torch.equal(voxels.count[cloud, :there].cpu(), count)
+        for beyond in (voxels.coordinates, voxels.count, voxels.centers):
+            assert not beyond[cloud, there:].any()
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_means_of_voxels(layout, place):
+    """With scatter: the mean of each voxel's points lies in it, and has the gradient 1 / count."""
+    points = torch.randn(2, 40, 3, device=place.device, dtype=torch.float64)
+    points = (points if layout == "padded" else points.reshape(80, 3)).requires_grad_()
+    offsets = torch.tensor([0, 40, 80], device=place.device) if layout == "packed" else None
+    voxels = pointgrad.voxelize(points, 1.0, offsets=offsets)
+    size = voxels.count.shape[-1]
+    means = pointgrad.scatter(points, voxels.inverse, size, "mean")
+    used = voxels.count > 0
+    assert torch.equal(means.floor().long()[used], voxels.coordinates[used])
+    assert torch.equal(pointgrad.histogram(voxels.inverse, size), voxels.count)
+    (grad,) = torch.autograd.grad(means.sum(), points)
+    share = 1 / voxels.count.double()
+    share = share[voxels.inverse] if layout == "packed" else share.gather(1, voxels.inverse)
+    torch.testing.assert_close(grad, share.unsqueeze(-1).expand_as(grad))
+    assert not voxels.centers.requires_grad
+
+
+def test_borders_belong_to_the_upper_voxel(place):
+    points = torch.tensor([[-1.0, 0, 0], [-0.5, 0, 0], [-0.0, 0, 0], [0.0, 0, 0], [1.0, 0, 0]], device=place.device)
+    voxels = pointgrad.voxelize(points, 1.0)
+    assert voxels.coordinates[:, 0].tolist() == [-1, 0, 1]
+    assert voxels.inverse.tolist() == [0, 0, 1, 1, 2]
+
+
+def test_points_without_a_voxel(place):
+    """NaN, infinity, and what does not fit in 64 bits; what just fits is exact."""
+    x = [float("nan"), float("inf"), -float("inf"), 1e30, 2.0**63, -(2.0**63), 2.0**62, 0.0, 3e38]
+    points = torch.zeros(len(x), 3, dtype=torch.float64)
+    points[:, 0] = torch.tensor(x, dtype=torch.float64)
+    for dtype in (torch.float32, torch.float64):
+        voxels = pointgrad.voxelize(points.to(place.device, dtype), 1.0)
+        assert voxels.inverse.tolist() == [-1, -1, -1, -1, -1, 0, 2, 1, -1]
+        assert voxels.coordinates[:, 0].tolist() == [-(2**63), 0, 2**62]
+        assert voxels.count.tolist() == [1, 1, 1]
+    tiny = pointgrad.voxelize(torch.full((2, 3), 3e38, device=place.device), 1e-30)
+    assert tiny.inverse.tolist() == [-1, -1]
+    assert tiny.count.shape == (0,)
+
+
+def test_the_grid_of_voxel_sampling(place):
+    points = torch.randn(300, 3, device=place.device)
+    kept = pointgrad.voxel_sampling(points, 0.7).index
+    inverse = pointgrad.voxelize(points, 0.7).inverse
+    assert inverse[kept].sort().values.tolist() == list(range(len(kept)))
+
+
+def test_on_a_real_scan(scan):
+    coordinates, inverse, count = by_numpy(scan, 0.1)
+    voxels = pointgrad.voxelize(scan, 0.1)
+    assert torch.equal(voxels.coordinates, coordinates)
+    assert torch.equal(voxels.inverse, inverse)
+    assert torch.equal(voxels.count, count)
