@@ -6,9 +6,13 @@ Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The c
 from pointgrad.ops.attention import aggregate as aggregate
 from pointgrad.ops.attention import masked_softmax as masked_softmax
 from pointgrad.ops.attention import neighbor_attention as neighbor_attention
+from pointgrad.ops.distance import NearestDistances as NearestDistances
+from pointgrad.ops.distance import chamfer_distance as chamfer_distance
 from pointgrad.ops.gather import gather as gather
 from pointgrad.ops.gather import group as group
 from pointgrad.ops.interpolate import grid_sample as grid_sample
+from pointgrad.ops.interpolate import interpolate as interpolate
+from pointgrad.ops.interpolate import interpolate_at as interpolate_at
 from pointgrad.ops.interpolate import splat as splat
 from pointgrad.ops.interpolate import trilinear as trilinear
 from pointgrad.ops.neighbors import NeighborIndex as NeighborIndex

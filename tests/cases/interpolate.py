@@ -33,7 +33,55 @@ def splat_case(name: str, features: tuple[int, ...], size: tuple[int, ...], **se
     )  # fmt: skip
 
 
+interpolate, interpolate_at = pointgrad.interpolate, pointgrad.interpolate_at
+all_three = ("features", "points", "queries")
+
 CASES = [
+    Case(
+        "interpolate/packed", interpolate,
+        lambda m: {
+            "features": m.floats(20, 4), "points": m.floats(20, 3), "queries": m.floats(15, 3),
+            "offsets": m.ints(0, 8, 20), "query_offsets": m.ints(0, 9, 15),
+        },
+        all_three,
+    ),
+    Case(
+        "interpolate/padded", interpolate,
+        lambda m: {
+            "features": m.floats(3, 9, 4), "points": m.floats(3, 9, 3), "queries": m.floats(3, 6, 3),
+            "lengths": m.ints(9, 2, 0), "query_lengths": m.ints(6, 6, 4),
+        },
+        all_three,
+        large=lambda m: {
+            "features": m.floats(2, 600, 33), "points": m.floats(2, 600, 3), "queries": m.floats(2, 3000, 3),
+        },
+    ),
+    Case(
+        "interpolate/squared", interpolate,
+        lambda m: {
+            "features": m.floats(20, 4), "points": m.floats(20, 2), "queries": m.floats(7, 2), "k": 5, "power": 2.0,
+        },
+        all_three,
+    ),
+    Case(
+        "interpolate/coinciding", interpolate,
+        lambda m: {"features": m.floats(30, 2), "points": m.grid(30, 3), "queries": m.grid(9, 3)}, all_three,
+        smooth=False,
+    ),
+    Case(
+        "interpolate/empty", interpolate,
+        lambda m: {"features": m.floats(0, 2), "points": m.floats(0, 3), "queries": m.floats(4, 3)}, all_three,
+    ),
+    Case(
+        "interpolate_at/packed", interpolate_at,
+        lambda m: {"features": m.floats(9, 5), "index": m.index(9, 7, 3), "weights": m.floats(7, 3)},
+        ("features", "weights"), rows=lambda arguments: arguments["features"].shape[-2],
+    ),
+    Case(
+        "interpolate_at/padded", interpolate_at,
+        lambda m: {"features": m.floats(2, 9, 5), "index": m.index(9, 2, 7, 3), "weights": m.floats(2, 7, 3)},
+        ("features", "weights"), rows=lambda arguments: arguments["features"].shape[-2],
+    ),
     Case(
         "trilinear", trilinear, lambda m: {"corners": m.floats(5, 8, 4), "points": m.floats(5, 3) / 2}, grads,
         large=lambda m: {"corners": m.floats(3001, 8, 37), "points": m.floats(3001, 3)},
@@ -94,6 +142,15 @@ features = torch.zeros(2, 6, 4)
 
 # What metadata shows: the same on every device.
 BAD_METADATA = [
+    (lambda: interpolate(None, points, points), TypeError, "features must be a torch.Tensor, got NoneType None"),
+    (lambda: interpolate(points, points, None), TypeError, "queries must be a torch.Tensor, got NoneType None"),
+    (lambda: interpolate(points[:5], points, points), ValueError, "features must be (N, C) with points (N, D), or (B, N, C) with (B, N, D), got (5, 3)"),
+    (lambda: interpolate(points.long(), points, points), TypeError, "features must be float32, float64, float16 or bfloat16, got int64"),
+    (lambda: interpolate(points, points, points, 0), ValueError, "k must be at least 1, got 0"),
+    (lambda: interpolate(points, points, points, power=0), ValueError, "power must be positive and finite, got 0"),
+    (lambda: interpolate(points, points, points, power="1"), TypeError, "power must be a number, got str '1'"),
+    (lambda: interpolate_at(points, torch.zeros(2, 3).long(), points), ValueError, "weights must be (2, 3), like index, got (6, 3)"),
+    (lambda: interpolate_at(points, torch.zeros(2, 3).long(), torch.zeros(2, 3).half()), TypeError, "weights must have the dtype of features, float32, got float16"),
     (lambda: pointgrad.trilinear(corners, None), TypeError, "points must be a torch.Tensor, got NoneType None"),
     (lambda: pointgrad.trilinear(torch.zeros(6, 7, 4), points), ValueError, "corners must be (N, 8, F), got (6, 7, 4)"),
     (lambda: pointgrad.trilinear(corners, points[:5]), ValueError, "points must be (N, 3) = (6, 3), got (5, 3)"),

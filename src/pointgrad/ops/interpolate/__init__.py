@@ -1,16 +1,103 @@
 """Interpolating features at points."""
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .. import checks
+from ..attention import aggregate
+from ..neighbors import knn
 from . import register
 
-__all__ = ["grid_sample", "splat", "trilinear"]
+__all__ = ["grid_sample", "interpolate", "interpolate_at", "splat", "trilinear"]
 
 _PADDING_MODES = ("zeros", "border", "reflection")
+
+
+def interpolate(
+    features: Tensor,
+    points: Tensor,
+    queries: Tensor,
+    k: int = 3,
+    *,
+    power: float = 1.0,
+    offsets: Tensor | None = None,
+    query_offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    query_lengths: Tensor | None = None,
+) -> Tensor:
+    """Features at queries from those of the k nearest points, weighted by the inverse of their distance.
+
+    features: (N, C) packed, or (B, N, C) padded: one row for each of `points`.
+    points, queries, k, offsets, lengths, query_offsets, query_lengths: as for `knn`.
+    power: the weight of a point at distance d is `1 / d**power`, divided by the sum of all k. Networks use 1;
+        2 is the form of the PointNet++ paper, and smoother.
+    returns: (M, C) or (B, M, C), in the dtype of `features`, which need not be that of the points.
+
+    A query that coincides with points takes their features (their mean, if several do). Fewer than k points share
+    the weight among them; none give zeros. No small number is added to a distance, so clouds of any scale
+    are interpolated alike. Gradients reach features, points and queries, twice; the weights of a query that
+    coincides with a point pass none, because they have a cusp there.
+
+    >>> points = torch.tensor([[0.], [1.]])
+    >>> interpolate(torch.tensor([[10.], [20.]]), points, torch.tensor([[0.25], [1.]]), k=2)
+    tensor([[12.5000],
+            [20.0000]])
+    """
+    checks.tensor("features", features)
+    is_number = isinstance(power, numbers.Real) and not isinstance(power, bool)
+    checks.kind(is_number, "power", "a number", power)
+    checks.kind(isinstance(queries, Tensor), "queries", "a torch.Tensor", queries)
+    checks.clouds(points, offsets, lengths, dims=8)
+    fits = features.dim() == points.dim() and features.shape[:-1] == points.shape[:-1]
+    contract = "(N, C) with points (N, D), or (B, N, C) with (B, N, D)"
+    checks.shape(fits, "features", contract, features)
+    checks.dtype("features", features, checks.FLOATS)
+    checks.device("features", features, "points", points)
+    checks.value(0 < power < torch.inf, "power", "positive and finite", power)
+    found = knn(
+        points, k, queries,
+        offsets=offsets, query_offsets=query_offsets, lengths=lengths, query_lengths=query_lengths,
+    )  # fmt: skip
+    weights = _inverse_distance(found.distance2, found.index >= 0, float(power))
+    return aggregate(weights.to(features.dtype), features, found.index)
+
+
+def interpolate_at(features: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums of features with given neighbours and weights: what `interpolate` does once it has both.
+
+    features: (N, C) packed, or (B, N, C) padded.
+    index, weights: (M, K) or (B, M, K), as a search returns the index; -1 adds nothing. Weights are used as they
+        are, in the dtype of `features`.
+    returns: (M, C) or (B, M, C). Gradients reach features and weights, to any order.
+
+    The same as `aggregate(weights, features, index)`, which also takes weights for groups of channels.
+
+    >>> interpolate_at(torch.tensor([[10.], [20.]]), torch.tensor([[0, 1]]), torch.tensor([[0.25, 0.75]]))
+    tensor([[17.5000]])
+    """
+    checks.tensor("weights", weights)
+    checks.rows(features, index, per_row=1, dtypes=checks.FLOATS)
+    checks.shape(weights.shape == index.shape, "weights", lambda: f"{tuple(index.shape)}, like index", weights)
+    checks.dtype("weights", weights, checks.FLOATS)
+    if not checks.autocasts(features):
+        checks.same_dtype("weights", weights, "features", features)
+    checks.device("weights", weights, "features", features)
+    return aggregate(weights, features, index)
+
+
+def _inverse_distance(distance2: Tensor, there: Tensor, power: float) -> Tensor:
+    """Weights that sum to one. Distances are taken relative to the nearest, so nothing overflows."""
+    exact = there & (distance2 == 0)
+    coincides = exact.any(-1, keepdim=True)
+    safe = torch.where(there & ~coincides, distance2, 1)
+    # The nearest comes first; as a common factor it cancels, so it needs no gradient.
+    weights = (safe[..., :1].detach() / safe) ** (power / 2)
+    weights = torch.where(coincides, exact.to(weights.dtype), torch.where(there, weights, 0))
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1)
 
 
 def trilinear(corners: Tensor, points: Tensor) -> Tensor:
