@@ -128,7 +128,7 @@ CASES = [
     ),
     Case(
         "splat/equal", splat,
-        lambda m: {"features": m.floats(1, 5, 2), "points": m.equal(1, 5, 3), "size": (3, 3, 3)},
+        lambda m: {"features": m.floats(1, 2, 2), "points": m.equal(1, 2, 3), "size": (3, 3, 3)},
         ("features", "points"),
     ),
     splat_case("empty", (2, 0, 3), (2, 2, 2)),

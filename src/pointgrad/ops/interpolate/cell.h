@@ -50,6 +50,11 @@ template <class R> struct Cell {
 template <class T> POINTGRAD_INLINE wide<T> dot(const T* a, const T* b, int64_t width) {
   using R = wide<T>;
   constexpr int kLanes = 16;
+  if (width < kLanes) {
+    R sum = 0;
+    for (int64_t f = 0; f < width; ++f) sum += widen(a[f]) * widen(b[f]);
+    return sum;
+  }
   R lanes[kLanes] = {};
   int64_t f = 0;
   for (; f + kLanes <= width; f += kLanes)
