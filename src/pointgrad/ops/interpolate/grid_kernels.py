@@ -125,9 +125,12 @@ def _splat_in_order(
 
 
 def _tile_size(channels: int, element_size: int) -> int:
-    """Two loads a thread for each corner: of 16 bytes where the compiler can tell that rows are aligned."""
+    """Two loads a thread for each corner, of 16 bytes where the compiler can tell that rows are aligned, or else four.
+
+    Two short ones crash the compiler of Triton 3.6 (in LLVM, on `_slope` for three channels).
+    """
     aligned = channels % 16 == 0 or channels == triton.next_power_of_2(channels)
-    return 64 * (min(channels, 16 // max(element_size, 4)) if aligned else 1)
+    return 64 * max(min(channels, 16 // max(element_size, 4)) if aligned else 2, 2)
 
 
 def _launch(
