@@ -145,8 +145,13 @@ POINTGRAD_INLINE float exp_of(float x) {
   const float shifted = x * 1.44269504f + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // log(2) in two parts, the first exact
-  float series = 1.0f / 5040;
-  for (const float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) series = series * r + term;
+  float series = r * (1.0f / 5040) + 1.0f / 720;
+  series = series * r + 1.0f / 120;
+  series = series * r + 1.0f / 24;
+  series = series * r + 1.0f / 6;
+  series = series * r + 0.5f;
+  series = series * r + 1.0f;
+  series = series * r + 1.0f;
   const int32_t power = bit_cast<int32_t>(shifted) - bit_cast<int32_t>(kRound);
   const float result = series * bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
   return x < -87.0f ? 0.0f : result;
@@ -161,14 +166,39 @@ template <class T> struct Attention {
   int64_t value_width, bias_heads;
 };
 
-// (K, H) softmax weights of centre m, and (H, 2): its largest logit and the sum of the exponentials below it.
+// In place, over each of the columns of (rows, columns) logits: the exponentials below the largest, `top`, and
+// their sum, `total`. Rows are short and many, so the columns are walked side by side.
+template <class R>
+POINTGRAD_INLINE void exponentials(R* __restrict logits, R* __restrict top, R* __restrict total, int64_t rows,
+                                   int64_t columns) {
+  std::fill_n(top, columns, std::numeric_limits<R>::lowest());
+  std::fill_n(total, columns, R(0));
+  for (int64_t k = 0; k < rows; ++k)
+    for (int64_t h = 0; h < columns; ++h) top[h] = std::max(top[h], logits[k * columns + h]);
+  for (int64_t k = 0; k < rows; ++k) {
+    R* row = logits + k * columns;
+    for (int64_t h = 0; h < columns; ++h) row[h] = exp_of(row[h] - top[h]);
+    for (int64_t h = 0; h < columns; ++h) total[h] += row[h];
+  }
+}
+
+// Room for what one centre needs.
+template <class T> struct Scratch {
+  explicit Scratch(const Attention<T>& a)
+      : query(a.sizes.channels()), top(a.sizes.groups), total(a.sizes.groups), inverse(a.sizes.groups) {}
+  std::vector<wide<T>> query, top, total, inverse;
+};
+
+// (K, H) softmax weights of centre m.
 template <class T>
-POINTGRAD_INLINE void weigh(wide<T>* __restrict weights, wide<T>* __restrict norm, wide<T>* __restrict query,
-                            const Attention<T>& a, int64_t m, int64_t last_pick) {
+POINTGRAD_INLINE void weigh(wide<T>* __restrict weights, Scratch<T>& scratch, const Attention<T>& a, int64_t m,
+                            int64_t last_pick) {
   using R = wide<T>;
   const Sizes& s = a.sizes;
-  const int64_t heads = s.groups, depth = s.channels(), count = s.neighbors * heads;
+  const int64_t heads = s.groups, depth = s.channels(), channels = heads * a.value_width;
   const T* keys = a.key + m / s.centers * s.rows * depth;
+  const T* values = a.value + m / s.centers * s.rows * channels;
+  R* query = scratch.query.data();
   for (int64_t d = 0; d < depth; ++d) query[d] = a.scale * widen(a.query[m * depth + d]);
   for (int64_t k = 0; k < s.neighbors; ++k) {
     const int64_t pick = m * s.neighbors + k;
@@ -178,24 +208,18 @@ POINTGRAD_INLINE void weigh(wide<T>* __restrict weights, wide<T>* __restrict nor
       std::fill_n(logits, heads, -std::numeric_limits<R>::infinity());
       continue;
     }
+    prefetch(values + a.index[pick] * channels, channels * sizeof(T));  // wanted after the softmax
     dots(logits, query, keys + a.index[pick] * depth, heads, s.width);
     if (a.bias == nullptr) continue;
     const T* bias = a.bias + pick * a.bias_heads;
     for (int64_t h = 0; h < heads; ++h) logits[h] += widen(bias[a.bias_heads == 1 ? 0 : h]);
   }
-  for (int64_t h = 0; h < heads; ++h) norm[2 * h] = std::numeric_limits<R>::lowest();
-  for (int64_t i = 0, h = 0; i < count; ++i, h = h + 1 == heads ? 0 : h + 1)
-    norm[2 * h] = std::max(norm[2 * h], weights[i]);
-  for (int64_t i = 0, h = 0; i < count; ++i, h = h + 1 == heads ? 0 : h + 1) weights[i] -= norm[2 * h];
-  for (int64_t i = 0; i < count; ++i) weights[i] = exp_of(weights[i]);
-  for (int64_t h = 0; h < heads; ++h) {
-    R total = 0;
-    for (int64_t i = h; i < count; i += heads) total += weights[i];
-    norm[2 * h + 1] = total;
-    // Nothing to choose from: all weights are zero and stay so.
-    const R inverse = total == 0 ? R(0) : 1 / total;
-    for (int64_t i = h; i < count; i += heads) weights[i] *= inverse;
-  }
+  R *total = scratch.total.data(), *inverse = scratch.inverse.data();
+  exponentials(weights, scratch.top.data(), total, s.neighbors, heads);
+  // Nothing to choose from: all weights are zero and stay so.
+  for (int64_t h = 0; h < heads; ++h) inverse[h] = total[h] == 0 ? R(0) : 1 / total[h];
+  for (int64_t k = 0; k < s.neighbors; ++k)
+    for (int64_t h = 0; h < heads; ++h) weights[k * heads + h] *= inverse[h];
 }
 
 // sum = the weighted rows of centre m's neighbours.
@@ -211,21 +235,19 @@ POINTGRAD_INLINE void sum_rows(wide<T>* __restrict sum, const wide<T>* weights, 
   }
 }
 
-template <class T> POINTGRAD_INLINE void fetch_rows(const T* values, const Attention<T>& a, int64_t m, int64_t channels) {
-  const T* rows = values + m / a.sizes.centers * a.sizes.rows * channels;
-  for (int64_t pick = m * a.sizes.neighbors; pick < (m + 1) * a.sizes.neighbors; ++pick)
-    if (a.index[pick] >= 0) prefetch(rows + a.index[pick] * channels, channels * sizeof(T));
-}
-
 template <class T>
 POINTGRAD_CLONES void attend(T* __restrict out, wide<T>* __restrict norm, const Attention<T>& a, int64_t begin,
                              int64_t end) {
   const Sizes& s = a.sizes;
   const int64_t channels = s.groups * a.value_width;
-  std::vector<wide<T>> weights(s.neighbors * s.groups), query(s.channels()), sum(channels);
+  Scratch<T> scratch(a);
+  std::vector<wide<T>> weights(s.neighbors * s.groups), sum(channels);
   for (int64_t m = begin; m < end; ++m) {
-    fetch_rows(a.value, a, m, channels);
-    weigh(weights.data(), norm + 2 * m * s.groups, query.data(), a, m, end * s.neighbors);
+    weigh(weights.data(), scratch, a, m, end * s.neighbors);
+    for (int64_t h = 0; h < s.groups; ++h) {
+      norm[2 * (m * s.groups + h)] = scratch.top[h];
+      norm[2 * (m * s.groups + h) + 1] = scratch.total[h];
+    }
     sum_rows(sum.data(), weights.data(), a.value, a.index, s, a.value_width, m);
     for (int64_t c = 0; c < channels; ++c) out[m * channels + c] = narrow<T>(sum[c]);
   }
@@ -239,11 +261,12 @@ POINTGRAD_CLONES void attend_backward(T* __restrict grad_query, wide<T>* __restr
   using R = wide<T>;
   const Sizes& s = a.sizes;
   const int64_t depth = s.channels(), channels = s.groups * a.value_width, count = s.neighbors * s.groups;
-  std::vector<R> norm(2 * s.groups), level(s.groups), query(depth), upstream(channels);
+  Scratch<T> scratch(a);
+  std::vector<R> level(s.groups), upstream(channels);
+  R* query = scratch.query.data();
   for (int64_t m = begin; m < end; ++m) {
-    fetch_rows(a.value, a, m, channels);
     R *p = weights + m * count, *d = slopes + m * count;
-    weigh(p, norm.data(), query.data(), a, m, end * s.neighbors);
+    weigh(p, scratch, a, m, end * s.neighbors);
     const T* values = a.value + m / s.centers * s.rows * channels;
     for (int64_t c = 0; c < channels; ++c) upstream[c] = widen(grad[m * channels + c]);
     std::fill(level.begin(), level.end(), R(0));
@@ -259,7 +282,7 @@ POINTGRAD_CLONES void attend_backward(T* __restrict grad_query, wide<T>* __restr
       const bool there = a.index[m * s.neighbors + k] >= 0;
       for (int64_t h = 0; h < s.groups; ++h) dk[h] = there ? pk[h] * (dk[h] - level[h]) : R(0);
     }
-    sum_rows(query.data(), d, a.key, a.index, s, s.width, m);
+    sum_rows(query, d, a.key, a.index, s, s.width, m);
     for (int64_t c = 0; c < depth; ++c) grad_query[m * depth + c] = narrow<T>(a.scale * query[c]);
   }
 }
