@@ -29,6 +29,7 @@ class Row:
     at_most: float | None = None  # asked: milliseconds
     against: str | None = None  # the peer that `at_least` speaks of
     moved: int | None = None  # bytes that must pass through memory
+    memory_at_least: float | None = None  # asked: times less peak memory than the best peer, on a GPU
     rounds: int = 11
 
 
@@ -48,23 +49,34 @@ def measure(row: Row, device: str) -> dict[str, Any]:
     if row.peers:
         rival = row.against or min(row.peers, key=lambda name: result["ms"][name]["median"])
         result["ratio"] = {"to": rival, "times_faster": result["ms"][rival]["median"] / ours}
-    result["asked"] = {"times_faster": row.at_least, "ms": row.at_most}
+    result["asked"] = {"times_faster": row.at_least, "ms": row.at_most, "times_less_memory": row.memory_at_least}
     if row.moved:
         result["GB_per_s"] = row.moved / ours / 1e6
     met = row.at_least is None or result["ratio"]["times_faster"] >= row.at_least
-    result["met"] = met and (row.at_most is None or ours <= row.at_most)
+    met = met and (row.at_most is None or ours <= row.at_most)
+    if device == "cuda":
+        result["peak_MiB"] = {name: _peak_mib(call) for name, call in contestants.items()}
+        if row.memory_at_least is not None:
+            least = min(result["peak_MiB"][name] for name in row.peers)
+            met = met and least >= row.memory_at_least * result["peak_MiB"]["ours"]
+    result["met"] = met
     return result
 
 
-def run(rows: list[Row], device: str, notes: dict[str, Any], out: Path | None) -> None:
-    console = Console(width=132)
+def measure_all(rows: list[Row], device: str, only: str = "") -> list[dict[str, Any]]:
     results = []
-    with Progress(console=console, transient=True) as progress:
+    rows = [row for row in rows if only in row.name]
+    with Progress(console=Console(width=132), transient=True) as progress:
         task = progress.add_task("measuring", total=len(rows))
         for row in rows:
             progress.update(task, description=row.name)
             results.append(measure(row, device))
             progress.advance(task)
+    return results
+
+
+def report(results: list[dict[str, Any]], device: str, notes: dict[str, Any], out: Path | None) -> None:
+    console = Console(width=132)
     console.print(_table(results))
     for name, value in notes.items():
         console.print(f"{name}: {value}")
@@ -105,6 +117,16 @@ def _cpu_ms(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
+def _peak_mib(call: Callable[[], Any]) -> float:
+    """The most memory taken during a call, beyond its inputs."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return round((torch.cuda.max_memory_allocated() - before) / 2**20, 2)
+
+
 _flush: list[torch.Tensor] = []
 
 
@@ -135,6 +157,7 @@ def _table(results: list[dict[str, Any]]) -> Table:
             for value, text in (
                 (result["asked"]["times_faster"], f"{result['asked']['times_faster']}x"),
                 (result["asked"]["ms"], f"{result['asked']['ms']} ms"),
+                (result["asked"]["times_less_memory"], f"memory {result['asked']['times_less_memory']}x"),
             )
             if value is not None
         )

@@ -118,7 +118,7 @@ def _launch_attention(
     index: Tensor,
     bias: Tensor | None,
     scale: float,
-    elements: int = 256,
+    elements: int = 128,
     unroll: int = 2,
     num_warps: int = 1,
 ) -> None:

@@ -128,3 +128,7 @@ def close(ours: Callable[[], Tensor], peer: Callable[[], Tensor]) -> Callable[[]
         assert (received - expected).norm() <= 1e-6 * expected.norm()
 
     return check
+
+
+def rows(device: str) -> list[Row]:
+    return scatter_rows(device) + segment_rows(device) + histogram_rows(device) + voxel_rows(device)

@@ -136,3 +136,7 @@ def on_gpu() -> list[Row]:
         )
     )
     return rows
+
+
+def rows(device: str) -> list[Row]:
+    return on_gpu() if device == "cuda" else on_cpu()

@@ -48,7 +48,7 @@ def _check(ours: Form, plain: Form, arguments: tuple[Tensor, ...], sources: tupl
     return check
 
 
-def attention_rows(device: str) -> list[Row]:
+def rows(device: str) -> list[Row]:
     gpu = device == "cuda"
     size, count, heads, depth = (100_000 if gpu else 10_000), 16, 8, 16
     index = torch.randint(0, size, (size, count), device=device)
@@ -68,6 +68,7 @@ def attention_rows(device: str) -> list[Row]:
                 _both(ours, arguments, sources),
                 {"PyTorch": _both(plain, arguments, sources)},
                 at_least=3.0,
+                memory_at_least=4.0 if gpu else None,
             )
         )
     batch = 16 if gpu else 2
