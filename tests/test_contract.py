@@ -58,6 +58,14 @@ def assert_same(received, expected):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
 
 
+def assert_repeats(case: Case, place, received, expected):
+    """Two calls with equal input: the same bits, where the order of sums is fixed."""
+    if case.any_order and place.backend == "triton":
+        torch.testing.assert_close(received, expected)
+    else:
+        assert_same(received, expected)
+
+
 def assert_as_precise(received: Tensor, reference: Tensor, truth: Tensor, inputs):
     """No worse than twice plain PyTorch's own error in the same precision, both against float64.
 
@@ -183,7 +191,7 @@ def test_compile(case, place):
     arguments = case.inputs(Make(torch.float32, place.device))
     torch._dynamo.reset()
     fast = replace(case, call=torch.compile(case.call, fullgraph=True, backend="aot_eager"))
-    assert_same(fast(arguments), case(arguments))
+    assert_repeats(case, place, fast(arguments), case(arguments))
     if case.differentiable:
         upstream = torch.randn_like(first_float(case, arguments))
         _, expected = outputs_and_grads(case, arguments, upstream)
@@ -204,7 +212,7 @@ def test_export(case, place):
     fixed = {name: value for name, value in arguments.items() if name not in tensors}
     program = torch.export.export(Module(), (), tensors)
     exported = replace(case, call=lambda **_: program.module()(**tensors))
-    assert_same(exported(arguments), case(arguments))
+    assert_repeats(case, place, exported(arguments), case(arguments))
 
 
 @every_case
@@ -212,7 +220,7 @@ def test_autocast_changes_nothing_for_one_dtype(case, place):
     arguments = case.inputs(Make(torch.float32, place.device))
     expected = case(arguments)
     with torch.autocast(place.device, torch.bfloat16):
-        assert_same(case(arguments), expected)
+        assert_repeats(case, place, case(arguments), expected)
 
 
 def strided(value: Tensor) -> Tensor:
@@ -226,7 +234,7 @@ def strided(value: Tensor) -> Tensor:
 def test_non_contiguous(case, place):
     arguments = case.inputs(Make(torch.float32, place.device))
     gaps = {name: strided(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
-    assert_same(case(gaps), case(arguments))
+    assert_repeats(case, place, case(gaps), case(arguments))
     if case.differentiable:
         upstream = torch.randn_like(first_float(case, arguments))
         _, expected = outputs_and_grads(case, arguments, upstream)
@@ -243,7 +251,7 @@ def test_expanded(case, place):
         lambda value: value.narrow(0 if value.dim() == 1 else -2, 0, 1).expand_as(value) if value.numel() else value,
     )
     solid = converted(expanded, Tensor.contiguous)
-    assert_same(case(expanded), case(solid))
+    assert_repeats(case, place, case(expanded), case(solid))
     if case.differentiable:
         # The gradient of sum() arrives expanded from a single number.
         ones = torch.ones_like(first_float(case, solid))
@@ -281,7 +289,7 @@ def test_writes_every_element(case, place):
         grads = outputs_and_grads(case, arguments)[1] if case.differentiable else ()
     finally:
         torch.use_deterministic_algorithms(False)
-    assert_same(received, expected)
+    assert_repeats(case, place, received, expected)
     assert all(grad.isfinite().all() for grad in grads)
 
 
@@ -301,7 +309,7 @@ def test_index_out_of_range(case, bad, place):
         return
     received = case({**arguments, "index": index})
     index.view(-1)[0] = -1
-    assert_same(received, case({**arguments, "index": index}))
+    assert_repeats(case, place, received, case({**arguments, "index": index}))
 
 
 def test_compiled_once_for_all_sizes():

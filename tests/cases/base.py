@@ -43,6 +43,7 @@ class Case:
     large: Callable[[Make], dict[str, Any]] | None = None  # enough work for several threads
     seeded: bool = False  # draws from torch's generator
     waits: bool = False  # on a GPU, the host hands something over or must learn the size of the result
+    any_order: bool = False  # a GPU adds in any order, unless told otherwise: equal up to rounding
     smooth: bool = True  # False at a kink or a tie, where finite differences say nothing
     rows: Callable[[dict[str, Any]], int] | None = None  # takes an `index` that counts this many rows
 

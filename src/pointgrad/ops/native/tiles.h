@@ -45,7 +45,7 @@ class Tiles {
     run_tasks(parts, threads, [&](int64_t part) {
       int64_t* mine = next.data() + part * count;
       each(index, picks, total * part / parts, total * (part + 1) / parts,
-           [&](int64_t tile, uint64_t entry) { entries_[mine[tile]++] = entry; });
+           [&, to = entries_](int64_t tile, uint64_t entry) { to[mine[tile]++] = entry; });
     });
   }
 
@@ -65,13 +65,16 @@ class Tiles {
 
   template <class Body>
   void each(const int64_t* index, int64_t picks, int64_t begin, int64_t end, Body&& body) const {
-    const int64_t mask = (int64_t{1} << shift_) - 1;
+    // Copies: what the body writes might be members, for all the compiler knows.
+    const int64_t rows = rows_, mask = (int64_t{1} << shift_) - 1;
+    const int shift = shift_;
     for (int64_t i = begin; i < end;) {
-      const int64_t cloud = i / picks, last = std::min(end, (cloud + 1) * picks);
+      const int64_t first = i / picks * picks, last = std::min(end, first + picks);
+      const int64_t first_tile = i / picks * tiles_per_cloud_;
       for (; i < last; ++i) {
-        if (index[i] < 0 || index[i] >= rows_) continue;
-        body(cloud * tiles_per_cloud_ + (index[i] >> shift_),
-             static_cast<uint64_t>(i - cloud * picks) << kRowBits | static_cast<uint64_t>(index[i] & mask));
+        const int64_t row = index[i];
+        if (static_cast<uint64_t>(row) >= static_cast<uint64_t>(rows)) continue;
+        body(first_tile + (row >> shift), static_cast<uint64_t>(i - first) << kRowBits | static_cast<uint64_t>(row & mask));
       }
     }
   }

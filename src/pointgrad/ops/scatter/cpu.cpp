@@ -15,7 +15,7 @@
 namespace pointgrad {
 namespace {
 
-constexpr int64_t kAhead = 16;            // rows to fetch before their turn: memory answers slowly
+constexpr int64_t kAhead = 16;  // rows to fetch before their turn: memory answers slowly
 constexpr int64_t kElementsPerTask = 1 << 16;
 
 // Whether a value goes before the best so far. The first of equals and the first NaN stay.
@@ -23,7 +23,7 @@ template <bool largest, class W> POINTGRAD_INLINE bool beats(W value, W best) {
   return (largest ? value > best : value < best) | ((value != value) & (best == best));
 }
 
-// How often each row is named, one tile of rows after another; whole numbers may be added in any order.
+// How often each row is named; whole numbers may be added in any order.
 void histogram(address counts, address index, int64_t batch, int64_t rows, int64_t picks, int threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * picks, cells = batch * rows;

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from .. import checks
-from ..gather.register import gather
 from . import register
 
 __all__ = ["Voxels", "voxelize"]
@@ -68,16 +67,12 @@ def voxelize(
     offsets = None if offsets is None else offsets.long()
     lengths = None if lengths is None else lengths.long()
     points = points.detach()
-    inverse, first, count, occupied = register.voxel_groups(points, offsets, lengths, *map(float, sizes))
-    if points.dim() == 2:
-        used = (first >= 0).nonzero().squeeze(1)
-        first, count = first[used], count[used]
-        starts = torch.cat([occupied.new_zeros(1), occupied.cumsum(0)])
-    # The arithmetic of the operator, on one point of each voxel.
+    inverse, coordinates, count, occupied = register.voxel_groups(points, offsets, lengths, *map(float, sizes))
     wide = torch.promote_types(points.dtype, torch.float32)
     edge = torch.stack([points.new_full((), edge, dtype=wide) for edge in sizes])
-    voxel = (gather(points, first).to(wide) / edge).floor()
-    centers = torch.where((first >= 0).unsqueeze(-1), (voxel + 0.5) * edge, 0).to(points.dtype)
-    if points.dim() == 2:
-        return Voxels(inverse, voxel.long(), count, centers, starts, None)
-    return Voxels(inverse, voxel.long(), count, centers, None, occupied)
+    centers = (coordinates.to(wide) + 0.5) * edge
+    if points.dim() == 3:
+        centers = torch.where((count > 0).unsqueeze(-1), centers, 0)
+        return Voxels(inverse, coordinates, count, centers.to(points.dtype), None, occupied)
+    starts = torch.cat([occupied.new_zeros(1), occupied.cumsum(0)])
+    return Voxels(inverse, coordinates, count, centers.to(points.dtype), starts, None)

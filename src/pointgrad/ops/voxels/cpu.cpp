@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "module.h"
@@ -14,13 +12,12 @@
 namespace pointgrad {
 namespace {
 
-struct Item {
-  uint64_t key;
-  int64_t point;
-};
+using Voxel = std::array<int64_t, 3>;
+
+constexpr int64_t kPointsPerTask = 1 << 15;
 
 // The place of a point on the grid; false where it has none that fits in 64 bits.
-template <class T> POINTGRAD_INLINE bool voxel_of(const T* point, const T* edge, int64_t* voxel) {
+template <class T> POINTGRAD_INLINE bool voxel_of(const T* point, const T* edge, Voxel& voxel) {
   bool fits = true;
   for (int axis = 0; axis < 3; ++axis) {
     const T whole = std::floor(point[axis] / edge[axis]);
@@ -33,92 +30,178 @@ template <class T> POINTGRAD_INLINE bool voxel_of(const T* point, const T* edge,
 
 int bit_width(uint64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(value); }
 
-// Stable, by the lowest `bits` of the key. Returns where the result is: `items` or `other`.
-Item* radix_sort(Item* items, Item* other, int64_t count, int bits) {
+// Equal pieces of [0, count); body(part, begin, end).
+template <class Body> void in_parts(int64_t count, int64_t parts, int threads, Body&& body) {
+  run_tasks(parts, threads, [&](int64_t part) { body(part, count * part / parts, count * (part + 1) / parts); });
+}
+
+// Stable, by the bits from `low` to `high`. Returns where the result is: `items` or `other`.
+uint64_t* radix_sort(uint64_t* items, uint64_t* other, int64_t count, int low, int high, int64_t parts, int threads) {
   constexpr int kDigit = 11;
-  std::vector<int64_t> next(size_t{1} << kDigit);
-  for (int shift = 0; shift < bits; shift += kDigit) {
+  constexpr int64_t kDigits = 1 << kDigit;
+  std::vector<int64_t> next(parts * kDigits);
+  for (int shift = low; shift < high; shift += kDigit) {
     std::fill(next.begin(), next.end(), 0);
-    const uint64_t mask = next.size() - 1;
-    for (int64_t i = 0; i < count; ++i) ++next[items[i].key >> shift & mask];
+    const auto digit = [&](uint64_t item) { return item >> shift & (kDigits - 1); };
+    in_parts(count, parts, threads, [&](int64_t part, int64_t begin, int64_t end) {
+      int64_t* mine = next.data() + part * kDigits;
+      for (int64_t i = begin; i < end; ++i) ++mine[digit(items[i])];
+    });
     int64_t sum = 0;
-    for (int64_t& entry : next) sum += std::exchange(entry, sum);
-    for (int64_t i = 0; i < count; ++i) other[next[items[i].key >> shift & mask]++] = items[i];
+    for (int64_t d = 0; d < kDigits; ++d)
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t own = next[part * kDigits + d];
+        next[part * kDigits + d] = sum;
+        sum += own;
+      }
+    in_parts(count, parts, threads, [&](int64_t part, int64_t begin, int64_t end) {
+      int64_t* mine = next.data() + part * kDigits;
+      for (int64_t i = begin; i < end; ++i) other[mine[digit(items[i])]++] = items[i];
+    });
     std::swap(items, other);
   }
   return items;
 }
 
-// Numbers the voxels of one cloud from 0, in the order of their places. Returns how many there are.
-template <class T>
-int64_t group_cloud(int64_t* inverse, int64_t* first, int64_t* count, Item* items, Item* other, const T* points,
-                    int64_t size, const T* edge) {
-  int64_t low[3], high[3], voxel[3];
-  std::fill(low, low + 3, std::numeric_limits<int64_t>::max());
-  std::fill(high, high + 3, std::numeric_limits<int64_t>::min());
+// The extent of some points, in voxels.
+struct Extent {
+  static constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
+  Voxel low{kMost, kMost, kMost}, high{kLeast, kLeast, kLeast};
   int64_t valid = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    inverse[i] = -1;
-    if (!voxel_of(points + 3 * i, edge, voxel)) continue;
+};
+
+// Marks the points [begin, end) that have a voxel with 0, the others with -1.
+template <class T>
+POINTGRAD_CLONES void measure(Extent& extent, int64_t* inverse, const T* points, const T* edge, int64_t begin,
+                              int64_t end) {
+  Extent mine;
+  for (int64_t i = begin; i < end; ++i) {
+    Voxel voxel;
+    const bool fits = voxel_of(points + 3 * i, edge, voxel);
+    inverse[i] = fits ? 0 : -1;
+    mine.valid += fits;
     for (int axis = 0; axis < 3; ++axis) {
-      low[axis] = std::min(low[axis], voxel[axis]);
-      high[axis] = std::max(high[axis], voxel[axis]);
+      mine.low[axis] = fits && voxel[axis] < mine.low[axis] ? voxel[axis] : mine.low[axis];
+      mine.high[axis] = fits && voxel[axis] > mine.high[axis] ? voxel[axis] : mine.high[axis];
     }
-    items[valid++].point = i;
   }
-  if (valid == 0) return 0;
-  int bits[3];
-  for (int axis = 0; axis < 3; ++axis)
-    bits[axis] = bit_width(static_cast<uint64_t>(high[axis]) - static_cast<uint64_t>(low[axis]));
-  const int total = bits[0] + bits[1] + bits[2];
-  const auto same = [&](int64_t a, int64_t b) {
-    int64_t other_voxel[3];
-    voxel_of(points + 3 * a, edge, voxel);
-    voxel_of(points + 3 * b, edge, other_voxel);
-    return std::equal(voxel, voxel + 3, other_voxel);
-  };
-  if (total <= 64) {
-    for (int64_t n = 0; n < valid; ++n) {
-      voxel_of(points + 3 * items[n].point, edge, voxel);
-      uint64_t key = 0;
-      for (int axis = 0; axis < 3; ++axis) {
-        // A shift by 64 is only asked for where the other two axes have no extent.
-        key = bits[axis] < 64 ? key << bits[axis] : 0;
-        key |= static_cast<uint64_t>(voxel[axis]) - static_cast<uint64_t>(low[axis]);
-      }
-      items[n].key = key;
-    }
-    items = radix_sort(items, other, valid, total);
-  } else {  // spread over more than 64 bits: rare, so only right
-    std::stable_sort(items, items + valid, [&](const Item& a, const Item& b) {
-      int64_t left[3], right[3];
-      voxel_of(points + 3 * a.point, edge, left);
-      voxel_of(points + 3 * b.point, edge, right);
-      return std::lexicographical_compare(left, left + 3, right, right + 3);
-    });
-    uint64_t key = 0;
-    for (int64_t n = 0; n < valid; ++n) {
-      if (n > 0 && !same(items[n - 1].point, items[n].point)) ++key;
-      other[n] = {key, items[n].point};
-    }
-    items = other;
-  }
-  int64_t voxels = 0;
-  for (int64_t n = 0; n < valid; ++n) {
-    const int64_t point = items[n].point;
-    if (n == 0 || items[n].key != items[n - 1].key) {
-      first[voxels] = point;
-      count[voxels++] = 0;
-    }
-    ++count[voxels - 1];
-    inverse[point] = voxels - 1;
-  }
-  return voxels;
+  extent = mine;
 }
 
-void voxel_groups(address inverse, address first, address count, address occupied, address scratch, address points,
-                  int dtype, bool packed, int64_t batch, int64_t num_points, address sizes, double x, double y,
-                  double z, int threads) {
+// An item is the voxel's place, counted from the lowest, above the point's number.
+template <class T>
+POINTGRAD_CLONES void pack(uint64_t* to, const int64_t* inverse, const T* points, const T* edge, const Voxel& low,
+                           const std::array<int, 3>& bits, int point_bits, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    if (inverse[i] < 0) continue;
+    Voxel voxel;
+    voxel_of(points + 3 * i, edge, voxel);
+    uint64_t key = 0;
+    for (int axis = 0; axis < 3; ++axis)
+      key = key << bits[axis] | (static_cast<uint64_t>(voxel[axis]) - static_cast<uint64_t>(low[axis]));
+    *to++ = key << point_bits | static_cast<uint64_t>(i);
+  }
+}
+
+template <class T> struct Cloud {
+  const T *points, *edge;
+  int64_t size;
+  // Results: a voxel number per point; the place and the number of points per voxel.
+  int64_t *inverse, *coordinates, *count;
+  uint64_t *items, *other;  // memory for `size` numbers each
+  int threads;
+
+  // Numbers the voxels from 0, in the order of their places. Returns how many there are.
+  int64_t group() const {
+    const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(threads, size / kPointsPerTask));
+    std::vector<Extent> found(parts);
+    in_parts(size, parts, threads, [&](int64_t part, int64_t begin, int64_t end) {
+      measure(found[part], inverse, points, edge, begin, end);
+    });
+    Extent all;
+    for (const Extent& part : found) {
+      all.valid += part.valid;
+      for (int axis = 0; axis < 3; ++axis) {
+        all.low[axis] = std::min(all.low[axis], part.low[axis]);
+        all.high[axis] = std::max(all.high[axis], part.high[axis]);
+      }
+    }
+    if (all.valid == 0) return 0;
+    const int point_bits = bit_width(size);
+    std::array<int, 3> bits;
+    int total = 0;
+    for (int axis = 0; axis < 3; ++axis) {
+      bits[axis] = bit_width(static_cast<uint64_t>(all.high[axis]) - static_cast<uint64_t>(all.low[axis]));
+      total += bits[axis];
+    }
+    if (total + point_bits > 64) return group_by_comparing(all.valid);
+    std::vector<int64_t> before(parts + 1, 0);
+    for (int64_t part = 0; part < parts; ++part) before[part + 1] = before[part] + found[part].valid;
+    in_parts(size, parts, threads, [&](int64_t part, int64_t begin, int64_t end) {
+      pack(items + before[part], inverse, points, edge, all.low, bits, point_bits, begin, end);
+    });
+    const uint64_t* sorted = radix_sort(items, other, all.valid, point_bits, point_bits + total, parts, threads);
+    const auto key_of = [&](int64_t n) { return sorted[n] >> point_bits; };
+    const auto point_of = [&](int64_t n) { return static_cast<int64_t>(sorted[n] & ((uint64_t{1} << point_bits) - 1)); };
+    return number(all.valid, parts, point_of, [&](int64_t n) { return n == 0 || key_of(n) != key_of(n - 1); },
+                  [&](int64_t n, int64_t* place) {
+                    uint64_t key = key_of(n);
+                    for (int axis = 2; axis >= 0; --axis) {
+                      const uint64_t mask = (uint64_t{1} << bits[axis]) - 1;
+                      place[axis] = static_cast<int64_t>((key & mask) + static_cast<uint64_t>(all.low[axis]));
+                      key >>= bits[axis];
+                    }
+                  });
+  }
+
+ private:
+  // An extent that does not fit beside the point's number: rare, so only right.
+  int64_t group_by_comparing(int64_t valid) const {
+    int64_t n = 0;
+    for (int64_t i = 0; i < size; ++i)
+      if (inverse[i] >= 0) items[n++] = static_cast<uint64_t>(i);
+    const auto voxel = [&](uint64_t point) {
+      Voxel result;
+      voxel_of(points + 3 * point, edge, result);
+      return result;
+    };
+    std::stable_sort(items, items + valid, [&](uint64_t a, uint64_t b) { return voxel(a) < voxel(b); });
+    return number(valid, 1, [&](int64_t n) { return static_cast<int64_t>(items[n]); },
+                  [&](int64_t n) { return n == 0 || voxel(items[n]) != voxel(items[n - 1]); },
+                  [&](int64_t n, int64_t* place) {
+                    const Voxel result = voxel(items[n]);
+                    std::copy(result.begin(), result.end(), place);
+                  });
+  }
+
+  // Of the sorted points: which point is the n-th, whether it opens a voxel, and that voxel's place.
+  template <class Point, class Opens, class Place>
+  int64_t number(int64_t valid, int64_t parts, Point&& point_of, Opens&& opens, Place&& place_of) const {
+    std::vector<int64_t> before(parts + 1, 0);
+    in_parts(valid, parts, threads, [&](int64_t part, int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) before[part + 1] += opens(n);
+    });
+    for (int64_t part = 0; part < parts; ++part) before[part + 1] += before[part];
+    in_parts(valid, parts, threads, [&](int64_t part, int64_t begin, int64_t end) {
+      int64_t voxel = before[part] - 1;
+      for (int64_t n = begin; n < end; ++n) {
+        if (opens(n)) {
+          ++voxel;
+          place_of(n, coordinates + 3 * voxel);
+          count[voxel] = n;  // where it begins, for now
+        }
+        inverse[point_of(n)] = voxel;
+      }
+    });
+    const int64_t voxels = before[parts];
+    for (int64_t v = 0; v < voxels; ++v) count[v] = (v + 1 < voxels ? count[v + 1] : valid) - count[v];
+    return voxels;
+  }
+};
+
+void voxel_groups(address inverse, address coordinates, address count, address occupied, address scratch,
+                  address points, int dtype, bool packed, int64_t batch, int64_t num_points, address sizes, double x,
+                  double y, double z, int threads) {
   nb::gil_scoped_release release;
   const int64_t* given = at<const int64_t>(sizes);
   const auto begin_of = [&](int64_t b) { return packed ? (given ? given[b] : 0) : b * num_points; };
@@ -126,34 +209,33 @@ void voxel_groups(address inverse, address first, address count, address occupie
     if (given == nullptr) return num_points;
     return packed ? given[b + 1] - given[b] : given[b];
   };
-  int64_t *inverses = at<int64_t>(inverse), *firsts = at<int64_t>(first), *counts = at<int64_t>(count);
+  int64_t *inverses = at<int64_t>(inverse), *places = at<int64_t>(coordinates), *counts = at<int64_t>(count);
   int64_t* voxels = at<int64_t>(occupied);
-  const int64_t rows = packed ? num_points : batch * num_points;
-  Item *items = at<Item>(scratch), *other = items + rows;
+  uint64_t *items = at<uint64_t>(scratch), *other = items + (packed ? num_points : batch * num_points);
+  const bool many = batch >= threads;  // then a thread per cloud, else all threads on one cloud after another
   const auto run = [&](auto tag) {
     using T = decltype(tag);
     const T edge[3] = {static_cast<T>(x), static_cast<T>(y), static_cast<T>(z)};
-    run_tasks(batch, threads, [&](int64_t b) {
+    run_tasks(batch, many ? threads : 1, [&](int64_t b) {
       const int64_t begin = begin_of(b), size = size_of(b);
-      voxels[b] = group_cloud<T>(inverses + begin, firsts + begin, counts + begin, items + begin, other + begin,
-                                 at<const T>(points) + 3 * begin, size, edge);
+      const Cloud<T> cloud{at<const T>(points) + 3 * begin, edge, size, inverses + begin, places + 3 * begin,
+                           counts + begin, items + begin, other + begin, many ? 1 : threads};
+      voxels[b] = cloud.group();
       if (packed) return;
       std::fill(inverses + begin + size, inverses + begin + num_points, int64_t{-1});
-      std::fill(firsts + begin + voxels[b], firsts + begin + num_points, int64_t{-1});
+      std::fill(places + 3 * (begin + voxels[b]), places + 3 * (begin + num_points), int64_t{0});
       std::fill(counts + begin + voxels[b], counts + begin + num_points, int64_t{0});
     });
   };
   dtype == 1 ? run(double{}) : run(float{});
-  if (!packed) return;
+  if (!packed || batch < 2) return;
   // Count through all clouds, and close the gaps between them.
   std::vector<int64_t> before(batch + 1, 0);
   for (int64_t b = 0; b < batch; ++b) {
     before[b + 1] = before[b] + voxels[b];
-    std::memmove(counts + before[b], counts + begin_of(b), voxels[b] * sizeof(int64_t));
-    for (int64_t v = 0; v < voxels[b]; ++v) firsts[before[b] + v] = firsts[begin_of(b) + v] + begin_of(b);
+    std::copy_n(counts + begin_of(b), voxels[b], counts + before[b]);
+    std::copy_n(places + 3 * begin_of(b), 3 * voxels[b], places + 3 * before[b]);
   }
-  std::fill(firsts + before[batch], firsts + num_points, int64_t{-1});
-  std::fill(counts + before[batch], counts + num_points, int64_t{0});
   run_tasks(batch, threads, [&](int64_t b) {
     int64_t* own = inverses + begin_of(b);
     for (int64_t i = 0; i < size_of(b); ++i) own[i] = own[i] < 0 ? -1 : own[i] + before[b];

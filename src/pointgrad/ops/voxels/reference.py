@@ -12,8 +12,8 @@ def voxel_groups(
     """Of packed (N, 3) or padded (B, N, 3) points:
 
     inverse: (N,) or (B, N) the number of each point's voxel, -1 for none.
-    first: (N,) or (B, N) for each voxel its first point, -1 where there are no more voxels.
-    count: (N,) or (B, N) for each voxel how many points it has, 0 where there are no more.
+    coordinates: (V, 3) or (B, N, 3) the place of each voxel, 0 where there are no more voxels.
+    count: (V,) or (B, N) how many points each voxel has, 0 where there are no more.
     occupied: (B,) how many voxels each cloud has.
     """
     packed = points.dim() == 2
@@ -38,14 +38,21 @@ def voxel_groups(
     opens[1:] = (voxel[1:] != voxel[:-1]).any(1) | (cloud[1:] != cloud[:-1])
     opens &= valid
     occupied = torch.zeros(batch, dtype=torch.int64, device=points.device).scatter_add_(0, cloud, opens.long())
-    slot = opens.cumsum(0) - 1  # where the voxel stands in the results
-    number, point = slot, order
+    number = opens.cumsum(0) - 1
+    slot = number  # where the voxel stands in the results
     if not packed:
-        number = slot - (occupied.cumsum(0) - occupied)[cloud]
-        slot, point = number + cloud * points.shape[1], order - cloud * points.shape[1]
+        number = number - (occupied.cumsum(0) - occupied)[cloud]
+        slot = number + cloud * points.shape[1]
     inverse = torch.full_like(place, -1).scatter_(0, order, torch.where(valid, number, -1))
-    nowhere = place.new_full((rows + 1,), -1)  # the last takes what has no place
-    first = nowhere.scatter(0, torch.where(opens, slot, rows), point)[:rows]
-    count = torch.zeros_like(nowhere).scatter_add_(0, torch.where(valid, slot, rows), torch.ones_like(slot))[:rows]
-    shape = points.shape[:-1]
-    return inverse.reshape(shape), first.clone().reshape(shape), count.clone().reshape(shape), occupied
+    # The last row takes what has no place.
+    count = place.new_zeros(rows + 1).scatter_add_(0, torch.where(valid, slot, rows), torch.ones_like(slot))
+    coordinates = place.new_zeros(rows + 1, 3)
+    coordinates[torch.where(opens, slot, rows)] = torch.where(opens.unsqueeze(1), voxel, 0).long()
+    there = int(occupied.sum()) if packed else rows
+    shape = (there,) if packed else points.shape[:-1]
+    return (
+        inverse.reshape(points.shape[:-1]),
+        coordinates[:there].clone().reshape(*shape, 3),
+        count[:there].clone().reshape(shape),
+        occupied,
+    )

@@ -14,9 +14,11 @@ def _check(points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: fl
 def _fake(
     points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    per_point = [points.new_empty(points.shape[:-1], dtype=torch.int64) for _ in range(3)]
-    occupied = points.new_empty((clouds.batch_size(points, offsets),), dtype=torch.int64)
-    return per_point[0], per_point[1], per_point[2], occupied
+    # Packed: as many voxels as the data makes.
+    voxels = (torch.library.get_ctx().new_dynamic_size(),) if points.dim() == 2 else points.shape[:-1]
+    shapes = (points.shape[:-1], (*voxels, 3), voxels, (clouds.batch_size(points, offsets),))
+    inverse, coordinates, count, occupied = (points.new_empty(shape, dtype=torch.int64) for shape in shapes)
+    return inverse, coordinates, count, occupied
 
 
 voxel_groups = operator(
