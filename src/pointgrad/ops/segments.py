@@ -45,7 +45,7 @@ def reduce_segments(
     part = values.new_empty((pieces, channels), dtype=wide)
     part_arg = values.new_empty((pieces, channels) if extreme else (0,), dtype=torch.int64)
     block_s, block_r, block_c = tile or _tile(rows // segments, channels)
-    num_warps = num_warps or (4 if extreme else 1)  # places take registers
+    num_warps = num_warps or (2 if extreme else 1)  # places take registers
     ends = torch.finfo(wide) if wide.is_floating_point else torch.iinfo(wide)
     infinite = wide.is_floating_point
     worst = {"max": -torch.inf if infinite else ends.min, "min": torch.inf if infinite else ends.max}.get(reduce, 0)
@@ -102,10 +102,10 @@ _TRITON_TYPES = {
 
 
 def _tile(rows_per_segment: int, channels: int) -> tuple[int, int, int]:
-    """(BLOCK_S, BLOCK_R, BLOCK_C): about 1024 elements, so that each thread moves several 16-byte pieces."""
+    """(BLOCK_S, BLOCK_R, BLOCK_C): 512 elements, so that each thread moves several 16-byte pieces (measured)."""
     block_c = power_of_2(channels, 1, 128)
-    block_r = power_of_2(max(rows_per_segment // 2, 1), 1, 1024 // block_c)
-    return 1024 // (block_c * block_r), block_r, block_c
+    block_r = power_of_2(max(rows_per_segment // 2, 1), 1, 512 // block_c)
+    return 512 // (block_c * block_r), block_r, block_c
 
 
 @triton.jit

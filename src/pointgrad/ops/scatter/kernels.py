@@ -14,12 +14,17 @@ from ..segments import reduce_segments, sort_by_row
 
 def histogram(index: Tensor, size: int) -> Tensor:
     index = index.contiguous()
-    counts = index.new_zeros((*index.shape[:-1], size))
-    if index.numel() and size:
-        _count[(triton.cdiv(index.numel(), 1024),)](
-            counts, index, index.numel(), index.shape[-1], size, BLOCK=1024, num_warps=4
-        )
-    return counts
+    shape = (*index.shape[:-1], size)
+    if not (index.numel() and size):
+        return index.new_zeros(shape)
+    # Many entries for few counts would wait for each other: programs share several copies, which are then added.
+    places = index.numel() // index.shape[-1] * size
+    copies = power_of_2(4096 // places, 1, 256)
+    counts = index.new_zeros((copies, *shape))
+    _count[(triton.cdiv(index.numel(), 1024),)](
+        counts, index, index.numel(), index.shape[-1], size, places, copies, BLOCK=1024, num_warps=4
+    )
+    return counts.sum(0) if copies > 1 else counts[0]
 
 
 def scatter_extreme(values: Tensor, index: Tensor, num_rows: int, largest: bool) -> tuple[Tensor, Tensor]:
@@ -112,11 +117,12 @@ def _with_segments(what: str, out: Tensor, inputs: tuple[Tensor, Tensor], row: T
 
 
 @triton.jit
-def _count(counts_ptr, index_ptr, total, picks, size, BLOCK: tl.constexpr):
+def _count(counts_ptr, index_ptr, total, picks, size, places, copies, BLOCK: tl.constexpr):
     entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = tl.load(index_ptr + entry, mask=entry < total, other=-1)
     row_mask = (row >= 0) & (row < size)
     one = tl.full((BLOCK,), 1, tl.int64)
+    counts_ptr += (tl.program_id(0) % copies).to(tl.int64) * places
     tl.atomic_add(counts_ptr + entry // picks * size + row, one, mask=row_mask, sem="relaxed")
 
 
