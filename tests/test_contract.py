@@ -173,7 +173,7 @@ def operator_calls(case: Case, arguments):
 @every_case
 def test_opcheck(case, place):
     calls = operator_calls(case, case.inputs(Make(torch.float32, place.device)))
-    assert calls
+    assert calls or case.plain
     for op, args in calls:
         fresh = [
             arg.detach().clone().requires_grad_(bool(case.differentiable) and arg.is_floating_point())
@@ -225,6 +225,8 @@ def test_autocast_changes_nothing_for_one_dtype(case, place):
 
 def strided(value: Tensor) -> Tensor:
     """Equal values, but with gaps between them in memory."""
+    if value.dim() == 0:
+        return value
     wide = value.new_zeros(*value.shape[:-1], 2 * value.shape[-1] + 1)
     wide[..., 1::2] = value
     return wide[..., 1::2]

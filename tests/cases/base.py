@@ -44,6 +44,7 @@ class Case:
     seeded: bool = False  # draws from torch's generator
     waits: bool = False  # on a GPU, the host hands something over or must learn the size of the result
     any_order: bool = False  # a GPU adds in any order, unless told otherwise: equal up to rounding
+    plain: bool = False  # plain PyTorch: calls no operator of ours
     smooth: bool = True  # False at a kink or a tie, where finite differences say nothing
     rows: Callable[[dict[str, Any]], int] | None = None  # takes an `index` that counts this many rows
 

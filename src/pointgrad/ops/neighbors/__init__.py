@@ -240,11 +240,11 @@ def _search(
     seed = torch.randint(0, 2**62, (), device="cpu").to(points.device) if select == "random" else None
     sizes = (None if x is None else x.long() for x in (offsets, lengths, query_offsets, query_lengths))
     offsets, lengths, query_offsets, query_lengths = sizes
-    found = register.neighbor_search(
+    distance2, found, count = register.neighbor_search(
         points, offsets, lengths, queries, query_offsets, query_lengths,
         index, k, radius2, min_radius2, select, seed,
     )  # fmt: skip
-    return Neighbors(*found)
+    return Neighbors(found, distance2, count)
 
 
 def _own(sizes: Tensor | None) -> Tensor | None:

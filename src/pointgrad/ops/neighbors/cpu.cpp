@@ -22,6 +22,7 @@ struct Clouds {
   int64_t batch, num_points;
   const int64_t* sizes;
 
+  int64_t total() const { return packed ? num_points : batch * num_points; }
   int64_t begin(int64_t cloud) const { return packed ? (sizes ? sizes[cloud] : 0) : cloud * num_points; }
   int64_t size(int64_t cloud) const {
     if (sizes == nullptr) return num_points;
@@ -50,7 +51,7 @@ int64_t build_all(char* memory, const T* points, int dims, const Clouds& clouds,
   Root* root = reinterpret_cast<Root*>(memory + sizeof(Header));
   if (memory != nullptr) {
     std::memset(memory, 0, size_t(used));
-    const Header header{kName, clouds.batch, clouds.batch * clouds.num_points, dims, int64_t{sizeof(T)}};
+    const Header header{kName, clouds.batch, clouds.total(), dims, int64_t{sizeof(T)}};
     std::memcpy(memory, &header, sizeof header);
   }
   std::vector<int64_t> small;
@@ -102,13 +103,21 @@ struct Memory {
 bool is_small(int64_t points, int64_t queries, bool has_index, bool same) {
   const double all = 300.0 * queries + 0.2 * points * queries;
   const double tree = (has_index ? 0 : 100.0 * points) + (same ? 500.0 : 650.0) * queries;
-  return all < tree;
+  return all <= tree;
+}
+
+// The Python side hands over whatever it was given as an index.
+template <class T> void check_index(const char* index, int64_t bytes, const Clouds& clouds, int dims) {
+  Header header{};
+  if (bytes >= int64_t{sizeof header}) std::memcpy(&header, index, sizeof header);
+  if (header.name != kName || header.num_clouds != clouds.batch || header.num_points != clouds.total() ||
+      header.dims != dims || header.itemsize != int64_t{sizeof(T)})
+    throw std::invalid_argument("index must be what neighbor_index returned for these points");
 }
 
 template <class T>
-void search(const Clouds& clouds, const T* points, const Clouds& query_clouds, const T* queries, int dims,
+void search(const Clouds& clouds, const T* points, const Clouds& query_clouds, const T* queries, bool same, int dims,
             const char* index, const Asked<T>& asked, const Output<T>& output, int threads) {
-  const bool same = queries == points;
   bool all = true;
   for (int64_t b = 0; b < clouds.batch && dims <= kAxes; ++b)
     all = all && is_small(clouds.size(b), query_clouds.size(b), index != nullptr, same);
@@ -167,19 +176,20 @@ void search(const Clouds& clouds, const T* points, const Clouds& query_clouds, c
 }
 
 void neighbor_search(address found, address distance2, address count, address points, int dtype, int dims, bool packed,
-                     int64_t batch, int64_t num_points, address sizes, address queries, int64_t num_queries,
-                     address query_sizes, address index, int64_t k, double radius2, double min_radius2, int select,
-                     int64_t seed, int threads) {
+                     int64_t batch, int64_t num_points, address sizes, bool same, address queries, int64_t num_queries,
+                     address query_sizes, address index, int64_t index_bytes, int64_t k, double radius2,
+                     double min_radius2, int select, int64_t seed, int threads) {
   nb::gil_scoped_release release;
   const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
-  const Clouds query_clouds{packed, batch, num_queries, at<const int64_t>(query_sizes)};
+  const Clouds query_clouds = same ? clouds : Clouds{packed, batch, num_queries, at<const int64_t>(query_sizes)};
   const auto run = [&](auto tag) {
     using T = decltype(tag);
     const T most = std::numeric_limits<T>::max(), radius = T(radius2);
     const Asked<T> asked{k, radius >= most ? most : radius, T(min_radius2), Select(select), uint64_t(seed)};
     const Output<T> output{k, at<int64_t>(found), at<T>(distance2), at<int64_t>(count)};
-    search<T>(clouds, at<const T>(points), query_clouds, at<const T>(queries), dims, at<const char>(index), asked,
-              output, threads);
+    if (index != 0 && dims <= kAxes) check_index<T>(at<const char>(index), index_bytes, clouds, dims);
+    search<T>(clouds, at<const T>(points), query_clouds, at<const T>(same ? points : queries), same, dims,
+              at<const char>(index), asked, output, threads);
   };
   dtype == 1 ? run(double{}) : run(float{});
 }

@@ -14,7 +14,7 @@ def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | Non
     points, sizes = _wide(points), _sizes(points, offsets, lengths)
     batch = clouds.batch_size(points, offsets)
     size = layout.index_bytes(points.shape[:-1].numel(), batch, points.itemsize)
-    index = native.empty(points, (size,), torch.uint8)
+    index = native.empty(points, (size,), torch.uint8).zero_()  # gaps too: the same points give the same bytes
     native.module.neighbor_index(
         index.data_ptr(),
         size,
@@ -42,19 +42,17 @@ def neighbor_search(
     radius2: float,
     min_radius2: float,
     select: str,
-    seed: Tensor,
+    seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     points, sizes = _wide(points), _sizes(points, offsets, lengths)
-    if queries is None:
-        queries, query_sizes = points, sizes
-    else:
-        queries, query_sizes = _wide(queries), _sizes(queries, query_offsets, query_lengths)
-    shape = queries.shape[:-1]
+    query_sizes = None if queries is None else _sizes(queries, query_offsets, query_lengths)
+    queries = None if queries is None else _wide(queries)
+    shape = (points if queries is None else queries).shape[:-1]
     found = native.empty(points, (*shape, k), torch.int64)
     distance2 = native.empty(points, (*shape, k))
     count = native.empty(points, shape, torch.int64)
-    if index is not None and index.data_ptr() % 64 != 0:
-        index = index.clone()
+    if index is not None and (index.data_ptr() % 64 != 0 or not index.is_contiguous()):
+        index = index.clone(memory_format=torch.contiguous_format)
     native.module.neighbor_search(
         found.data_ptr(),
         distance2.data_ptr(),
@@ -66,10 +64,12 @@ def neighbor_search(
         clouds.batch_size(points, offsets),
         points.shape[-2],
         native.address(sizes),
-        queries.data_ptr(),
-        queries.shape[-2],
+        queries is None,
+        native.address(queries),
+        shape[-1],
         native.address(query_sizes),
         native.address(index),
+        0 if index is None else index.numel(),
         k,
         radius2,
         min_radius2,
@@ -77,7 +77,7 @@ def neighbor_search(
         0 if seed is None else int(seed),
         torch.get_num_threads(),
     )
-    return found, distance2, count
+    return distance2, found, count
 
 
 def _sizes(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor | None:

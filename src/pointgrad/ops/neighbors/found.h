@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "numbers.h"
 #include "tree.h"
+#include "vectors.h"
 
 namespace pointgrad {
 namespace neighbors {
@@ -47,13 +49,62 @@ inline uint64_t mix(uint64_t key) {  // the finaliser of splitmix64
   return key ^ (key >> 31);
 }
 
+// A distance and its index as one number, where there is a type for that: such numbers are sorted faster.
+template <class T> struct Packed {
+  using Key = std::pair<T, Index<T>>;
+  static Key pack(T distance2, Index<T> index) { return {distance2, index}; }
+  static T distance2(Key key) { return key.first; }
+  static Index<T> index(Key key) { return key.second; }
+};
+template <> struct Packed<float> {
+  using Key = uint64_t;
+  static Key pack(float distance2, int32_t index) {
+    return uint64_t{bit_cast<uint32_t>(distance2)} << 32 | uint32_t(index);
+  }
+  static float distance2(Key key) { return bit_cast<float>(uint32_t(key >> 32)); }
+  static int32_t index(Key key) { return int32_t(uint32_t(key)); }
+};
+
+#if defined(POINTGRAD_V4)
+// Sorts n <= Count distances, with their indices, into other memory; returns the sum of the places they went to, which
+// is less than n (n - 1) / 2 if equal ones went to the same. Reads up to Count.
+template <int Count, class T>
+POINTGRAD_V4 int64_t sort_v4(const T* d, const Index<T>* index, int64_t n, T* sorted2, Index<T>* sorted) {
+  using V = typename VectorsOf<T>::type;
+  constexpr int kVectors = Count / V::kLanes;
+  typename V::Vector all[kVectors];
+  typename V::Mask there[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t left = n - v * V::kLanes;
+    there[v] = left <= 0 ? 0 : left >= V::kLanes ? typename V::Mask(-1) : typename V::Mask((1u << left) - 1);
+    all[v] = V::load_any(d + v * V::kLanes);
+  }
+  int64_t total = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const typename V::Vector mine = V::all(d[i]);
+    int64_t place = 0;
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) place += __builtin_popcount(V::less(there[v], all[v], mine));
+    sorted2[place] = d[i], sorted[place] = index[i];
+    total += place;
+  }
+  return total;
+}
+#endif
+
+// Which candidates are of use to a query.
+template <class T> struct Limits {
+  T low, bound;  // distances from low to bound,
+  T tie_from;    // but from this one on
+  Index<T> tie;  // only indices up to this one
+};
+
 // Candidates of one query. Whenever those of another leaf might not fit, they are cut to the `keep` best.
 template <class T> class Found {
  public:
-  int64_t count, room;
-  T low, bound;      // of use are distances from low to bound,
-  T tie_from;        // and from this one on
-  Index<T> tie;      // only indices up to this one
+  int64_t count = 0, room;
+  Limits<T> limits{};
   std::vector<T> distance2;
   std::vector<Index<T>> index;
 
@@ -71,13 +122,13 @@ template <class T> class Found {
   // Nothing is found yet of query number `row`, and nothing farther than `bound` will be needed.
   POINTGRAD_INLINE void start(int64_t row, T most) {
     count = 0;
-    low = asked_.min_radius2, bound = most;
-    tie_from = asked_.select == Select::first ? T(0) : most;
-    tie = std::numeric_limits<Index<T>>::max();
+    limits.low = asked_.min_radius2, limits.bound = most;
+    limits.tie_from = asked_.select == Select::first ? T(0) : most;
+    limits.tie = std::numeric_limits<Index<T>>::max();
     shuffle_ = mix(asked_.seed + uint64_t(row + 1) * kGolden);
   }
 
-  // Keeps the best; they need an order only the last time.
+  // Keeps the best, the last time in the order they are returned in.
   POINTGRAD_INLINE void cut(bool last) {
     if (asked_.select != Select::nearest) return cut_by_key(last);
     if (count <= kFew) {
@@ -87,25 +138,20 @@ template <class T> class Found {
     }
     count = std::min(count, keep_);
     if (count < keep_ || count == 0) return;
-    bound = tie_from = distance2[count - 1];
-    tie = index[count - 1];
+    limits.bound = limits.tie_from = distance2[count - 1];
+    limits.tie = index[count - 1];
   }
 
  private:
   static constexpr int64_t kFew = 160;  // so many are sorted faster by comparing all with all, in vectors
 
-  struct Candidate {
-    uint64_t key;
-    T distance2;
-    Index<T> index;
-  };
-  static bool nearer(const Candidate& a, const Candidate& b) {
-    return a.distance2 != b.distance2 ? a.distance2 < b.distance2 : a.index < b.index;
-  }
-  static bool earlier(const Candidate& a, const Candidate& b) { return a.key < b.key; }
-
   // Each goes to the place that as many are before.
   POINTGRAD_INLINE void sort_few() {
+    if (sort_fewer()) {
+      distance2.swap(sorted2_);
+      index.swap(sorted_);
+      return;
+    }
     Index<T> before[kFew + kFan];
     // Without equal distances, which are rare, the places add up.
     if (rank(before, [](T dj, Index<T>, T di, Index<T>) { return dj < di; }) != count * (count - 1) / 2)
@@ -113,6 +159,17 @@ template <class T> class Found {
     for (int64_t i = 0; i < count; ++i) sorted2_[before[i]] = distance2[i], sorted_[before[i]] = index[i];
     distance2.swap(sorted2_);
     index.swap(sorted_);
+  }
+
+  POINTGRAD_INLINE bool sort_fewer() {
+#if defined(POINTGRAD_V4)
+    if (count > 64 || !has_v4()) return false;
+    const auto sort = count <= 32 ? sort_v4<32, T> : count <= 48 ? sort_v4<48, T> : sort_v4<64, T>;
+    const int64_t total = sort(distance2.data(), index.data(), count, sorted2_.data(), sorted_.data());
+    return total == count * (count - 1) / 2;
+#else
+    return false;
+#endif
   }
 
   // How many are before each; returns the sum.
@@ -136,45 +193,71 @@ template <class T> class Found {
     return total;
   }
 
+  // Into buckets of nearly equal distance, which are small as a rule; of those with any of the best all are sorted, or
+  // only the one with the worst of them.
   void sort_many(bool last) {
-    many_.resize(count);
-    for (int64_t i = 0; i < count; ++i) many_[i] = {0, distance2[i], index[i]};
-    keep_least(nearer);
-    if (last) std::sort(many_.begin(), many_.begin() + kept_, nearer);
-    take_back();
-  }
-
-  void cut_by_key(bool last) {
-    many_.resize(count);
+    const auto [least, most] = std::minmax_element(distance2.data(), distance2.data() + count);
+    const int64_t buckets = count / 4;
+    const T low = *least, scale = T(buckets - 1) / std::max(*most - low, std::numeric_limits<T>::min());
+    edge_.assign(buckets + 1, 0);
+    bucket_.resize(count);
     for (int64_t i = 0; i < count; ++i) {
-      // A rank has 31 bits, and so has an index.
-      const uint64_t p = uint64_t(index[i]);
-      const uint64_t key = asked_.select == Select::first ? p : mix(shuffle_ + (first_point_ + p + 1) * kGolden) >> 34 << 31 | p;
-      many_[i] = {key, distance2[i], index[i]};
+      const T place = (distance2[i] - low) * scale;
+      bucket_[i] = int32_t(place < T(buckets - 1) ? place : T(buckets - 1));  // NaN if all are equal
     }
-    keep_least(earlier);
-    if (last) std::sort(many_.begin(), many_.begin() + kept_, asked_.select == Select::first ? earlier : nearer);
-    take_back();
-    count = kept_;
-    if (asked_.select == Select::first && count == keep_ && count > 0) tie = Index<T>(many_[count - 1].key);
+    for (int64_t i = 0; i < count; ++i) ++edge_[bucket_[i] + 1];
+    for (int64_t b = 0; b < buckets; ++b) edge_[b + 1] += edge_[b];
+    many_.resize(count);
+    for (int64_t i = 0; i < count; ++i) many_[edge_[bucket_[i]]++] = Packed<T>::pack(distance2[i], index[i]);
+    for (int64_t b = 0, begin = 0; b < buckets && begin < keep_; begin = edge_[b++])
+      if (last || edge_[b] >= keep_) std::sort(many_.begin() + begin, many_.begin() + edge_[b]);
+    take_back(std::min(count, keep_));
   }
 
-  template <class Order> void keep_least(Order order) {
-    kept_ = std::min(count, keep_);
-    if (kept_ < count) std::nth_element(many_.begin(), many_.begin() + (kept_ - 1), many_.end(), order);
+  void take_back(int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      distance2[i] = Packed<T>::distance2(many_[i]);
+      index[i] = Packed<T>::index(many_[i]);
+    }
   }
 
-  // The greatest one last, as nth_element and sort leave them.
-  void take_back() {
-    for (int64_t i = 0; i < kept_; ++i) distance2[i] = many_[i].distance2, index[i] = many_[i].index;
+  // Keeps those of least index or rank.
+  void cut_by_key(bool last) {
+    const auto key = [&](Index<T> p) {
+      if (asked_.select == Select::first) return uint64_t(p);
+      return mix(shuffle_ + (first_point_ + uint64_t(p) + 1) * kGolden) >> 34;
+    };
+    if (count > keep_) {
+      keys_.resize(count);
+      for (int64_t i = 0; i < count; ++i) keys_[i] = {key(index[i]), {distance2[i], index[i]}};
+      const auto earlier = [](const auto& a, const auto& b) {
+        return a.first != b.first ? a.first < b.first : a.second.second < b.second.second;
+      };
+      std::nth_element(keys_.begin(), keys_.begin() + (keep_ - 1), keys_.end(), earlier);
+      count = keep_;
+      for (int64_t i = 0; i < count; ++i) distance2[i] = keys_[i].second.first, index[i] = keys_[i].second.second;
+      if (asked_.select == Select::first) limits.tie = index[count - 1];
+    }
+    if (!last) return;
+    many_.resize(count);
+    for (int64_t i = 0; i < count; ++i) many_[i] = Packed<T>::pack(distance2[i], index[i]);
+    if (asked_.select == Select::first) {
+      std::sort(many_.begin(), many_.end(), [](auto a, auto b) { return Packed<T>::index(a) < Packed<T>::index(b); });
+    } else {
+      std::sort(many_.begin(), many_.end());
+    }
+    take_back(count);
   }
 
   const Asked<T>& asked_;
-  int64_t keep_, kept_;
-  uint64_t first_point_, shuffle_;
+  int64_t keep_;
+  uint64_t first_point_, shuffle_ = 0;
   std::vector<T> sorted2_;
   std::vector<Index<T>> sorted_;
-  std::vector<Candidate> many_;
+  std::vector<typename Packed<T>::Key> many_;
+  std::vector<std::pair<uint64_t, std::pair<T, Index<T>>>> keys_;
+  std::vector<int64_t> edge_;
+  std::vector<int32_t> bucket_;
 };
 
 }  // namespace neighbors

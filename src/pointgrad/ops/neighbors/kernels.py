@@ -63,7 +63,7 @@ def _layout(rows: int, batch: int) -> Layout:
 def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
     wide = torch.promote_types(points.dtype, torch.float32)
     batch, rows = clouds.batch_size(points, offsets), points.shape[:-1].numel()
-    storage = points.new_empty(index_bytes(rows, batch, wide.itemsize), dtype=torch.uint8)
+    storage = points.new_zeros(index_bytes(rows, batch, wide.itemsize), dtype=torch.uint8)
     if _is_indexed(points) and rows and batch:
         _build(storage.view(torch.int32), points.to(wide).contiguous(), offsets, lengths, batch)
     return storage
@@ -95,7 +95,7 @@ def neighbor_search(
     distance2 = points.new_full((*asked, k), torch.inf)
     count = points.new_zeros(asked, dtype=torch.int64)
     if not (batch and rows and count.numel()):
-        return found, distance2, count
+        return distance2, found, count
     wanted = (k, radius2, min_radius2, select, seed)
     results = (found, distance2, count)
     if _is_indexed(points):
@@ -112,7 +112,7 @@ def neighbor_search(
         found, order = found.sort(dim=-1)
         distance2, order = distance2.gather(-1, order).sort(dim=-1, stable=True)
         found = found.gather(-1, order)
-    return found, distance2, count
+    return distance2, found, count
 
 
 def _is_indexed(points: Tensor) -> bool:

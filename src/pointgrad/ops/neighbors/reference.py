@@ -65,7 +65,7 @@ def neighbor_search(
         out_distance2[:, part, :taken] = torch.where(there, distance2.gather(-1, order), torch.inf)
         count[:, part] = eligible.sum(-1).clamp(max=k)
     shape = queries.shape[:-1]
-    return out_index.reshape(*shape, k), out_distance2.reshape(*shape, k), count.reshape(shape)
+    return out_distance2.reshape(*shape, k), out_index.reshape(*shape, k), count.reshape(shape)
 
 
 def _distance2(q: Tensor, p: Tensor) -> Tensor:

@@ -52,17 +52,17 @@ def _fake_search(
     rows = (points if queries is None else queries).shape[:-1]
     wide = torch.promote_types(points.dtype, torch.float32)
     found = points.new_empty((*rows, k), dtype=torch.int64)
-    return found, points.new_empty((*rows, k), dtype=wide), points.new_empty(rows, dtype=torch.int64)
+    return points.new_empty((*rows, k), dtype=wide), found, points.new_empty(rows, dtype=torch.int64)
 
 
 def _save_search(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     points, queries = inputs[0], inputs[3]
-    found, _, count = output
+    _, found, count = output
     ctx.mark_non_differentiable(found, count)
     ctx.save_for_backward(points, queries, found)
 
 
-def _grad_search(ctx: Any, _found: None, grad: Tensor, _count: None) -> tuple[Tensor | None, ...]:
+def _grad_search(ctx: Any, grad: Tensor, _found: None, _count: None) -> tuple[Tensor | None, ...]:
     points, queries, found = ctx.saved_tensors
     centers = points if queries is None else queries
     there = (found >= 0).unsqueeze(-1)

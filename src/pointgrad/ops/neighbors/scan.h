@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <vector>
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-#define POINTGRAD_V4 __attribute__((target("arch=x86-64-v4")))
-#endif
 
 #include "found.h"
 #include "numbers.h"
 #include "tree.h"
+#include "vectors.h"
 
 namespace pointgrad {
 namespace neighbors {
@@ -66,8 +63,7 @@ template <class T> POINTGRAD_INLINE void scan(const T* points, int dims, const T
   T d[kFan];
   distances<T>(points, dims, query, d);
   const Index<T>* index = reinterpret_cast<const Index<T>*>(points + dims * kFan);
-  const T bound = found.bound, low = found.low, tie_from = found.tie_from;
-  const Index<T> tie = found.tie;
+  const auto [low, bound, tie_from, tie] = found.limits;
   Index<T> bits = 0;
   POINTGRAD_LANES
   for (int l = 0; l < kFan; ++l) {
@@ -86,13 +82,15 @@ template <class T> POINTGRAD_INLINE void scan(const T* points, int dims, const T
 // Both go on from `at` until all is done or `found` has no room for another leaf, and return where to go on.
 
 template <class T>
-POINTGRAD_CLONES int64_t scan_run_any(const T* leaves, int64_t count, int dims, const T* query, int64_t at, Found<T>& found) {
+POINTGRAD_CLONES int64_t scan_run_any(const T* leaves, int64_t count, int dims, const T* query, int64_t at,
+                                      Found<T>& found) {
   while (at < count && found.count <= found.room) scan<T>(leaves + at++ * (dims + 1) * kFan, dims, query, found);
   return at;
 }
 
 template <class T>
-POINTGRAD_CLONES int64_t scan_list_any(const Leaf<T>* leaves, const List<T>& list, const T* query, int64_t at, Found<T>& found) {
+POINTGRAD_CLONES int64_t scan_list_any(const Leaf<T>* leaves, const List<T>& list, const T* query, int64_t at,
+                                       Found<T>& found) {
   while (at < list.count) {
     const Node<T>& boxes = list.boxes[at / kFan];
     T gap[kFan];
@@ -100,7 +98,8 @@ POINTGRAD_CLONES int64_t scan_list_any(const Leaf<T>* leaves, const List<T>& lis
     const int64_t end = std::min(list.count, (at / kFan + 1) * kFan);
     for (; at < end; ++at) {
       const int l = int(at % kFan);
-      if (!(gap[l] <= found.bound) || (gap[l] >= found.tie_from && boxes.first[l] > found.tie)) continue;
+      const Limits<T>& limits = found.limits;
+      if (!(gap[l] <= limits.bound) || (gap[l] >= limits.tie_from && boxes.first[l] > limits.tie)) continue;
       scan<T>(leaves[list.leaf[at]].at[0], kAxes, query, found);
       if (found.count > found.room) return at + 1;
     }
@@ -109,52 +108,16 @@ POINTGRAD_CLONES int64_t scan_list_any(const Leaf<T>* leaves, const List<T>& lis
 }
 
 #if defined(POINTGRAD_V4)
-// With AVX-512 by hand: no compiler finds by itself that keeping some lanes of a vector is one instruction.
-inline bool has_v4() {
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512vl");
-  return has;
-}
-
-#define POINTGRAD_V4_INLINE POINTGRAD_V4 POINTGRAD_INLINE
-struct Floats {
-  using Vector = __m512;
-  using Mask = __mmask16;
-  static constexpr int kLanes = 16;
-  POINTGRAD_V4_INLINE static Vector load(const float* p) { return _mm512_load_ps(p); }
-  POINTGRAD_V4_INLINE static Vector all(float v) { return _mm512_set1_ps(v); }
-  POINTGRAD_V4_INLINE static Mask less(Mask m, Vector a, Vector b) { return _mm512_mask_cmp_ps_mask(m, a, b, _CMP_LT_OQ); }
-  POINTGRAD_V4_INLINE static Mask at_most(Mask m, Vector a, Vector b) { return _mm512_mask_cmp_ps_mask(m, a, b, _CMP_LE_OQ); }
-  POINTGRAD_V4_INLINE static Mask at_most(Mask m, __m512i a, int32_t b) { return _mm512_mask_cmple_epi32_mask(m, a, _mm512_set1_epi32(b)); }
-  POINTGRAD_V4_INLINE static void keep(float* to, Mask m, Vector v) { _mm512_storeu_ps(to, _mm512_maskz_compress_ps(m, v)); }
-  POINTGRAD_V4_INLINE static void keep(int32_t* to, Mask m, __m512i v) { _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(m, v)); }
-};
-struct Doubles {
-  using Vector = __m512d;
-  using Mask = __mmask8;
-  static constexpr int kLanes = 8;
-  POINTGRAD_V4_INLINE static Vector load(const double* p) { return _mm512_load_pd(p); }
-  POINTGRAD_V4_INLINE static Vector all(double v) { return _mm512_set1_pd(v); }
-  POINTGRAD_V4_INLINE static Mask less(Mask m, Vector a, Vector b) { return _mm512_mask_cmp_pd_mask(m, a, b, _CMP_LT_OQ); }
-  POINTGRAD_V4_INLINE static Mask at_most(Mask m, Vector a, Vector b) { return _mm512_mask_cmp_pd_mask(m, a, b, _CMP_LE_OQ); }
-  POINTGRAD_V4_INLINE static Mask at_most(Mask m, __m512i a, int64_t b) { return _mm512_mask_cmple_epi64_mask(m, a, _mm512_set1_epi64(b)); }
-  POINTGRAD_V4_INLINE static void keep(double* to, Mask m, Vector v) { _mm512_storeu_pd(to, _mm512_maskz_compress_pd(m, v)); }
-  POINTGRAD_V4_INLINE static void keep(int64_t* to, Mask m, __m512i v) { _mm512_storeu_si512(to, _mm512_maskz_compress_epi64(m, v)); }
-};
-template <class T> struct VectorsOf { using type = Floats; };
-template <> struct VectorsOf<double> { using type = Doubles; };
-
 // Of which lanes the distance, and the index if there is one to ask, are of use.
 template <class T, class V = typename VectorsOf<T>::type>
-POINTGRAD_V4_INLINE typename V::Mask of_use(typename V::Vector d, const Index<T>* index, const Found<T>& found) {
+POINTGRAD_V4_INLINE typename V::Mask of_use(typename V::Vector d, const Index<T>* index, const Limits<T>& limits) {
   using Mask = typename V::Mask;
-  const Mask near = V::at_most(Mask(-1), d, V::all(found.bound));
-  return Mask(V::less(near, d, V::all(found.tie_from)) | V::at_most(near, _mm512_load_si512(index), found.tie));
+  const Mask near = V::at_most(Mask(-1), d, V::all(limits.bound));
+  return Mask(V::less(near, d, V::all(limits.tie_from)) | V::at_most(near, _mm512_load_si512(index), limits.tie));
 }
 
 template <class T, class V = typename VectorsOf<T>::type>
-POINTGRAD_V4_INLINE int64_t scan_v4(const T* points, int dims, const T* query, const Found<T>& found, int64_t n,
+POINTGRAD_V4_INLINE int64_t scan_v4(const T* points, int dims, const T* query, const Limits<T>& limits, int64_t n,
                                     T* distance2, Index<T>* to) {
   for (int l = 0; l < kFan; l += V::kLanes) {
     typename V::Vector d = V::all(0);
@@ -163,7 +126,7 @@ POINTGRAD_V4_INLINE int64_t scan_v4(const T* points, int dims, const T* query, c
       d += difference * difference;
     }
     const Index<T>* index = reinterpret_cast<const Index<T>*>(points + dims * kFan) + l;
-    const typename V::Mask hit = V::at_most(of_use<T>(d, index, found), V::all(found.low), d);
+    const typename V::Mask hit = V::at_most(of_use<T>(d, index, limits), V::all(limits.low), d);
     V::keep(distance2 + n, hit, d);
     V::keep(to + n, hit, _mm512_load_si512(index));
     n += __builtin_popcount(hit);
@@ -172,23 +135,30 @@ POINTGRAD_V4_INLINE int64_t scan_v4(const T* points, int dims, const T* query, c
 }
 
 template <class T>
-POINTGRAD_V4 int64_t scan_run_v4(const T* leaves, int64_t count, int dims, const T* query, int64_t at, Found<T>& found) {
+POINTGRAD_V4 int64_t scan_run_v4(const T* leaves, int64_t count, int dims, const T* query, int64_t at,
+                                 Found<T>& found) {
   T* distance2 = found.distance2.data();
   Index<T>* index = found.index.data();
+  const Limits<T> limits = found.limits;  // a copy, which no store can change
+  const int64_t room = found.room;
   int64_t n = found.count;
-  const Found<T>& limits = found;
-  while (at < count && n <= found.room) n = scan_v4<T>(leaves + at++ * (dims + 1) * kFan, dims, query, limits, n, distance2, index);
+  while (at < count && n <= room)
+    n = scan_v4<T>(leaves + at++ * (dims + 1) * kFan, dims, query, limits, n, distance2, index);
   found.count = n;
   return at;
 }
 
 template <class T>
-POINTGRAD_V4 int64_t scan_list_v4(const Leaf<T>* leaves, const List<T>& list, const T* query, int64_t at, Found<T>& found) {
+POINTGRAD_V4 int64_t scan_list_v4(const Leaf<T>* leaves, const List<T>& list, const T* at_query, int64_t at,
+                                  Found<T>& found) {
   using V = typename VectorsOf<T>::type;
   T* distance2 = found.distance2.data();
   Index<T>* index = found.index.data();
+  const Limits<T> limits = found.limits;
+  const T query[kAxes] = {at_query[0], at_query[1], at_query[2]};
+  const int64_t count = list.count, room = found.room;
   int64_t n = found.count;
-  while (at < list.count) {
+  while (at < count) {
     const int64_t block = at / kFan;
     const Node<T>& boxes = list.boxes[block];
     uint32_t near = 0;
@@ -201,14 +171,14 @@ POINTGRAD_V4 int64_t scan_list_v4(const Leaf<T>* leaves, const List<T>& list, co
         const typename V::Vector outside = larger > zero ? larger : zero;
         gap += outside * outside;
       }
-      near |= uint32_t(of_use<T>(gap, boxes.first + l, found)) << l;
+      near |= uint32_t(of_use<T>(gap, boxes.first + l, limits)) << l;
     }
     near &= ~0u << (at % kFan);
-    if (list.count - block * kFan < kFan) near &= (1u << (list.count - block * kFan)) - 1;
+    if (count - block * kFan < kFan) near &= (1u << (count - block * kFan)) - 1;
     for (; near != 0; near &= near - 1) {
       at = block * kFan + __builtin_ctz(near);
-      n = scan_v4<T>(leaves[list.leaf[at]].at[0], kAxes, query, found, n, distance2, index);
-      if (n > found.room) {
+      n = scan_v4<T>(leaves[list.leaf[at]].at[0], kAxes, query, limits, n, distance2, index);
+      if (n > room) {
         found.count = n;
         return at + 1;
       }
@@ -216,11 +186,9 @@ POINTGRAD_V4 int64_t scan_list_v4(const Leaf<T>* leaves, const List<T>& list, co
     at = (block + 1) * kFan;
   }
   found.count = n;
-  return list.count;
+  return count;
 }
-#undef POINTGRAD_V4_INLINE
 #else
-inline bool has_v4() { return false; }
 #define scan_run_v4 scan_run_any
 #define scan_list_v4 scan_list_any
 #endif

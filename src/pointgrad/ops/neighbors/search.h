@@ -14,13 +14,34 @@
 namespace pointgrad {
 namespace neighbors {
 
-// An upper bound of the k-th smallest of `count` distances, a multiple of sixteen; those out of [low, most] do not count.
+// The greatest of `count` values, a multiple of sixteen, that are less than `limit`; at least `least`.
+template <class T> POINTGRAD_INLINE T greatest_below(const T* values, int64_t count, T limit, T least) {
+  T best[kFan];
+  std::fill(best, best + kFan, least);
+  for (int64_t i = 0; i < count; i += kFan) {
+    POINTGRAD_LANES
+    for (int l = 0; l < kFan; ++l) {
+      const T v = values[i + l];
+      best[l] = (v > best[l]) & (v < limit) ? v : best[l];
+    }
+  }
+  return *std::max_element(best, best + kFan);
+}
+
+// An upper bound of the k-th smallest of `count` distances, a multiple of sixteen. Those out of [low, most] do not
+// count.
 template <class T> POINTGRAD_INLINE T kth_smallest(T* d, int64_t count, int64_t k, T low, T most) {
   constexpr T kNone = std::numeric_limits<T>::infinity();
   for (int64_t i = 0; i < count; ++i) d[i] = (d[i] <= most) & (d[i] >= low) ? d[i] : kNone;
   if (count > 128) {
-    std::nth_element(d, d + (k - 1), d + count);
-    return std::min(most, d[k - 1]);
+    // By a histogram: the least bins that hold k of them.
+    constexpr int kBins = 128;
+    const T top = greatest_below<T>(d, count, kNone, T(1e-30)), scale = T(kBins) / 2 / top;
+    uint32_t counts[kBins + 1] = {};
+    for (int64_t i = 0; i < count; ++i) ++counts[d[i] * scale < T(kBins) ? int(d[i] * scale) : kBins];
+    int last = 0;
+    for (int64_t sum = counts[0]; sum < k && last < kBins; sum += counts[last]) ++last;
+    return last == kBins ? most : std::min(most, T(last + 1) / scale * T(1.0001));
   }
   T best[kFan];
   std::fill(best, best + kFan, most);
@@ -43,7 +64,7 @@ template <class T> POINTGRAD_INLINE T kth_smallest(T* d, int64_t count, int64_t 
 // How many leaves to look at first for a bound of the k-th distance.
 inline int64_t leaves_around(int64_t k) {
   int64_t leaves = 2;
-  while (leaves * kFan < 2 * k) leaves *= 2;
+  while (2 * leaves * kFan < 3 * k) leaves *= 2;
   return leaves;
 }
 
@@ -65,7 +86,7 @@ template <class T> POINTGRAD_INLINE int64_t nearest_leaf(const Tree<T>& tree, co
     gaps<T>(tree.nodes[tree.root->level[level] + at], point, point, gap);
     at = at * kFan + (std::min_element(gap, gap + kFan) - gap);
   }
-  return std::min(at, tree.num_leaves() - 1);  // where all are infinitely far, a leaf that is not there may be least
+  return std::min(at, tree.num_leaves() - 1);  // if all are infinitely far, a child that is not there may come first
 }
 
 // Lists the leaves no farther from the box [low, high] than `reach`.
@@ -82,7 +103,7 @@ POINTGRAD_INLINE void list_leaves(const Tree<T>& tree, const T* low, const T* hi
     T gap[kFan];
     gaps<T>(node, low, high, gap);
     if (level > 0) {
-      for (int l = 0; l < kFan; ++l)
+      for (int l = kFan - 1; l >= 0; --l)  // the first is on top: among equal points it has the smallest indices
         if (gap[l] <= reach) stack.push_back(level - 1 + kMostLevels * (at * kFan + l));
       continue;
     }
@@ -123,6 +144,7 @@ POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, 
   }
   T reach = asked.radius2;
   std::fill(bound, bound + kFan, reach);
+  scratch.list.count = 0;
   if (asked.select == Select::nearest && asked.k <= tree.root->num_finite) {
     const int64_t around = std::min(leaves_around(asked.k), tree.num_leaves());
     const int64_t first = std::min(near / around * around, tree.num_leaves() - around);
@@ -135,8 +157,8 @@ POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, 
       reach = std::max(reach, bound[q]);
     }
   }
-  list_leaves<T>(tree, low, high, reach, scratch);
-  // First scan for all of them, then sort for all of them: a sort at once would wait for the last stores of its scan.
+  if (tree.root->num_finite > 0) list_leaves<T>(tree, low, high, reach, scratch);
+  // Each step for all of them: done at once for one, it would wait for the last stores of the step before.
   const int step = int(scratch.found.size());
   for (int begin = 0; begin < size; begin += step) {
     const int end = std::min(begin + step, size);
@@ -145,10 +167,11 @@ POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, 
       found.start(place.first_query + group.index[q], bound[q]);
       scan_list<T>(tree.leaves, scratch.list, query[q], found);
     }
+    for (int q = begin; q < end; ++q) scratch.found[q - begin].cut(true);
     for (int q = begin; q < end; ++q) {
-      Found<T>& found = scratch.found[q - begin];
-      found.cut(true);
-      output.write(place.first_query + group.index[q], place.base, found.distance2.data(), found.index.data(), found.count);
+      const Found<T>& found = scratch.found[q - begin];
+      output.write(place.first_query + group.index[q], place.base, found.distance2.data(), found.index.data(),
+                   found.count);
     }
   }
 }
@@ -167,7 +190,7 @@ POINTGRAD_CLONES void search_tree(const Tree<T>& tree, const Tree<T>& queries, i
   }
 }
 
-// Compares the queries [begin, end) of (m, dims) with all points (n, dims), which are turned into leaves piece by piece.
+// Compares the queries [begin, end) of (m, dims) with all points (n, dims), which become leaves piece by piece.
 constexpr int64_t kMostQueries = 64;
 template <class T>
 POINTGRAD_CLONES void search_all(const T* points, int64_t n, const T* queries, int64_t begin, int64_t end, int dims,

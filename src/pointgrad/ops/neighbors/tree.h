@@ -96,7 +96,7 @@ template <class T> int64_t tree_bytes(int64_t num_points) {
 template <class T> struct Division {
   int axis = 0, bins;
   T low = 0, scale, last;
-  uint8_t home[kBins] = {};  // bins without a cut are written as one stream
+  uint8_t home[kBins];  // bins without a cut are written as one stream
 };
 
 template <class T> POINTGRAD_INLINE uint8_t bin_of(const Division<T>& division, const Item<T>& item) {
@@ -139,21 +139,23 @@ void divide(const Item<T>* items, Item<T>* out, uint8_t* code, int64_t count, co
     if (half > widest) widest = half, division.low = lo, division.axis = a;
   }
   const bool large = count > 4096;
-  division.bins = large ? kBins : 64;
+  division.bins = large ? kBins : count > 256 ? 64 : 32;
   division.scale = T(division.bins) / 2 / std::max(widest, std::numeric_limits<T>::min());
   division.last = T(division.bins - 1);
 
-  constexpr int64_t kPiece = 1 << 15;
+  constexpr int64_t kPiece = 1 << 14;
   const int64_t pieces = threads > 1 ? std::max<int64_t>(1, std::min<int64_t>(threads, count / kPiece)) : 1;
   std::vector<uint32_t> many;
-  uint32_t few[kBins] = {};
+  uint32_t few[kBins];
   uint32_t* counts = few;
+  std::fill(few, few + division.bins, 0u);
   if (pieces > 1) many.resize(pieces * kBins), counts = many.data();
   parallel_for(pieces, 1, threads, [&](int64_t p, int64_t) {
     const int64_t begin = count * p / pieces, end = count * (p + 1) / pieces;
     count_bins(division, items + begin, end - begin, code + begin, counts + p * kBins);
   });
-  int64_t edge[kBins + 1] = {};
+  int64_t edge[kBins + 1];
+  edge[0] = 0;
   for (int b = 0; b < division.bins; ++b) {
     edge[b + 1] = edge[b];
     for (int64_t p = 0; p < pieces; ++p) edge[b + 1] += counts[p * kBins + b];
@@ -164,12 +166,13 @@ void divide(const Item<T>* items, Item<T>* out, uint8_t* code, int64_t count, co
     bin[c] = int(std::upper_bound(edge, edge + division.bins, cuts[c]) - edge) - 1;
     holds[bin[c]] = true;
   }
+  division.home[0] = 0;
   // Only a bin with a cut must stay apart. Writing few streams spares caches and pages, writing many spares counters.
   for (int b = 1; b < division.bins; ++b)
     division.home[b] = large && !holds[b] && !holds[b - 1] ? division.home[b - 1] : uint8_t(b);
   // A piece writes after the pieces before it, so the order is that of one piece.
   std::vector<int64_t> next_of_many;
-  int64_t next_of_few[kBins] = {};
+  int64_t next_of_few[kBins];
   int64_t* next = next_of_few;
   if (pieces > 1) next_of_many.resize(pieces * kBins), next = next_of_many.data();
   for (int b = 0; b < division.bins;) {
@@ -219,7 +222,8 @@ template <class T> void arrange(Item<T>* items, Item<T>* spare, uint8_t* code, i
   int64_t cuts[kWays + 1];
   const int ways = cut_places(count, cuts);
   divide(items, spare, code, count, cuts + 1, ways - 1, 1);
-  for (int w = 0; w < ways; ++w) arrange<T>(spare + cuts[w], items + cuts[w], code + cuts[w], cuts[w + 1] - cuts[w], !home);
+  for (int w = 0; w < ways; ++w)
+    arrange<T>(spare + cuts[w], items + cuts[w], code + cuts[w], cuts[w + 1] - cuts[w], !home);
 }
 
 // The same with threads: large ranges are divided one after another by all of them, smaller ones are shared out.
@@ -229,7 +233,7 @@ template <class T> void arrange_large(Item<T>* items, Item<T>* spare, uint8_t* c
     bool home;
   };
   std::vector<Range> large{{0, count, true}}, small;
-  const int64_t share = std::max<int64_t>(1 << 12, count / (8 * threads));
+  const int64_t share = std::max<int64_t>(1 << 12, count / (2 * threads));
   while (!large.empty()) {
     const Range range = large.back();
     large.pop_back();
