@@ -22,6 +22,7 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks --out out/cpu.json
+	$(BIN)/python -m benchmarks.scaling --out out/scaling_cpu.json
 
 figures: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "matplotlib>=3.8"

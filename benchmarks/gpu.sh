@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds, tests and measures on a machine with a GPU, without installing anything: it needs torch with CUDA,
-# Triton, nanobind, CMake, pytest, hypothesis and rich. Results go to $1 (default: benchmarks/results).
+# Triton, nanobind, CMake, pytest, hypothesis, rich, scipy and scikit-learn. Results go to $1 (default: benchmarks/results).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-benchmarks/results}
@@ -12,3 +12,4 @@ export PYTHONPATH=src
 # Only the plugins that are asked for: others may warn, and here a warning is an error.
 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -q -p xdist -n "${WORKERS:-8}" -p no:cacheprovider
 python3 -m benchmarks --device cuda --out "$out/gpu.json"
+python3 -m benchmarks.scaling --device cuda --out "$out/scaling_gpu.json"

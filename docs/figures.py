@@ -91,6 +91,66 @@ def bars(axes, names, ours, peers, title, peer_name) -> None:
     axes.legend(frameon=False, fontsize=9, loc="upper right")
 
 
+def scaling() -> None:
+    """Milliseconds against the number of points, from benchmarks/results/scaling_*.json."""
+    colors = {"pointgrad": BLUE, "scipy": GREY, "pykdtree": ORANGE, "fpsample": ORANGE, "cdist + topk": ORANGE}
+    devices = {"gpu": "one H200", "cpu": "2 CPU cores"}
+    results = {name: json.loads((ROOT / f"benchmarks/results/scaling_{name}.json").read_text()) for name in devices}
+    figure, panels = plt.subplots(2, 3, figsize=(12, 6.4), sharex=True)
+    for row, (device, title) in zip(panels, devices.items(), strict=True):
+        for axes, (work, contestants) in zip(row, results[device]["ms"].items(), strict=True):
+            for name, times in contestants.items():
+                sizes = [int(size) for size in times]
+                width = 2.4 if name == "pointgrad" else 1.4
+                axes.plot(sizes, times.values(), "o-", color=colors[name], label=name, linewidth=width, markersize=3)
+            axes.set(xscale="log", yscale="log", title=f"{work}, {title}")
+            axes.title.set_fontsize(10)
+            axes.grid(alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.legend(frameon=False, fontsize=9)
+    for axes in panels[1]:
+        axes.set_xlabel("points")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("milliseconds")
+    figure.tight_layout()
+    figure.savefig(IMAGES / "scaling.png", dpi=130, facecolor="white")
+
+
+def neighborhoods() -> None:
+    """A query's nearest points, its ball, and the distance to the nearest of few samples."""
+    torch.manual_seed(1)
+    cloud = torus_knot(20_000)
+    query = cloud[:1]
+    near = pointgrad.knn(cloud, 100, query).index[0]
+    ball = pointgrad.ball_query(cloud, 1.6, 20_000, query).index[0]
+    ball = ball[ball >= 0]
+    samples = cloud[pointgrad.farthest_point_sampling(cloud, 60)]
+    height = pointgrad.interpolate(samples[:, 2:], samples, cloud, k=3)[:, 0]
+    figure = plt.figure(figsize=(12, 4.2))
+    panels = [
+        (f"knn: the {len(near)} nearest of a point", near),
+        (f"ball_query: {len(ball)} points within 1.6", ball),
+        ("interpolate: height from 60 samples", None),
+    ]
+    for number, (title, chosen) in enumerate(panels, 1):
+        axes = figure.add_subplot(1, 3, number, projection="3d")
+        if chosen is None:
+            axes.scatter(*cloud.T.numpy(), s=0.6, c=height.numpy(), cmap="viridis", linewidths=0)
+            axes.scatter(*samples.T.numpy(), s=14, c=ORANGE, linewidths=0)
+        else:
+            rest = torch.ones(len(cloud), dtype=torch.bool)
+            rest[chosen] = False
+            axes.scatter(*cloud[rest].T.numpy(), s=0.6, c=GREY, linewidths=0)
+            axes.scatter(*cloud[chosen].T.numpy(), s=3, c=BLUE, linewidths=0)
+            axes.scatter(*query.T.numpy(), s=40, c=ORANGE, linewidths=0)
+        axes.set_title(title, fontsize=11, y=1.02)
+        axes.view_init(55, -60)
+        axes.set_box_aspect((1, 1, 0.45), zoom=1.35)
+        axes.set_axis_off()
+    figure.subplots_adjust(0, -0.08, 1, 0.9, 0)
+    figure.savefig(IMAGES / "neighborhoods.png", dpi=130, facecolor="white")
+
+
 def cell() -> None:
     figure = plt.figure(figsize=(4.6, 4.2))
     axes = figure.add_subplot(projection="3d")
@@ -115,5 +175,7 @@ def cell() -> None:
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     sampling()
+    neighborhoods()
     cell()
     speed()
+    scaling()

@@ -67,6 +67,50 @@ def plain_trilinear(corners: Tensor, points: Tensor) -> Tensor:
     return (1 - u) * low + u * high
 
 
+def plain_knn(points: Tensor, k: int) -> Tensor:
+    return torch.cat([torch.cdist(part, points).topk(k, largest=False).values ** 2 for part in points.split(2048)])
+
+
+def plain_ball(points: Tensor, radius: float, k: int) -> Tensor:
+    nearest = [torch.cdist(part, points).topk(k, largest=False).values for part in points.split(2048)]
+    return torch.cat([torch.where(distance <= radius, distance**2, torch.inf) for distance in nearest])
+
+
+def plain_interpolate(features: Tensor, points: Tensor, queries: Tensor) -> Tensor:
+    distance, index = torch.cdist(queries, points).topk(3, largest=False)
+    weights = 1 / (distance + 1e-8)
+    return (features[index] * (weights / weights.sum(1, keepdim=True)).unsqueeze(-1)).sum(1)
+
+
+def plain_grid_sample(grid: Tensor, points: Tensor) -> Tensor:
+    return torch.nn.functional.grid_sample(grid, points[:, :, None, None], align_corners=False)[..., 0, 0].mT
+
+
+def plain_scatter(values: Tensor, index: Tensor, size: int) -> Tensor:
+    return values.new_zeros(size, values.shape[1]).index_add(0, index, values)
+
+
+def plain_segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
+    row = torch.repeat_interleave(offsets.diff())[:, None].expand_as(logits)
+    highest = logits.new_full((len(offsets) - 1, logits.shape[1]), -torch.inf).scatter_reduce(0, row, logits, "amax")
+    power = (logits - highest.gather(0, row)).exp()
+    return power / power.new_zeros(highest.shape).scatter_add(0, row, power).gather(0, row)
+
+
+def plain_aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
+    return torch.einsum("mk,mkc->mc", weights, values[index])
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, index: Tensor) -> Tensor:
+    logits = torch.einsum("mhd,mkhd->mkh", query, key[index]) / math.sqrt(query.shape[-1])
+    return torch.einsum("mkh,mkhd->mhd", logits.softmax(1), value[index])
+
+
+def plain_chamfer(points: Tensor, targets: Tensor) -> Tensor:
+    distance2 = torch.cdist(points, targets) ** 2
+    return distance2.amin(1).mean() + distance2.amin(0).mean()
+
+
 def demos(device: str) -> list[Demo]:
     cloud = torus_knot(20_000).to(device)
     features = torch.randn(20_000, 64, device=device)
@@ -104,7 +148,80 @@ def demos(device: str) -> list[Demo]:
             plain_trilinear, ("corners", "points"),
             {"corners": torch.randn(3, 8, 2, **double), "points": torch.rand(3, 3, **double)},
         ),
+        Demo(
+            "knn", "5k points, k 16", distances(pointgrad.knn), {"points": cloud[:5000], "k": 16}, plain_knn, ("points",),
+            {"points": torch.randn(9, 3, **double), "k": 3},
+        ),
+        Demo(
+            "ball_query", "5k points, r 0.2, k 16", distances(pointgrad.ball_query),
+            {"points": cloud[:5000], "radius": 0.2, "k": 16}, plain_ball,
+        ),
+        Demo(
+            "interpolate", "2k points -> 5k, 64 features", pointgrad.interpolate,
+            {"features": features[:2000], "points": cloud[:2000], "queries": cloud[2000:7000]}, plain_interpolate,
+            ("features",),
+            {
+                "features": torch.randn(6, 2, **double), "points": torch.randn(6, 3, **double),
+                "queries": torch.randn(4, 3, **double),
+            },
+        ),
+        Demo(
+            "grid_sample", "50k points in 48^3 x 16", pointgrad.grid_sample,
+            {"grid": torch.randn(1, 16, 48, 48, 48, device=device), "points": torch.rand(1, 50_000, 3, device=device)},
+            plain_grid_sample, ("grid", "points"),
+            {"grid": torch.randn(1, 2, 3, 3, 3, **double), "points": torch.rand(1, 4, 3, **double)},
+        ),
+        Demo(
+            "scatter", "320k x 64 -> 20k rows", pointgrad.scatter,
+            {"values": torch.randn(320_000, 64, device=device), "index": neighbors.flatten(), "size": 20_000},
+            plain_scatter, ("values",),
+            {
+                "values": torch.randn(5, 2, **double), "index": torch.tensor([0, 2, 2, 0, 2], device=device),
+                "size": 3,
+            },
+        ),
+        Demo(
+            "segment_softmax", "320k x 8 in 20k segments", pointgrad.segment_softmax,
+            {
+                "logits": torch.randn(320_000, 8, device=device),
+                "offsets": torch.arange(0, 320_001, 16, device=device),
+            },
+            plain_segment_softmax, ("logits",),
+            {"logits": torch.randn(5, 2, **double), "offsets": torch.tensor([0, 2, 2, 5], device=device)},
+        ),
+        Demo(
+            "aggregate", "20k x 16 rows of 64", pointgrad.aggregate,
+            {"weights": torch.rand(20_000, 16, device=device), "values": features, "index": neighbors},
+            plain_aggregate, ("weights", "values"),
+            {"weights": torch.randn(2, 3, **double), "values": rows["features"], "index": rows["index"]},
+        ),
+        Demo(
+            "neighbor_attention", "20k x 16, 8 heads of 8", pointgrad.neighbor_attention,
+            {
+                "query": features.view(-1, 8, 8), "key": features.flip(0).view(-1, 8, 8),
+                "value": features.view(-1, 8, 8), "index": neighbors,
+            },
+            plain_attention, ("query", "key", "value"),
+            {
+                "query": torch.randn(2, 2, 3, **double), "key": torch.randn(6, 2, 3, **double),
+                "value": torch.randn(6, 2, 3, **double), "index": rows["index"],
+            },
+        ),
+        Demo(
+            "voxelize", "20k points, 0.2 voxels", lambda **a: pointgrad.voxelize(**a)[:3],
+            {"points": cloud, "size": 0.2},
+            lambda points, size: (points / size).floor().unique(dim=0, return_inverse=True, return_counts=True),
+        ),
+        Demo(
+            "chamfer_distance", "2k points, 2k targets", pointgrad.chamfer_distance,
+            {"points": cloud[:2000], "targets": cloud[2000:4000]}, plain_chamfer, ("points", "targets"),
+            {"points": torch.randn(5, 3, **double), "targets": torch.randn(4, 3, **double)},
+        ),
     ]  # fmt: skip
+
+
+def distances(search: Callable[..., Any]) -> Callable[..., Tensor]:
+    return lambda **arguments: search(**arguments).distance2
 
 
 def agreement(demo: Demo) -> str:

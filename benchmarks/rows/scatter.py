@@ -100,8 +100,10 @@ def histogram_rows(device: str) -> list[Row]:
 def voxel_rows(device: str) -> list[Row]:
     points = torch.randn(1_000_000, 3, device=device) * 20
 
+    edge = torch.full((), 0.2, device=device)  # by a plain number torch divides through its reciprocal on a GPU
+
     def by_unique() -> tuple[Tensor, ...]:
-        return torch.unique((points / 0.2).floor().long(), dim=0, return_inverse=True, return_counts=True)
+        return torch.unique((points / edge).floor().long(), dim=0, return_inverse=True, return_counts=True)
 
     def check() -> None:
         voxels = pointgrad.voxelize(points, 0.2)

@@ -5,7 +5,7 @@
 
 #include "numbers.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #include <immintrin.h>
 #define POINTGRAD_V4 __attribute__((target("arch=x86-64-v4")))
 #define POINTGRAD_V4_INLINE POINTGRAD_V4 POINTGRAD_INLINE
