@@ -149,7 +149,8 @@ def demos(device: str) -> list[Demo]:
             {"corners": torch.randn(3, 8, 2, **double), "points": torch.rand(3, 3, **double)},
         ),
         Demo(
-            "knn", "5k points, k 16", distances(pointgrad.knn), {"points": cloud[:5000], "k": 16}, plain_knn, ("points",),
+            "knn", "5k points, k 16", distances(pointgrad.knn),
+            {"points": cloud[:5000], "k": 16}, plain_knn, ("points",),
             {"points": torch.randn(9, 3, **double), "k": 3},
         ),
         Demo(
