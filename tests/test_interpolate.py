@@ -391,3 +391,28 @@ def test_grids_compile_once_for_all_sizes():
         for n in (4, 7):
             arguments = inputs(n)
             torch.testing.assert_close(compiled(*arguments), there_and_back(*arguments))
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+@pytest.mark.parametrize("near", [1e-3, 1e-6, 1e-9, 1e-15])
+def test_slope_beside_a_point(near, power, place):
+    """The weights of the others grow from zero there: a small difference must not be lost beside a large weight."""
+    points = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]], device=place.device)
+    features = torch.tensor([[1.0], [2.0], [3.0]], device=place.device)
+
+    def slope(dtype):
+        query = torch.tensor([[near, 0, 0]], dtype=dtype, device=place.device, requires_grad=True)
+        out = pointgrad.interpolate(features.to(dtype), points.to(dtype), query, power=power)
+        return torch.autograd.grad(out.sum(), query)[0].double()
+
+    torch.testing.assert_close(slope(torch.float32), slope(torch.float64), rtol=1e-3, atol=1e-6)
+
+
+def test_interpolated_gradients_of_half_features_are_finite(place):
+    """As under loss scaling: the gradient of a weight is a sum over channels, too large for float16."""
+    points = torch.rand(30, 3, device=place.device, requires_grad=True)
+    features = (torch.rand(30, 256, device=place.device) * 4 + 2).half()
+    out = pointgrad.interpolate(features, points, torch.rand(9, 3, device=place.device))
+    (out.float().sum() * 1024).backward()
+    assert out.dtype == torch.float16
+    assert points.grad.isfinite().all()

@@ -179,6 +179,21 @@ def test_what_is_not_finite_is_no_neighbour(bad, place):
     assert distance2[index >= 0].isfinite().all()
 
 
+def test_a_radius_is_rounded_as_distances_are(place):
+    points = torch.tensor([[0.0], [0.1]], device=place.device)  # neither 0.1 nor its square is a binary fraction
+    assert ball_query(points, 0.1, 2).count.tolist() == [2, 2]
+
+
+def test_many_equal_points_at_a_corner():
+    """As a scan that is padded with zeros; each leaf of zeros is as near as any other."""
+    points = torch.rand(30_000, 3)
+    points[torch.randperm(30_000)[:15_000]] = 0
+    zeros = (points == 0).all(1).nonzero().squeeze(1)
+    index, distance2, _ = knn(points, 16)
+    assert torch.equal(index[zeros], zeros[:16].expand(15_000, 16))
+    assert (distance2[zeros] == 0).all()
+
+
 def test_half_precision_is_compared_in_float32(place):
     """Squares of more than 181 units overflow float16."""
     points = torch.tensor([[0.0], [600.0], [1000.0]], dtype=torch.float16, device=place.device)

@@ -66,5 +66,6 @@ BAD_METADATA = [
 ]  # fmt: skip
 
 BAD_VALUES = [
-    (lambda: chamfer(points, points, offsets=ints(0, 5), target_offsets=ints(0, 6)), "query_offsets must be N = 6 in its last entry, got 5"),
+    (lambda: chamfer(points, points, offsets=ints(0, 5), target_offsets=ints(0, 6)), "offsets must be N = 6 in its last entry, got 5"),
+    (lambda: chamfer(points, points, offsets=ints(0, 6), target_offsets=ints(0, 7)), "target_offsets must be N = 6 in its last entry, got 7"),
 ]  # fmt: skip

@@ -142,5 +142,6 @@ BAD_VALUES = [
     (lambda: knn(padded, 2, lengths=ints(6, 7)), "lengths must be in [0, N = 6], got 7 for cloud 1"),
     (lambda: knn(points, 2, points, query_offsets=ints(0, 5)), "query_offsets must be N = 6 in its last entry, got 5"),
     (lambda: knn(padded, 2, padded, query_lengths=ints(6, -1)), "query_lengths must be in [0, N = 6], got -1 for cloud 1"),
+    (lambda: pointgrad.to_edges(ints(0, 3).view(1, 1, 2), 3), "index must be -1 (nothing here) or in [0, 3), got 3"),
     (lambda: pointgrad.NeighborIndex(points, offsets=ints(1, 6)), "offsets must be 0 in its first entry, got 1"),
 ]  # fmt: skip

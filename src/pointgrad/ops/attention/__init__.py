@@ -99,8 +99,8 @@ def neighbor_attention(
     scale: of the dot products, 1 / sqrt(D) if not given.
     returns: (M, H, Dv) or (B, M, H, Dv): for each head
         `softmax_k(scale * <query[m], key[index[m, k]]> + bias[m, k])`-weighted sum of `value[index[m, k]]`.
-        -1 (nothing here) takes no part, and so does a bias of minus infinity; a centre without neighbours
-        gives zeros, with zero gradients.
+        -1 (nothing here) takes no part, and so does a bias of minus infinity, unless its row is NaN; a centre
+        without neighbours gives zeros, with zero gradients.
 
     Gradients reach `query`, `key`, `value` and `bias`, to any order. Softmax and sums are computed in at least
     float32. Under autocast the inputs are cast to the widest dtype among them. Any other index out of range is

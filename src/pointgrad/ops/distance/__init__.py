@@ -68,6 +68,9 @@ def chamfer_distance(
     if not checks.autocasts(points):
         checks.same_dtype("targets", targets, "points", points)
     checks.device("targets", targets, "points", points)
+    if points.device.type == "cpu" and not torch.compiler.is_compiling():  # or the search would name its own arguments
+        clouds.check_values(points, offsets, lengths)
+        clouds.check_values(targets, target_offsets, target_lengths, prefix="target_")
     here = (points, offsets, lengths)
     there = (targets, target_offsets, target_lengths)
     to_targets = _nearest(here, there) if direction != "to_points" else None

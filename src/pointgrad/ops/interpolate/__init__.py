@@ -63,7 +63,9 @@ def interpolate(
         offsets=offsets, query_offsets=query_offsets, lengths=lengths, query_lengths=query_lengths,
     )  # fmt: skip
     weights = _inverse_distance(found.distance2, found.index >= 0, float(power))
-    return aggregate(weights.to(features.dtype), features, found.index)
+    # In the wider dtype: weights, and their gradients, do not fit into 16 bits.
+    widest = torch.promote_types(weights.dtype, features.dtype)
+    return aggregate(weights.to(widest), features.to(widest), found.index).to(features.dtype)
 
 
 def interpolate_at(features: Tensor, index: Tensor, weights: Tensor) -> Tensor:
@@ -94,8 +96,10 @@ def _inverse_distance(distance2: Tensor, there: Tensor, power: float) -> Tensor:
     exact = there & (distance2 == 0)
     coincides = exact.any(-1, keepdim=True)
     safe = torch.where(there & ~coincides, distance2, 1)
-    # The nearest comes first; as a common factor it cancels, so it needs no gradient.
-    weights = (safe[..., :1].detach() / safe) ** (power / 2)
+    # The nearest comes first. Its own weight is one, whatever its distance: no difference of large slopes remains.
+    nearest, others = safe[..., :1], safe[..., 1:]
+    share = (nearest / others).clamp(min=torch.finfo(safe.dtype).tiny) ** (power / 2)
+    weights = torch.cat([torch.ones_like(nearest), share], dim=-1)
     weights = torch.where(coincides, exact.to(weights.dtype), torch.where(there, weights, 0))
     return weights / weights.sum(-1, keepdim=True).clamp(min=1)
 

@@ -33,6 +33,8 @@ def empty(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = 
     """`like.new_empty(shape)`; if it is large, on memory that was used before (see `large.cpp`)."""
     dtype = like.dtype if dtype is None else dtype
     size = math.prod(shape) * dtype.itemsize
+    if size >= 2**48:  # more than a processor addresses
+        raise MemoryError(f"a result of shape {tuple(shape)} in {dtype} has {size} bytes")
     if size < _LARGE or not hasattr(module, "large_buffer"):
         return like.new_empty(shape, dtype=dtype)
     storage = module.large_buffer(size).untyped_storage()

@@ -79,8 +79,8 @@ def ball_query(
 ) -> Neighbors:
     """At most k points within a ball around each query.
 
-    radius, min_radius: a point counts if `min_radius**2 <= distance2 <= radius**2`, both ends included,
-        compared in the precision of the distance.
+    radius, min_radius: a point counts if `min_radius**2 <= distance2 <= radius**2`, both ends included. Radii are
+        rounded to the precision of the distance, and squared in it.
     select: which k, if there are more: "nearest", nearest first; "first", those of smallest index, in the
         order of the index; "random", drawn without repetition, nearest first. One number is drawn from
         torch's default CPU generator, so a seed gives the same neighbours on every device.
@@ -176,6 +176,8 @@ def to_edges(index: Tensor, num_points: int | None = None) -> Tensor:
     index = index.long()
     if index.dim() == 3:
         checks.kind(checks.is_integer(num_points), "num_points", "an int for padded (B, M, K)", num_points)
+        if index.device.type == "cpu" and not torch.compiler.is_compiling():
+            checks.index_values(index, num_points)  # type: ignore[arg-type]
         first = torch.arange(index.shape[0], device=index.device)[:, None, None] * num_points  # type: ignore[operator]
         index = torch.where(index >= 0, index + first, -1).flatten(0, 1)
     query, place = (index >= 0).nonzero(as_tuple=True)
@@ -188,7 +190,7 @@ def _check_count(k: Any) -> None:
 
 
 def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any) -> tuple[float, float, str]:
-    """What limits the search: both squared radii, and how to choose."""
+    """What limits the search: both radii, and how to choose."""
     for name, value in (("radius", radius), ("min_radius", min_radius)):
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         checks.kind(is_number, name, "a number", value)
@@ -196,8 +198,9 @@ def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any) -> tuple[floa
     checks.kind(isinstance(select, str), "select", '"nearest", "first" or "random"', select)
     checks.value(select in get_args(Select), "select", '"nearest", "first" or "random"', repr(select))
     checks.value(radius > 0, "radius", "positive", radius)
-    checks.value(0 <= min_radius < radius, "min_radius", f"at least 0 and below radius = {radius}", min_radius)
-    return float(radius) ** 2, float(min_radius) ** 2, select
+    below = 0 <= min_radius < radius
+    checks.value(below, "min_radius", lambda: f"at least 0 and below radius = {radius}", min_radius)
+    return float(radius), float(min_radius), select
 
 
 def _check_queries(
@@ -233,8 +236,8 @@ def _search(
     query_lengths: Tensor | None,
     index: Tensor | None,
     k: int,
-    radius2: float = torch.inf,
-    min_radius2: float = 0.0,
+    radius: float = torch.inf,
+    min_radius: float = 0.0,
     select: str = "nearest",
 ) -> Neighbors:
     seed = torch.randint(0, 2**62, (), device="cpu").to(points.device) if select == "random" else None
@@ -242,7 +245,7 @@ def _search(
     offsets, lengths, query_offsets, query_lengths = sizes
     distance2, found, count = register.neighbor_search(
         points, offsets, lengths, queries, query_offsets, query_lengths,
-        index, k, radius2, min_radius2, select, seed,
+        index, k, radius, min_radius, select, seed,
     )  # fmt: skip
     return Neighbors(found, distance2, count)
 

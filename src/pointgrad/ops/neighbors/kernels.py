@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .. import clouds
 from ..launch import INTERPRETED, power_of_2
-from .layout import BUCKET, index_bytes
+from .layout import BUCKET, index_bytes, squared
 
 _SELECT = {"nearest": 0, "first": 1, "random": 2}
 _MOST_AT_ONCE = 32  # neighbours kept in registers; more are found in several passes
@@ -78,8 +78,8 @@ def neighbor_search(
     query_lengths: Tensor | None,
     index: Tensor | None,
     k: int,
-    radius2: float,
-    min_radius2: float,
+    radius: float,
+    min_radius: float,
     select: str,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,7 +96,7 @@ def neighbor_search(
     count = points.new_zeros(asked, dtype=torch.int64)
     if not (batch and rows and count.numel()):
         return distance2, found, count
-    wanted = (k, radius2, min_radius2, select, seed)
+    wanted = (k, squared(radius, wide), squared(min_radius, wide), select, seed)
     results = (found, distance2, count)
     if _is_indexed(points):
         words = (neighbor_index(points, offsets, lengths) if index is None else index).view(torch.int32)
@@ -247,7 +247,7 @@ def _search_index(
         layout.num_supers,
         k,
         points.shape[-2] if points.dim() == 3 else 0,
-        radius2 if radius2 <= torch.finfo(torch.float32).max else torch.inf,
+        radius2,
         min_radius2,
         BALL=radius2 != torch.inf or min_radius2 > 0,
         SELECT=_SELECT[select],

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import clouds
-from .layout import index_bytes
+from .layout import index_bytes, squared
 
 _PAIRS_AT_ONCE = 2**22
 
@@ -25,8 +25,8 @@ def neighbor_search(
     query_lengths: Tensor | None,
     index: Tensor | None,
     k: int,
-    radius2: float,
-    min_radius2: float,
+    radius: float,
+    min_radius: float,
     select: str,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -37,7 +37,7 @@ def neighbor_search(
     # Packed clouds are one cloud here, in which a pair from different clouds does not count.
     p, q = (x.to(wide) if x.dim() == 3 else x.to(wide).unsqueeze(0) for x in (points, queries))
     batch, num_points, num_queries = p.shape[0], p.shape[1], q.shape[1]
-    radius2_, min_radius2_ = (p.new_full((), value) for value in (radius2, min_radius2))
+    radius2, min_radius2 = (p.new_full((), squared(value, wide)) for value in (radius, min_radius))
     point_row = torch.arange(batch * num_points, device=p.device).reshape(batch, 1, num_points)
     query_row = torch.arange(batch * num_queries, device=p.device).reshape(batch, num_queries, 1)
     out_index = query_row.new_full((batch, num_queries, k), -1)
@@ -49,7 +49,7 @@ def neighbor_search(
         part = slice(begin, begin + step)
         distance2 = _distance2(q[:, part], p)
         eligible = (point_cloud[:, None, :] == query_cloud[:, part, None]) & (query_cloud[:, part, None] >= 0)
-        eligible = eligible & distance2.isfinite() & (distance2 <= radius2_) & (distance2 >= min_radius2_)
+        eligible = eligible & distance2.isfinite() & (distance2 <= radius2) & (distance2 >= min_radius2)
         if select == "nearest":
             order = torch.where(eligible, distance2, torch.inf).argsort(dim=-1, stable=True)[..., :taken]
         elif select == "first":

@@ -91,7 +91,7 @@ neighbor_index = operator(
 
 neighbor_search = operator(
     "neighbor_search(Tensor points, Tensor? offsets, Tensor? lengths, Tensor? queries, Tensor? query_offsets, "
-    "Tensor? query_lengths, Tensor? index, SymInt k, float radius2, float min_radius2, str select, Tensor? seed) "
+    "Tensor? query_lengths, Tensor? index, SymInt k, float radius, float min_radius, str select, Tensor? seed) "
     "-> (Tensor, Tensor, Tensor)",
     room=__package__,
     kernels=("cpu", "triton"),

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "found.h"
@@ -23,6 +24,34 @@ template <class T> struct List {
     leaf.resize(2 * size);
     boxes.resize(ceil_div(2 * size, kFan));
   }
+
+  // The leaf with the smallest index first. Among many equal points it has the best of them, and no other leaf is of
+  // use any more; in another order each leaf might be better than the one before.
+  void sort_by_index() {
+    order_.resize(count);
+    for (int64_t n = 0; n < count; ++n) order_[n] = {boxes[n / kFan].first[n % kFan], n};
+    std::sort(order_.begin(), order_.end());
+    other_leaf_.resize(leaf.size());
+    other_boxes_.resize(boxes.size());
+    for (int64_t n = 0; n < count; ++n) {
+      const int64_t from = order_[n].second;
+      const Node<T>& source = boxes[from / kFan];
+      Node<T>& target = other_boxes_[n / kFan];
+      other_leaf_[n] = leaf[from];
+      target.first[n % kFan] = source.first[from % kFan];
+      for (int a = 0; a < kAxes; ++a) {
+        target.low[a][n % kFan] = source.low[a][from % kFan];
+        target.high[a][n % kFan] = source.high[a][from % kFan];
+      }
+    }
+    leaf.swap(other_leaf_);
+    boxes.swap(other_boxes_);
+  }
+
+ private:
+  std::vector<std::pair<Index<T>, int64_t>> order_;
+  std::vector<int32_t> other_leaf_;
+  std::vector<Node<T>> other_boxes_;
 };
 
 // Squared distances of the query to sixteen points, summed in the order of the axes.

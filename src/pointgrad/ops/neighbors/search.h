@@ -158,6 +158,8 @@ POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, 
     }
   }
   if (tree.root->num_finite > 0) list_leaves<T>(tree, low, high, reach, scratch);
+  constexpr int64_t kMany = 256;  // leaves: more than a usual neighbourhood has
+  if (scratch.list.count > kMany) scratch.list.sort_by_index();
   // Each step for all of them: done at once for one, it would wait for the last stores of the step before.
   const int step = int(scratch.found.size());
   for (int begin = 0; begin < size; begin += step) {
