@@ -399,7 +399,7 @@ def _cloud_boxes(
 @triton.jit
 def _cell(value, low, extent, BITS: tl.constexpr):
     """Where along an axis, as an integer; 0 if the extent is zero or overflows."""
-    share = (value - low) / extent
+    share = (value - low) / tl.where(extent > 0, extent, 1.0)
     share = tl.where(share >= 0, tl.minimum(share, 1.0), 0.0)
     return (share * ((1 << BITS) - 1)).to(tl.int32)
 
