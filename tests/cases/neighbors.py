@@ -52,7 +52,7 @@ CASES = [
     Case("knn/line", knn, lambda m: {"points": m.floats(40, 1), "k": 3}, ("points",)),
     Case(
         "knn/eight-dimensions", knn, lambda m: {"points": m.floats(30, 8), "k": 3, "queries": m.floats(9, 8)}, both,
-        large=lambda m: {"points": m.floats(900, 6), "k": 5},
+        large=lambda m: {"points": m.floats(900, 6), "k": 5, "queries": m.floats(700, 6)},
     ),
     Case("knn/ties", knn, lambda m: {"points": m.grid(60, 3), "k": 9}, ("points",), smooth=False),
     Case("knn/all-equal", knn, lambda m: {"points": m.equal(2, 40, 3), "k": 33}, ("points",), smooth=False),
@@ -72,7 +72,9 @@ CASES = [
     Case(
         "ball/first", ball,
         lambda m: {"points": m.floats(50, 3), "radius": 1.2, "k": 4, "queries": m.floats(9, 3), "select": "first"}, both,
-        large=lambda m: {"points": m.floats(9000, 3), "radius": 0.3, "k": 8, "select": "first"},
+        large=lambda m: {
+            "points": m.floats(9000, 3), "radius": 0.3, "k": 8, "queries": m.floats(900, 3), "select": "first",
+        },
     ),
     Case(
         "ball/random", ball,
