@@ -86,18 +86,21 @@ def rows(features: Any, index: Any, per_row: int, dtypes: Sequence[torch.dtype])
     device("index", index, "features", features)
 
 
-def clouds(points: Any, offsets: Any, lengths: Any, *, name: str = "points", prefix: str = "", dims: int = 3) -> None:
+def clouds(
+    points: Any, offsets: Any, lengths: Any, *, name: str = "points", prefix: str = "", most_dims: int | None = None
+) -> None:
     """The two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths.
 
-    name: of the points. prefix: of offsets and lengths. dims: 3, or how many dimensions are allowed at most.
+    name: of the points. prefix: of offsets and lengths. most_dims: from 1 to so many instead of 3 dimensions.
     """
     tensor(name, points)
     named = ((f"{prefix}offsets", offsets), (f"{prefix}lengths", lengths))
     for sizes_name, sizes in named:
         if sizes is not None:
             tensor(sizes_name, sizes)
-    last, extent = ("3", "") if dims == 3 else ("D", f" with D from 1 to {dims}")
-    fits = points.dim() in (2, 3) and (points.shape[-1] == 3 if dims == 3 else 1 <= points.shape[-1] <= dims)
+    last, extent = ("3", "") if most_dims is None else ("D", f" with D from 1 to {most_dims}")
+    fewest, most = (3, 3) if most_dims is None else (1, most_dims)
+    fits = points.dim() in (2, 3) and fewest <= points.shape[-1] <= most
     shape(fits, name, f"(N, {last}) or (B, N, {last}){extent}", points)
     packed = points.dim() == 2
     message = f"None for packed {name} (N, {last}); use {prefix}offsets"

@@ -1,5 +1,7 @@
 """Where each cloud lies, in either layout: packed with offsets, or padded with lengths."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -52,3 +54,24 @@ def ids(points: Tensor, offsets: Tensor | None) -> Tensor:
     place = torch.arange(points.shape[0], device=points.device)
     last = max(offsets.shape[0] - 2, 0)
     return (torch.searchsorted(offsets.contiguous(), place, right=True) - 1).clamp(0, last)
+
+
+def check_partner(
+    points: Tensor,
+    offsets: Tensor | None,
+    partner: Any,
+    partner_offsets: Any,
+    partner_lengths: Any,
+    name: str,
+    prefix: str,
+) -> None:
+    """Other clouds that are compared with the points: queries, targets. The points were checked before."""
+    checks.clouds(partner, partner_offsets, partner_lengths, name=name, prefix=prefix, most_dims=8)
+    fits = partner.dim() == points.dim() and partner.shape[-1] == points.shape[-1]
+    layout = "(M, D)" if points.dim() == 2 else "(B, M, D)"
+    checks.shape(fits, name, lambda: f"{layout} with D = {points.shape[-1]}, like points", partner)
+    batch, other = batch_size(points, offsets), batch_size(partner, partner_offsets)
+    checks.value(other == batch, name, lambda: f"in as many clouds as points, B = {batch}", f"B = {other}")
+    if not checks.autocasts(points):
+        checks.same_dtype(name, partner, "points", points)
+    checks.device(name, partner, "points", points)

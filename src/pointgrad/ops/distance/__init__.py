@@ -58,16 +58,8 @@ def chamfer_distance(
         contract = ", ".join(f'"{one}"' for one in allowed[:-1]) + f' or "{allowed[-1]}"'
         checks.kind(isinstance(value, str), name, contract, value)
         checks.value(value in allowed, name, contract, repr(value))
-    checks.clouds(points, offsets, lengths, dims=8)
-    checks.clouds(targets, target_offsets, target_lengths, name="targets", prefix="target_", dims=8)
-    fits = targets.dim() == points.dim() and targets.shape[-1] == points.shape[-1]
-    layout = "(M, D)" if points.dim() == 2 else "(B, M, D)"
-    checks.shape(fits, "targets", lambda: f"{layout} with D = {points.shape[-1]}, like points", targets)
-    batch, other = clouds.batch_size(points, offsets), clouds.batch_size(targets, target_offsets)
-    checks.value(other == batch, "targets", lambda: f"in as many clouds as points, B = {batch}", f"B = {other}")
-    if not checks.autocasts(points):
-        checks.same_dtype("targets", targets, "points", points)
-    checks.device("targets", targets, "points", points)
+    checks.clouds(points, offsets, lengths, most_dims=8)
+    clouds.check_partner(points, offsets, targets, target_offsets, target_lengths, "targets", "target_")
     if points.device.type == "cpu" and not torch.compiler.is_compiling():  # or the search would name its own arguments
         clouds.check_values(points, offsets, lengths)
         clouds.check_values(targets, target_offsets, target_lengths, prefix="target_")
@@ -85,7 +77,7 @@ def chamfer_distance(
     total = torch.stack(sides).sum(0)
     if batch_reduction == "none":
         return total
-    return total.sum() if batch_reduction == "sum" else total.sum() / max(batch, 1)
+    return total.sum() if batch_reduction == "sum" else total.sum() / max(total.shape[0], 1)
 
 
 Clouds = tuple[Tensor, Tensor | None, Tensor | None]

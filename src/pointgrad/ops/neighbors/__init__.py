@@ -59,7 +59,7 @@ def knn(
             [2, 1]])
     """
     _check_count(k)
-    checks.clouds(points, offsets, lengths, dims=8)
+    checks.clouds(points, offsets, lengths, most_dims=8)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
     return _search(points, offsets, lengths, queries, query_offsets, query_lengths, None, k)
 
@@ -93,7 +93,7 @@ def ball_query(
             [ 2, -1]])
     """
     limits = _check_ball(radius, k, select, min_radius)
-    checks.clouds(points, offsets, lengths, dims=8)
+    checks.clouds(points, offsets, lengths, most_dims=8)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
     return _search(points, offsets, lengths, queries, query_offsets, query_lengths, None, k, *limits)
 
@@ -112,8 +112,7 @@ class NeighborIndex:
     """
 
     def __init__(self, points: Tensor, *, offsets: Tensor | None = None, lengths: Tensor | None = None) -> None:
-        checks.clouds(points, offsets, lengths, dims=8)
-        checks.shape(points.shape[-1] <= 3, "points", "(N, D) or (B, N, D) with D from 1 to 3", points)
+        checks.clouds(points, offsets, lengths, most_dims=3)
         self._points = points.clone()
         self._offsets, self._lengths = _own(offsets), _own(lengths)
         self._backend = registry.chosen(points.device)
@@ -176,9 +175,10 @@ def to_edges(index: Tensor, num_points: int | None = None) -> Tensor:
     index = index.long()
     if index.dim() == 3:
         checks.kind(checks.is_integer(num_points), "num_points", "an int for padded (B, M, K)", num_points)
+        assert num_points is not None
         if index.device.type == "cpu" and not torch.compiler.is_compiling():
-            checks.index_values(index, num_points)  # type: ignore[arg-type]
-        first = torch.arange(index.shape[0], device=index.device)[:, None, None] * num_points  # type: ignore[operator]
+            checks.index_values(index, num_points)
+        first = torch.arange(index.shape[0], device=index.device)[:, None, None] * num_points
         index = torch.where(index >= 0, index + first, -1).flatten(0, 1)
     query, place = (index >= 0).nonzero(as_tuple=True)
     return torch.stack([index[query, place], query])
@@ -211,16 +211,7 @@ def _check_queries(
         for name, sizes in (("query_offsets", query_offsets), ("query_lengths", query_lengths)):
             checks.value(sizes is None, name, "None without queries", "a tensor")
         return points, None
-    checks.clouds(queries, query_offsets, query_lengths, name="queries", prefix="query_", dims=8)
-    fits = queries.dim() == points.dim() and queries.shape[-1] == points.shape[-1]
-    layout = "(M, D)" if points.dim() == 2 else "(B, M, D)"
-    checks.shape(fits, "queries", lambda: f"{layout} with D = {points.shape[-1]}, like points", queries)
-    batch, asked = clouds.batch_size(points, offsets), clouds.batch_size(queries, query_offsets)
-    checks.value(asked == batch, "queries", lambda: f"in as many clouds as points, B = {batch}", f"B = {asked}")
-    autocasts = checks.autocasts(points)
-    if not autocasts:
-        checks.same_dtype("queries", queries, "points", points)
-    checks.device("queries", queries, "points", points)
+    clouds.check_partner(points, offsets, queries, query_offsets, query_lengths, "queries", "query_")
     if queries.dtype != points.dtype:
         widest = torch.promote_types(points.dtype, queries.dtype)
         return points.to(widest), queries.to(widest)

@@ -13,7 +13,7 @@ _SELECTS = ("nearest", "first", "random")
 def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
     points, sizes = _wide(points), _sizes(points, offsets, lengths)
     batch = clouds.batch_size(points, offsets)
-    size = layout.index_bytes(points.shape[:-1].numel(), batch, points.itemsize)
+    size = layout.index_bytes(points, offsets)
     index = native.empty(points, (size,), torch.uint8).zero_()  # gaps too: the same points give the same bytes
     native.module.neighbor_index(
         index.data_ptr(),

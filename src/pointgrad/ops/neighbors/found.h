@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "mixing.h"
 #include "numbers.h"
 #include "tree.h"
 #include "vectors.h"
@@ -40,14 +41,6 @@ template <class T> struct Output {
   }
   void write_nothing(int64_t row) const { write(row, 0, nullptr, nullptr, 0); }
 };
-
-// The random rank of a point for a query, as in reference.py.
-constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
-inline uint64_t mix(uint64_t key) {  // the finaliser of splitmix64
-  key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
-  key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
-  return key ^ (key >> 31);
-}
 
 // A distance and its index as one number, where there is a type for that: such numbers are sorted faster.
 template <class T> struct Packed {

@@ -63,7 +63,7 @@ def _layout(rows: int, batch: int) -> Layout:
 def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
     wide = torch.promote_types(points.dtype, torch.float32)
     batch, rows = clouds.batch_size(points, offsets), points.shape[:-1].numel()
-    storage = points.new_zeros(index_bytes(rows, batch, wide.itemsize), dtype=torch.uint8)
+    storage = points.new_zeros(index_bytes(points, offsets), dtype=torch.uint8)
     if _is_indexed(points) and rows and batch:
         _build(storage.view(torch.int32), points.to(wide).contiguous(), offsets, lengths, batch)
     return storage

@@ -2,17 +2,22 @@
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from .. import clouds
 
 BUCKET = 32  # points, in kernels.py; tree.h has leaves of its own
 
 
-def index_bytes(num_points: int, num_clouds: int, itemsize: int) -> int:
-    """Of the index over `num_points` rows in `num_clouds` clouds; `itemsize` of the dtype distances are kept in.
+def index_bytes(points: Tensor, offsets: Tensor | None) -> int:
+    """Of the index over these points.
 
     Both the tree of the CPU and the buckets of the GPU need less than five numbers for each point, and for
     each cloud some that it fills only in part.
     """
-    return 5 * num_points * itemsize + 192 * num_clouds * (itemsize + 1) + 4096
+    itemsize = torch.promote_types(points.dtype, torch.float32).itemsize
+    num_clouds = clouds.batch_size(points, offsets)
+    return 5 * points.shape[:-1].numel() * itemsize + 192 * num_clouds * (itemsize + 1) + 4096
 
 
 def squared(radius: float, dtype: torch.dtype) -> float:

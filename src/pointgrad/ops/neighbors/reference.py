@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import clouds
+from ..mixing import GOLDEN, mix, shift_right
 from .layout import index_bytes, squared
 
 _PAIRS_AT_ONCE = 2**22
@@ -11,9 +12,7 @@ _PAIRS_AT_ONCE = 2**22
 
 def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
     """Nothing is prepared here; it has the size that an index has."""
-    itemsize = torch.promote_types(points.dtype, torch.float32).itemsize
-    size = index_bytes(points.shape[:-1].numel(), clouds.batch_size(points, offsets), itemsize)
-    return points.new_zeros(size, dtype=torch.uint8)
+    return points.new_zeros(index_bytes(points, offsets), dtype=torch.uint8)
 
 
 def neighbor_search(
@@ -86,18 +85,5 @@ def _clouds(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> T
 
 
 def _rank(seed: Tensor, query_row: Tensor, point_row: Tensor) -> Tensor:
-    """A well-mixed 30-bit number per pair: integer arithmetic, so equal on every device."""
-    golden = -7046029254386353131  # 2^64 / the golden ratio, as a signed number
-    return _shift_right(_mix(_mix(seed + (query_row + 1) * golden) + (point_row + 1) * golden), 34)
-
-
-def _mix(key: Tensor) -> Tensor:
-    """The finaliser of splitmix64 on two's-complement integers."""
-    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
-        key = (key ^ _shift_right(key, shift)) * factor
-    return key ^ _shift_right(key, 31)
-
-
-def _shift_right(value: Tensor, bits: int) -> Tensor:
-    """Logical, where torch's own shift of negative numbers is arithmetic."""
-    return (value >> bits) & ((1 << (64 - bits)) - 1)
+    """A well-mixed 30-bit number per pair."""
+    return shift_right(mix(mix(seed + (query_row + 1) * GOLDEN) + (point_row + 1) * GOLDEN), 34)

@@ -19,9 +19,7 @@ def _check_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None)
 
 
 def _fake_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
-    itemsize = torch.promote_types(points.dtype, torch.float32).itemsize
-    size = index_bytes(points.shape[:-1].numel(), clouds.batch_size(points, offsets), itemsize)
-    return points.new_empty(size, dtype=torch.uint8)
+    return points.new_empty(index_bytes(points, offsets), dtype=torch.uint8)
 
 
 def _check_search(

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "farthest.h"
+#include "mixing.h"
 #include "module.h"
 #include "numbers.h"
 #include "threads.h"
@@ -78,12 +79,9 @@ void farthest_point_sampling(address index, address distance2, address points, i
   dtype == 1 ? run(double{}) : run(float{});
 }
 
-// One well-mixed 63-bit number per place, as in reference.py: the finaliser of splitmix64.
+// One well-mixed 63-bit number per place, as in reference.py.
 uint64_t shuffle_key(uint64_t seed, int64_t place) {
-  uint64_t key = seed + static_cast<uint64_t>(place + 1) * 0x9e3779b97f4a7c15u;
-  key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
-  key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
-  return (key ^ (key >> 31)) & 0x7fffffffffffffffu;
+  return mix(seed + static_cast<uint64_t>(place + 1) * kGolden) & 0x7fffffffffffffffu;
 }
 
 void random_sampling(address index, bool packed, int64_t batch, int64_t num_points, address sizes,

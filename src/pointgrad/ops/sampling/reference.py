@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import clouds
+from ..mixing import GOLDEN, mix
 
 # Ranks below every distance: a point that is not finite comes after all others, a picked one never.
 _NOT_FINITE, _PICKED = -1.0, -2.0
@@ -113,19 +114,8 @@ def _places(wanted: Tensor, num_samples: int, counts: Tensor | None) -> tuple[Te
 
 
 def _shuffle_keys(seed: Tensor, count: int) -> Tensor:
-    """One well-mixed 63-bit number per place: integer arithmetic, so equal on every device.
-
-    The finaliser of Stafford's variant 13 (splitmix64), on two's-complement 64-bit integers.
-    """
-    key = seed + torch.arange(1, count + 1, device=seed.device) * -7046029254386353131
-    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
-        key = (key ^ _shift_right(key, shift)) * factor
-    return (key ^ _shift_right(key, 31)) & torch.iinfo(torch.int64).max
-
-
-def _shift_right(value: Tensor, bits: int) -> Tensor:
-    """Logical, where torch's own shift of negative numbers is arithmetic."""
-    return (value >> bits) & ((1 << (64 - bits)) - 1)
+    """One well-mixed 63-bit number per place."""
+    return mix(seed + torch.arange(1, count + 1, device=seed.device) * GOLDEN) & torch.iinfo(torch.int64).max
 
 
 def voxel_representatives(
