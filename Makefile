@@ -26,7 +26,7 @@ bench: $(VENV)/installed
 
 figures: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "matplotlib>=3.8"
-	$(BIN)/python docs/figures.py
+	$(BIN)/python docs/drawings $(ONLY)
 
 clean:
 	rm -rf $(VENV) build out

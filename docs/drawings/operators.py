@@ -1,24 +1,20 @@
-"""Draws the pictures in docs/images: `make figures`. Speeds come from benchmarks/results, nothing is typed in here
-but the peers' figures, which were measured on the same kind of GPU and are marked as such."""
+"""The pictures of the README. Speeds come from benchmarks/results, nothing is typed in here but the peers' figures,
+which were measured on the same kind of GPU and are marked as such."""
 
 import itertools
 import json
 import sys
-from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import torch
+from style import BLUE, GREY, ORANGE, ROOT, save_svg
 
 import pointgrad
 
-mpl.use("Agg")
-ROOT = Path(__file__).parents[1]
-IMAGES = ROOT / "docs" / "images"
-sys.path.insert(0, str(ROOT / "examples"))
-from operators import torus_knot  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from examples.operators import torus_knot
 
-BLUE, ORANGE, GREY = "#1f5fa8", "#e07b39", "#8a94a0"
+IMAGES = ROOT / "docs" / "images"
 
 
 def sampling() -> None:
@@ -169,11 +165,10 @@ def cell() -> None:
     axes.set_title("corner 4x + 2y + z", fontsize=11)
     axes.view_init(22, -62)
     figure.tight_layout()
-    figure.savefig(IMAGES / "cell.svg", facecolor="white")
+    save_svg(figure, IMAGES / "cell.svg")
 
 
-if __name__ == "__main__":
-    IMAGES.mkdir(parents=True, exist_ok=True)
+def draw() -> None:
     sampling()
     neighborhoods()
     cell()

@@ -1,0 +1,16 @@
+"""What the pictures share: colours, and files that are equal for equal content."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+mpl.rcParams["svg.hashsalt"] = "pointgrad"  # the names inside an SVG do not change from run to run
+
+ROOT = Path(__file__).parents[2]
+BOOK = ROOT / "docs" / "book" / "images"
+BLUE, ORANGE, GREY, GREEN = "#1f5fa8", "#e07b39", "#8a94a0", "#3a8f5c"
+
+
+def save_svg(figure: mpl.figure.Figure, path: Path) -> None:
+    figure.savefig(path, facecolor="white", bbox_inches="tight", metadata={"Date": None})

@@ -1,0 +1,5 @@
+import sys
+
+from pointgrad.cli import main
+
+sys.exit(main())

@@ -1,0 +1,17 @@
+"""The command `pointgrad`: one file per subcommand, each a dataclass whose fields are its arguments and flags."""
+
+import sys
+
+MISSING = 2  # exit status of a wrong command line, as everywhere
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs `pointgrad ...` and returns the exit status."""
+    try:
+        import tyro
+    except ModuleNotFoundError as error:
+        print(f"pointgrad: the command line needs {error.name}: pip install 'pointgrad[cli]'", file=sys.stderr)
+        return MISSING
+    commands: dict[str, type] = {}
+    command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
+    return command.run()
