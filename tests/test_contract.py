@@ -60,7 +60,8 @@ def assert_same(received, expected):
 
 def assert_repeats(case: Case, place, received, expected):
     """Two calls with equal input: the same bits, where the order of sums is fixed."""
-    if case.any_order and place.backend == "triton":
+    # On a GPU, plain PyTorch's index_add has no order either.
+    if place.device == "cuda" and (case.any_order or place.backend == "reference"):
         torch.testing.assert_close(received, expected)
     else:
         assert_same(received, expected)
@@ -154,10 +155,8 @@ def test_gradcheck_and_gradgradcheck(case, place):
             expected = first_and_second(call, values)
         torch.testing.assert_close(received, expected)
         return
-    # On a GPU the order of atomic sums is not fixed, so two backward passes may round differently.
-    tolerance = 0.0 if place.device == "cpu" else 1e-12
-    assert torch.autograd.gradcheck(call, values, nondet_tol=tolerance)
-    assert torch.autograd.gradgradcheck(call, values, nondet_tol=tolerance)
+    assert torch.autograd.gradcheck(call, values, nondet_tol=place.nondet_tol)
+    assert torch.autograd.gradgradcheck(call, values, nondet_tol=place.nondet_tol)
 
 
 class RecordOperators(TorchDispatchMode):
@@ -383,7 +382,7 @@ def test_threads_do_not_change_bits(case):
 
     before = torch.get_num_threads()
     try:
-        alone, pair, many = results(1), results(2), results(5)
+        alone, pair, many = results(1), results(2), results(7)
     finally:
         torch.set_num_threads(before)
     assert_same(pair, alone)

@@ -11,7 +11,9 @@ from torch import Tensor
 def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
     kept = logits.to(_wide(logits)).masked_fill(~mask, -torch.inf)
     nothing = (kept == -torch.inf).all(dim, keepdim=True)  # its softmax would be 0 / 0
-    return torch.softmax(kept, dim).masked_fill(~mask | nothing, 0).to(logits.dtype)
+    # Over the last dimension: over another, the last bit depends on the number of threads.
+    shares = torch.softmax(kept.movedim(dim, -1), -1).movedim(-1, dim)
+    return shares.masked_fill(~mask | nothing, 0).to(logits.dtype).contiguous()
 
 
 def aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
