@@ -1,21 +1,14 @@
-"""Triton kernels of this room: an index of buckets along a Hilbert curve, and a search through it.
+"""Triton kernels of this room: the search through the index of `index_kernels.py`, and one through all points.
 
-The index. Points are sorted along the curve, cloud by cloud, and cut into buckets of 32 that lie close
-together. A bucket is stored as 32 x, 32 y, 32 z and 32 row numbers. 32 buckets make a group, 32 groups a
-super; each has a bounding box. Groups and supers may span clouds: a box that is too large only prunes less.
-
-The search. One program serves one bucket of queries, which are neighbours along the same curve. Queries are
-the last axis of every tile and a program is one warp, so each thread owns one query: what it keeps stays in
-its registers. Supers, groups and buckets are visited nearest box first, until the nearest box is farther
-than the worst neighbour kept by any query of the bucket. Box distances are computed with the same operations
-in the same order as point distances, so rounding is monotone and the pruning is exact.
+One program serves one bucket of queries, which are neighbours along the same curve. Queries are the last
+axis of every tile and a program is one warp, so each thread owns one query: what it keeps stays in its
+registers. Supers, groups and buckets are visited nearest box first, until the nearest box is farther than
+the worst neighbour kept by any query of the bucket. Box distances are computed with the same operations in
+the same order as point distances, so rounding is monotone and the pruning is exact.
 
 Candidates are ranked as one 64-bit number, distance bits above, row number below: ties fall to the smallest
 index. Above three dimensions, and in float64, all points are looked at instead.
 """
-
-import itertools
-from typing import NamedTuple
 
 import torch
 import triton
@@ -24,49 +17,27 @@ from torch import Tensor
 
 from .. import clouds
 from ..launch import INTERPRETED, power_of_2
-from .layout import BUCKET, index_bytes, squared
+from .index_kernels import (
+    BIG,
+    LANES,
+    NO_KEY,
+    cloud_of,
+    contiguous,
+    coordinate,
+    find,
+    in_buckets,
+    is_indexed,
+    layout_of,
+    steps,
+)
+from .index_kernels import neighbor_index as neighbor_index
+from .layout import BUCKET, squared
 
 _SELECT = {"nearest": 0, "first": 1, "random": 2}
 _MOST_AT_ONCE = 32  # neighbours kept in registers; more are found in several passes
-_EMPTY = 2**31 - 1  # of an atomic minimum
 
 INFINITY_BITS = tl.constexpr(0x7F800000)
-BIG = tl.constexpr(0x7FFFFFFF)
-NO_KEY = tl.constexpr(0x7FFFFFFFFFFFFFFF)
 NO_NEIGHBOR = tl.constexpr(0x7F800000 << 32)  # keys from here on are no neighbours
-LANES = tl.constexpr(32)
-
-
-class Layout(NamedTuple):
-    """Where the parts of an index begin, in words of 32 bits. Buckets come first; of queries there is no more."""
-
-    num_buckets: int  # at most: each cloud may fill its last bucket in part
-    num_supers: int
-    begin: int  # (B + 1,) the first bucket of each cloud
-    first: int  # (B + 1,) the first row of each cloud in the sorted order
-    cloud_boxes: int
-    bucket_boxes: int
-    group_boxes: int
-    super_boxes: int
-    end: int
-
-
-def _layout(rows: int, batch: int) -> Layout:
-    buckets = rows // BUCKET + batch
-    groups = -(-buckets // BUCKET)
-    supers = -(-groups // BUCKET)
-    slots, boxes = buckets * 4 * BUCKET, (groups * 6 * BUCKET, supers * 6 * BUCKET, supers * 6)
-    sizes = (slots, batch + 1, batch + 1, batch * 6, *boxes)
-    return Layout(buckets, supers, *itertools.accumulate(sizes))
-
-
-def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
-    wide = torch.promote_types(points.dtype, torch.float32)
-    batch, rows = clouds.batch_size(points, offsets), points.shape[:-1].numel()
-    storage = points.new_zeros(index_bytes(points, offsets), dtype=torch.uint8)
-    if _is_indexed(points) and rows and batch:
-        _build(storage.view(torch.int32), points.to(wide).contiguous(), offsets, lengths, batch)
-    return storage
 
 
 def neighbor_search(
@@ -98,12 +69,12 @@ def neighbor_search(
         return distance2, found, count
     wanted = (k, squared(radius, wide), squared(min_radius, wide), select, seed)
     results = (found, distance2, count)
-    if _is_indexed(points):
+    if is_indexed(points):
         words = (neighbor_index(points, offsets, lengths) if index is None else index).view(torch.int32)
         asked_words = words
         if not own:
-            cloud_boxes = words[_layout(rows, batch).cloud_boxes :]
-            asked_words = _bucketed(queries, query_offsets, query_lengths, batch, cloud_boxes)
+            cloud_boxes = words[layout_of(rows, batch).cloud_boxes :]
+            asked_words = in_buckets(queries, query_offsets, query_lengths, batch, cloud_boxes)
         _search_index(results, words, asked_words, points, count.numel(), batch, wanted)
     else:
         sizes = (offsets, query_offsets) if points.dim() == 2 else (lengths, query_lengths)
@@ -113,108 +84,6 @@ def neighbor_search(
         distance2, order = distance2.gather(-1, order).sort(dim=-1, stable=True)
         found = found.gather(-1, order)
     return distance2, found, count
-
-
-def _is_indexed(points: Tensor) -> bool:
-    return points.shape[-1] <= 3 and points.dtype != torch.float64 and points.shape[:-1].numel() < 2**31
-
-
-def _build(words: Tensor, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int) -> None:
-    rows = points.shape[:-1].numel()
-    layout = _layout(rows, batch)
-    sizes = _contiguous(offsets if points.dim() == 2 else lengths)
-    cloud_boxes = words[layout.cloud_boxes : layout.bucket_boxes].fill_(_EMPTY)
-    block = 1024
-    _cloud_boxes[(triton.cdiv(rows, block),)](
-        cloud_boxes,
-        points,
-        points if sizes is None else sizes,
-        rows,
-        points.shape[-2],
-        batch,
-        PACKED=points.dim() == 2,
-        SIZES=sizes is not None,
-        STEPS=_steps(batch),
-        DIMS=points.shape[-1],
-        BLOCK=block,
-        num_warps=4,
-    )
-    _fill(words, layout, points, sizes, batch, cloud_boxes, boxes=True)
-    _super_boxes[(layout.num_supers,)](words, layout.group_boxes, layout.super_boxes, layout.num_supers, num_warps=1)
-
-
-def _bucketed(
-    queries: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int, cloud_boxes: Tensor
-) -> Tensor:
-    """The queries in buckets along the curve of the points."""
-    layout = _layout(queries.shape[:-1].numel(), batch)
-    words = queries.new_empty(layout.cloud_boxes, dtype=torch.int32)
-    sizes = _contiguous(offsets if queries.dim() == 2 else lengths)
-    _fill(words, layout, queries, sizes, batch, cloud_boxes, boxes=False)
-    return words
-
-
-def _fill(
-    words: Tensor,
-    layout: Layout,
-    points: Tensor,
-    sizes: Tensor | None,
-    batch: int,
-    cloud_boxes: Tensor,
-    boxes: bool,
-) -> None:
-    """Sorts rows along the curve and puts them into buckets; if asked, bounds buckets and groups too."""
-    rows, dims = points.shape[:-1].numel(), points.shape[-1]
-    # Short keys sort twice as fast; small clouds need no more.
-    short = rows <= 2**15 * batch and batch < 2**7
-    bits = (30 - batch.bit_length()) // 3 if short else min(16, (62 - batch.bit_length()) // 3)
-    keys = points.new_empty(rows, dtype=torch.int32 if short else torch.int64)
-    block = 256
-    _codes[(triton.cdiv(rows, block),)](
-        keys,
-        points,
-        points if sizes is None else sizes,
-        cloud_boxes,
-        rows,
-        points.shape[-2],
-        batch,
-        PACKED=points.dim() == 2,
-        SIZES=sizes is not None,
-        STEPS=_steps(batch),
-        DIMS=dims,
-        BITS=bits,
-        BLOCK=block,
-        num_warps=4,
-        enable_fp_fusion=False,
-    )
-    keys, order = torch.sort(keys)
-    _begins[(1,)](
-        words,
-        keys,
-        layout.first,
-        layout.begin,
-        rows,
-        batch,
-        SHIFT=3 * bits,
-        STEPS=_steps(rows + 1),
-        BLOCK=power_of_2(batch + 1, 32, 1024),
-        num_warps=1,
-    )
-    _buckets[(layout.num_supers * BUCKET if boxes else triton.cdiv(layout.num_buckets, BUCKET),)](
-        words,
-        points,
-        order,
-        layout.first,
-        layout.begin,
-        layout.bucket_boxes,
-        layout.group_boxes,
-        layout.num_buckets,
-        batch,
-        BOXES=boxes,
-        STEPS=_steps(batch),
-        DIMS=dims,
-        num_warps=4,
-    )
 
 
 def _search_index(
@@ -228,7 +97,7 @@ def _search_index(
 ) -> None:
     found, distance2, count = results
     k, radius2, min_radius2, select, seed = wanted
-    layout, asked = _layout(points.shape[:-1].numel(), batch), _layout(num_queries, batch)
+    layout, asked = layout_of(points.shape[:-1].numel(), batch), layout_of(num_queries, batch)
     at_once = power_of_2(k, 1, _MOST_AT_ONCE)
     _search[(asked.num_buckets,)](
         found,
@@ -251,7 +120,7 @@ def _search_index(
         min_radius2,
         BALL=radius2 != torch.inf or min_radius2 > 0,
         SELECT=_SELECT[select],
-        STEPS=_steps(batch),
+        STEPS=steps(batch),
         DIMS=points.shape[-1],
         SUPERS=power_of_2(layout.num_supers, 1, 2**20),
         AT_ONCE=at_once,
@@ -273,7 +142,7 @@ def _search_all(
     found, distance2, count = results
     k, radius2, min_radius2, select, seed = wanted
     at_once = power_of_2(k, 1, _MOST_AT_ONCE)
-    point_sizes, query_sizes = (_contiguous(size) for size in sizes)
+    point_sizes, query_sizes = (contiguous(size) for size in sizes)
     limits = points.new_empty(2)
     limits[0].fill_(radius2)
     limits[1].fill_(min_radius2)
@@ -296,7 +165,7 @@ def _search_all(
         QUERY_SIZES=query_sizes is not None,
         POINT_SIZES=point_sizes is not None,
         SELECT=_SELECT[select],
-        STEPS=_steps(batch),
+        STEPS=steps(batch),
         DIMS=points.shape[-1],
         WIDE=tl.float64 if points.dtype == torch.float64 else tl.float32,
         AT_ONCE=at_once,
@@ -304,240 +173,6 @@ def _search_all(
         num_warps=1,
         enable_fp_fusion=False,
     )
-
-
-def _contiguous(sizes: Tensor | None) -> Tensor | None:
-    return None if sizes is None else sizes.contiguous()
-
-
-def _steps(count: int) -> int:
-    """Halvings that a binary search among `count` needs."""
-    return max(count - 1, 0).bit_length()
-
-
-@triton.jit
-def _find(value, begin_ptr, count, STEPS: tl.constexpr):
-    """The last of `count` beginnings that is not above the value."""
-    place = value * 0
-    for step in tl.static_range(STEPS):
-        next_place = place + (1 << (STEPS - 1 - step))
-        inside = next_place < count
-        begin = tl.load(begin_ptr + next_place, mask=inside, other=0)
-        place = tl.where(inside & (begin <= value), next_place, place)
-    return place
-
-
-@triton.jit
-def _cloud_of(row, sizes_ptr, num_points, num_clouds, PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr):
-    """The cloud of each row, and whether the row lies inside it."""
-    if PACKED:
-        cloud = row * 0
-        if SIZES:
-            cloud = _find(row, sizes_ptr, num_clouds, STEPS)
-            inside = (row >= tl.load(sizes_ptr + cloud)) & (row < tl.load(sizes_ptr + cloud + 1))
-        else:
-            inside = row >= 0
-    else:
-        cloud = row // num_points
-        inside = row >= 0
-        if SIZES:
-            cloud = tl.minimum(cloud, num_clouds - 1)
-            inside = row - cloud * num_points < tl.load(sizes_ptr + cloud)
-    return cloud, inside
-
-
-@triton.jit
-def _coordinate(points_ptr, row, mask, axis: tl.constexpr, DIMS: tl.constexpr):
-    """Zero along the axes that the points do not have."""
-    if axis < DIMS:
-        return tl.load(points_ptr + row * DIMS + axis, mask=mask, other=float("inf"))
-    else:
-        return tl.where(mask, 0.0, float("inf"))
-
-
-@triton.jit
-def _ordered(value):
-    """Float bits as integers that compare like the floats; its own inverse."""
-    bits = value.to(tl.int32, bitcast=True)
-    return bits ^ ((bits >> 31) & BIG)
-
-
-@triton.jit
-def _unordered(bits):
-    return (bits ^ ((bits >> 31) & BIG)).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _is_finite(x, y, z):
-    limit = 3.4028234663852886e38
-    return (tl.abs(x) <= limit) & (tl.abs(y) <= limit) & (tl.abs(z) <= limit)
-
-
-@triton.jit
-def _cloud_boxes(
-    boxes_ptr, points_ptr, sizes_ptr, rows, num_points, num_clouds,
-    PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Per cloud the lowest x, y, z and the lowest -x, -y, -z, as ordered integers."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = row < rows
-    cloud, inside = _cloud_of(tl.minimum(row, rows - 1), sizes_ptr, num_points, num_clouds, PACKED, SIZES, STEPS)
-    x = _coordinate(points_ptr, row, mask, 0, DIMS)
-    y = _coordinate(points_ptr, row, mask, 1, DIMS)
-    z = _coordinate(points_ptr, row, mask, 2, DIMS)
-    mask = mask & inside & _is_finite(x, y, z)
-    first, last = tl.min(cloud), tl.max(cloud)
-    for axis in tl.static_range(6):
-        value = x if axis % 3 == 0 else (y if axis % 3 == 1 else z)
-        value = tl.where(mask, _ordered(-value if axis >= 3 else value), BIG)
-        if first == last:
-            tl.atomic_min(boxes_ptr + first * 6 + axis, tl.min(value))
-        else:
-            tl.atomic_min(boxes_ptr + cloud * 6 + axis, value, mask=mask)
-
-
-@triton.jit
-def _cell(value, low, extent, BITS: tl.constexpr):
-    """Where along an axis, as an integer; 0 if the extent is zero or overflows."""
-    share = (value - low) / tl.where(extent > 0, extent, 1.0)
-    share = tl.where(share >= 0, tl.minimum(share, 1.0), 0.0)
-    return (share * ((1 << BITS) - 1)).to(tl.int32)
-
-
-@triton.jit
-def _hilbert(x, y, z, BITS: tl.constexpr):
-    """The place along a Hilbert curve: J. Skilling, Programming the Hilbert curve (2004)."""
-    for level in tl.static_range(BITS - 1):
-        bit = 1 << (BITS - 1 - level)
-        below = bit - 1
-        x = tl.where((x & bit) != 0, x ^ below, x)
-        swap = (x ^ y) & below
-        flip = (y & bit) != 0
-        x = tl.where(flip, x ^ below, x ^ swap)
-        y = tl.where(flip, y, y ^ swap)
-        swap = (x ^ z) & below
-        flip = (z & bit) != 0
-        x = tl.where(flip, x ^ below, x ^ swap)
-        z = tl.where(flip, z, z ^ swap)
-    y = y ^ x
-    z = z ^ y
-    gray = x * 0
-    for level in tl.static_range(BITS - 1):
-        bit = 1 << (BITS - 1 - level)
-        gray = tl.where((z & bit) != 0, gray ^ (bit - 1), gray)
-    x, y, z = x ^ gray, y ^ gray, z ^ gray
-    code = x.to(tl.int64) * 0
-    for level in tl.static_range(BITS):
-        shift = BITS - 1 - level
-        code = (code << 3) | (((x >> shift) & 1) << 2 | ((y >> shift) & 1) << 1 | ((z >> shift) & 1)).to(tl.int64)
-    return code
-
-
-@triton.jit
-def _codes(
-    keys_ptr, points_ptr, sizes_ptr, boxes_ptr, rows, num_points, num_clouds,
-    PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Cloud above, place along the curve below; rows that are in no cloud or not finite come last."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = row < rows
-    cloud, inside = _cloud_of(tl.minimum(row, rows - 1), sizes_ptr, num_points, num_clouds, PACKED, SIZES, STEPS)
-    x = _coordinate(points_ptr, row, mask, 0, DIMS)
-    y = _coordinate(points_ptr, row, mask, 1, DIMS)
-    z = _coordinate(points_ptr, row, mask, 2, DIMS)
-    low_x = _unordered(tl.load(boxes_ptr + cloud * 6))
-    low_y = _unordered(tl.load(boxes_ptr + cloud * 6 + 1))
-    low_z = _unordered(tl.load(boxes_ptr + cloud * 6 + 2))
-    extent = -_unordered(tl.load(boxes_ptr + cloud * 6 + 3)) - low_x
-    extent = tl.maximum(extent, -_unordered(tl.load(boxes_ptr + cloud * 6 + 4)) - low_y)
-    extent = tl.maximum(extent, -_unordered(tl.load(boxes_ptr + cloud * 6 + 5)) - low_z)
-    code = _hilbert(
-        _cell(x, low_x, extent, BITS), _cell(y, low_y, extent, BITS), _cell(z, low_z, extent, BITS), BITS
-    )  # fmt: skip
-    key = (cloud.to(tl.int64) << (3 * BITS)) | code
-    last = BIG if keys_ptr.dtype.element_ty == tl.int32 else NO_KEY
-    key = tl.where(inside & _is_finite(x, y, z), key, last)
-    tl.store(keys_ptr + row, key.to(keys_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def _lower_bound(value, keys_ptr, count, STEPS: tl.constexpr):
-    """How many of `count` sorted keys are below the value."""
-    below = tl.zeros_like(value)
-    for step in tl.static_range(STEPS):
-        half = 1 << (STEPS - 1 - step)
-        inside = below + half <= count
-        key = tl.load(keys_ptr + below + half - 1, mask=inside, other=0)
-        below = tl.where(inside & (key < value), below + half, below)
-    return below
-
-
-@triton.jit
-def _begins(
-    words_ptr, keys_ptr, first_at, begin_at, rows, num_clouds,
-    SHIFT: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """For each cloud its first row in the sorted order, and its first bucket."""
-    before = 0
-    for start in range(0, num_clouds + 1, BLOCK):
-        cloud = start + tl.arange(0, BLOCK)
-        first = _lower_bound(cloud.to(tl.int64) << SHIFT, keys_ptr, rows, STEPS)
-        after = _lower_bound((cloud + 1).to(tl.int64) << SHIFT, keys_ptr, rows, STEPS)
-        buckets = tl.where(cloud < num_clouds, (after - first + LANES - 1) // LANES, 0).to(tl.int32)
-        tl.store(words_ptr + first_at + cloud, first.to(tl.int32), mask=cloud <= num_clouds)
-        tl.store(words_ptr + begin_at + cloud, before + tl.cumsum(buckets, 0) - buckets, mask=cloud <= num_clouds)
-        before += tl.sum(buckets)
-
-
-@triton.jit
-def _as_word(values):
-    return values.to(tl.int32, bitcast=True)
-
-
-@triton.jit
-def _buckets(
-    words_ptr, points_ptr, order_ptr, first_at, begin_at, bucket_boxes_at, group_boxes_at, num_buckets, num_clouds,
-    BOXES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr,
-):  # fmt: skip
-    """One program fills the 32 buckets of a group."""
-    group = tl.program_id(0).to(tl.int64)
-    first_ptr, begin_ptr = words_ptr + first_at, words_ptr + begin_at
-    lane = tl.arange(0, LANES)
-    bucket = group * LANES + lane
-    filled = bucket < tl.load(begin_ptr + num_clouds)
-    cloud = _find(bucket, begin_ptr, num_clouds, STEPS)
-    place = (bucket - tl.load(begin_ptr + cloud)) * LANES  # of the bucket's first row, within the cloud
-    first = tl.load(first_ptr + cloud) + place
-    left = tl.load(first_ptr + cloud + 1) - first
-    live = filled[:, None] & (lane[None, :] < left[:, None])
-    row = tl.load(order_ptr + first[:, None] + lane[None, :], mask=live, other=-1)
-    slot_ptr = words_ptr + bucket[:, None] * (4 * LANES) + lane[None, :]
-    mask = (bucket < num_buckets)[:, None] & (lane >= 0)[None, :]
-    tl.store(slot_ptr + 3 * LANES, row.to(tl.int32), mask=mask)
-    for axis in tl.static_range(3):
-        value = _coordinate(points_ptr, row, live, axis, DIMS)
-        tl.store(slot_ptr + axis * LANES, _as_word(value), mask=mask)
-        if BOXES:
-            low = tl.min(value, 1)
-            high = tl.max(tl.where(live, value, -float("inf")), 1)
-            box_ptr = words_ptr + bucket_boxes_at + (group * 6 + axis) * LANES + lane
-            tl.store(box_ptr, _as_word(low), mask=bucket < num_buckets)
-            tl.store(box_ptr + 3 * LANES, _as_word(high), mask=bucket < num_buckets)
-            box_ptr = words_ptr + group_boxes_at + (group // LANES * 6 + axis) * LANES + group % LANES
-            tl.store(box_ptr, _as_word(tl.min(low)))
-            tl.store(box_ptr + 3 * LANES, _as_word(tl.max(high)))
-
-
-@triton.jit
-def _super_boxes(words_ptr, group_boxes_at, super_boxes_at, num_supers):
-    place = tl.program_id(0).to(tl.int64)
-    for side in tl.static_range(6):
-        value = tl.load(words_ptr + group_boxes_at + (place * 6 + side) * LANES + tl.arange(0, LANES)).to(
-            tl.float32, bitcast=True
-        )
-        bound = tl.min(value) if side < 3 else tl.max(value)
-        tl.store(words_ptr + super_boxes_at + side * num_supers + place, _as_word(bound))
 
 
 @triton.jit
@@ -610,7 +245,7 @@ def _search(
     block = tl.program_id(0)
     if block >= tl.load(asked_ptr + asked_begin_at + num_clouds):
         return
-    cloud = _find(block, asked_ptr + asked_begin_at, num_clouds, STEPS)
+    cloud = find(block, asked_ptr + asked_begin_at, num_clouds, STEPS)
     begin = tl.load(words_ptr + begin_at + cloud)  # the cloud's buckets
     end = tl.load(words_ptr + begin_at + cloud + 1)
     lane = tl.arange(0, LANES)
@@ -713,9 +348,9 @@ def _search(
             if SELECT == 0:
                 d = (nearest >> 32).to(tl.int32).to(tl.float32, bitcast=True)
             else:
-                dx = _coordinate(points_ptr, row, there, 0, DIMS) - qx
-                dy = _coordinate(points_ptr, row, there, 1, DIMS) - qy
-                dz = _coordinate(points_ptr, row, there, 2, DIMS) - qz
+                dx = coordinate(points_ptr, row, there, 0, DIMS) - qx
+                dy = coordinate(points_ptr, row, there, 1, DIMS) - qy
+                dz = coordinate(points_ptr, row, there, 2, DIMS) - qz
                 d = dx * dx + dy * dy + dz * dz
             tl.store(found_ptr + out + column, row - cloud.to(tl.int64) * rows_per_cloud, mask=there)
             tl.store(distance2_ptr + out + column, d, mask=there)
@@ -737,7 +372,7 @@ def _search_everything(
     query_row = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     mask = query_row < num_rows
     safe_row = tl.minimum(query_row, num_rows - 1)
-    cloud, inside = _cloud_of(safe_row, query_sizes_ptr, num_queries, num_clouds, PACKED, QUERY_SIZES, STEPS)
+    cloud, inside = cloud_of(safe_row, query_sizes_ptr, num_queries, num_clouds, PACKED, QUERY_SIZES, STEPS)
     begin, end = cloud * 0, cloud * 0 + num_points
     if PACKED:
         if POINT_SIZES:

@@ -1,0 +1,392 @@
+"""The index of the Triton search: buckets along a Hilbert curve, and boxes around them.
+
+Points are sorted along the curve, cloud by cloud, and cut into buckets of 32 that lie close together. A
+bucket is stored as 32 x, 32 y, 32 z and 32 row numbers. 32 buckets make a group, 32 groups a super; each has
+a bounding box. Groups and supers may span clouds: a box that is too large only prunes less.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .. import clouds
+from ..launch import power_of_2
+from .layout import BUCKET, index_bytes
+
+_EMPTY = 2**31 - 1  # of an atomic minimum
+
+BIG = tl.constexpr(0x7FFFFFFF)
+NO_KEY = tl.constexpr(0x7FFFFFFFFFFFFFFF)
+LANES = tl.constexpr(32)
+
+
+class Layout(NamedTuple):
+    """Where the parts of an index begin, in words of 32 bits. Buckets come first; of queries there is no more."""
+
+    num_buckets: int  # at most: each cloud may fill its last bucket in part
+    num_supers: int
+    begin: int  # (B + 1,) the first bucket of each cloud
+    first: int  # (B + 1,) the first row of each cloud in the sorted order
+    cloud_boxes: int
+    bucket_boxes: int
+    group_boxes: int
+    super_boxes: int
+    end: int
+
+
+def layout_of(rows: int, batch: int) -> Layout:
+    buckets = rows // BUCKET + batch
+    groups = -(-buckets // BUCKET)
+    supers = -(-groups // BUCKET)
+    slots, boxes = buckets * 4 * BUCKET, (groups * 6 * BUCKET, supers * 6 * BUCKET, supers * 6)
+    sizes = (slots, batch + 1, batch + 1, batch * 6, *boxes)
+    return Layout(buckets, supers, *itertools.accumulate(sizes))
+
+
+def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
+    wide = torch.promote_types(points.dtype, torch.float32)
+    batch, rows = clouds.batch_size(points, offsets), points.shape[:-1].numel()
+    storage = points.new_zeros(index_bytes(points, offsets), dtype=torch.uint8)
+    if is_indexed(points) and rows and batch:
+        _build(storage.view(torch.int32), points.to(wide).contiguous(), offsets, lengths, batch)
+    return storage
+
+
+def is_indexed(points: Tensor) -> bool:
+    return points.shape[-1] <= 3 and points.dtype != torch.float64 and points.shape[:-1].numel() < 2**31
+
+
+def _build(words: Tensor, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int) -> None:
+    rows = points.shape[:-1].numel()
+    layout = layout_of(rows, batch)
+    sizes = contiguous(offsets if points.dim() == 2 else lengths)
+    cloud_boxes = words[layout.cloud_boxes : layout.bucket_boxes].fill_(_EMPTY)
+    block = 1024
+    _cloud_boxes[(triton.cdiv(rows, block),)](
+        cloud_boxes,
+        points,
+        points if sizes is None else sizes,
+        rows,
+        points.shape[-2],
+        batch,
+        PACKED=points.dim() == 2,
+        SIZES=sizes is not None,
+        STEPS=steps(batch),
+        DIMS=points.shape[-1],
+        BLOCK=block,
+        num_warps=4,
+    )
+    _fill(words, layout, points, sizes, batch, cloud_boxes, boxes=True)
+    _super_boxes[(layout.num_supers,)](words, layout.group_boxes, layout.super_boxes, layout.num_supers, num_warps=1)
+
+
+def in_buckets(
+    queries: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int, cloud_boxes: Tensor
+) -> Tensor:
+    """The queries in buckets along the curve of the points."""
+    layout = layout_of(queries.shape[:-1].numel(), batch)
+    words = queries.new_empty(layout.cloud_boxes, dtype=torch.int32)
+    sizes = contiguous(offsets if queries.dim() == 2 else lengths)
+    _fill(words, layout, queries, sizes, batch, cloud_boxes, boxes=False)
+    return words
+
+
+def _fill(
+    words: Tensor,
+    layout: Layout,
+    points: Tensor,
+    sizes: Tensor | None,
+    batch: int,
+    cloud_boxes: Tensor,
+    boxes: bool,
+) -> None:
+    """Sorts rows along the curve and puts them into buckets; if asked, bounds buckets and groups too."""
+    rows, dims = points.shape[:-1].numel(), points.shape[-1]
+    # Short keys sort twice as fast; small clouds need no more.
+    short = rows <= 2**15 * batch and batch < 2**7
+    bits = (30 - batch.bit_length()) // 3 if short else min(16, (62 - batch.bit_length()) // 3)
+    keys = points.new_empty(rows, dtype=torch.int32 if short else torch.int64)
+    block = 256
+    _codes[(triton.cdiv(rows, block),)](
+        keys,
+        points,
+        points if sizes is None else sizes,
+        cloud_boxes,
+        rows,
+        points.shape[-2],
+        batch,
+        PACKED=points.dim() == 2,
+        SIZES=sizes is not None,
+        STEPS=steps(batch),
+        DIMS=dims,
+        BITS=bits,
+        BLOCK=block,
+        num_warps=4,
+        enable_fp_fusion=False,
+    )
+    keys, order = torch.sort(keys)
+    _begins[(1,)](
+        words,
+        keys,
+        layout.first,
+        layout.begin,
+        rows,
+        batch,
+        SHIFT=3 * bits,
+        STEPS=steps(rows + 1),
+        BLOCK=power_of_2(batch + 1, 32, 1024),
+        num_warps=1,
+    )
+    _buckets[(layout.num_supers * BUCKET if boxes else triton.cdiv(layout.num_buckets, BUCKET),)](
+        words,
+        points,
+        order,
+        layout.first,
+        layout.begin,
+        layout.bucket_boxes,
+        layout.group_boxes,
+        layout.num_buckets,
+        batch,
+        BOXES=boxes,
+        STEPS=steps(batch),
+        DIMS=dims,
+        num_warps=4,
+    )
+
+
+def contiguous(sizes: Tensor | None) -> Tensor | None:
+    return None if sizes is None else sizes.contiguous()
+
+
+def steps(count: int) -> int:
+    """Halvings that a binary search among `count` needs."""
+    return max(count - 1, 0).bit_length()
+
+
+@triton.jit
+def find(value, begin_ptr, count, STEPS: tl.constexpr):
+    """The last of `count` beginnings that is not above the value."""
+    place = value * 0
+    for step in tl.static_range(STEPS):
+        next_place = place + (1 << (STEPS - 1 - step))
+        inside = next_place < count
+        begin = tl.load(begin_ptr + next_place, mask=inside, other=0)
+        place = tl.where(inside & (begin <= value), next_place, place)
+    return place
+
+
+@triton.jit
+def cloud_of(row, sizes_ptr, num_points, num_clouds, PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr):
+    """The cloud of each row, and whether the row lies inside it."""
+    if PACKED:
+        cloud = row * 0
+        if SIZES:
+            cloud = find(row, sizes_ptr, num_clouds, STEPS)
+            inside = (row >= tl.load(sizes_ptr + cloud)) & (row < tl.load(sizes_ptr + cloud + 1))
+        else:
+            inside = row >= 0
+    else:
+        cloud = row // num_points
+        inside = row >= 0
+        if SIZES:
+            cloud = tl.minimum(cloud, num_clouds - 1)
+            inside = row - cloud * num_points < tl.load(sizes_ptr + cloud)
+    return cloud, inside
+
+
+@triton.jit
+def coordinate(points_ptr, row, mask, axis: tl.constexpr, DIMS: tl.constexpr):
+    """Zero along the axes that the points do not have."""
+    if axis < DIMS:
+        return tl.load(points_ptr + row * DIMS + axis, mask=mask, other=float("inf"))
+    else:
+        return tl.where(mask, 0.0, float("inf"))
+
+
+@triton.jit
+def _ordered(value):
+    """Float bits as integers that compare like the floats; its own inverse."""
+    bits = value.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & BIG)
+
+
+@triton.jit
+def _unordered(bits):
+    return (bits ^ ((bits >> 31) & BIG)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _is_finite(x, y, z):
+    limit = 3.4028234663852886e38
+    return (tl.abs(x) <= limit) & (tl.abs(y) <= limit) & (tl.abs(z) <= limit)
+
+
+@triton.jit
+def _cloud_boxes(
+    boxes_ptr, points_ptr, sizes_ptr, rows, num_points, num_clouds,
+    PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Per cloud the lowest x, y, z and the lowest -x, -y, -z, as ordered integers."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = row < rows
+    cloud, inside = cloud_of(tl.minimum(row, rows - 1), sizes_ptr, num_points, num_clouds, PACKED, SIZES, STEPS)
+    x = coordinate(points_ptr, row, mask, 0, DIMS)
+    y = coordinate(points_ptr, row, mask, 1, DIMS)
+    z = coordinate(points_ptr, row, mask, 2, DIMS)
+    mask = mask & inside & _is_finite(x, y, z)
+    first, last = tl.min(cloud), tl.max(cloud)
+    for axis in tl.static_range(6):
+        value = x if axis % 3 == 0 else (y if axis % 3 == 1 else z)
+        value = tl.where(mask, _ordered(-value if axis >= 3 else value), BIG)
+        if first == last:
+            tl.atomic_min(boxes_ptr + first * 6 + axis, tl.min(value))
+        else:
+            tl.atomic_min(boxes_ptr + cloud * 6 + axis, value, mask=mask)
+
+
+@triton.jit
+def _cell(value, low, extent, BITS: tl.constexpr):
+    """Where along an axis, as an integer; 0 if the extent is zero or overflows."""
+    share = (value - low) / tl.where(extent > 0, extent, 1.0)
+    share = tl.where(share >= 0, tl.minimum(share, 1.0), 0.0)
+    return (share * ((1 << BITS) - 1)).to(tl.int32)
+
+
+@triton.jit
+def _hilbert(x, y, z, BITS: tl.constexpr):
+    """The place along a Hilbert curve: J. Skilling, Programming the Hilbert curve (2004)."""
+    for level in tl.static_range(BITS - 1):
+        bit = 1 << (BITS - 1 - level)
+        below = bit - 1
+        x = tl.where((x & bit) != 0, x ^ below, x)
+        swap = (x ^ y) & below
+        flip = (y & bit) != 0
+        x = tl.where(flip, x ^ below, x ^ swap)
+        y = tl.where(flip, y, y ^ swap)
+        swap = (x ^ z) & below
+        flip = (z & bit) != 0
+        x = tl.where(flip, x ^ below, x ^ swap)
+        z = tl.where(flip, z, z ^ swap)
+    y = y ^ x
+    z = z ^ y
+    gray = x * 0
+    for level in tl.static_range(BITS - 1):
+        bit = 1 << (BITS - 1 - level)
+        gray = tl.where((z & bit) != 0, gray ^ (bit - 1), gray)
+    x, y, z = x ^ gray, y ^ gray, z ^ gray
+    code = x.to(tl.int64) * 0
+    for level in tl.static_range(BITS):
+        shift = BITS - 1 - level
+        code = (code << 3) | (((x >> shift) & 1) << 2 | ((y >> shift) & 1) << 1 | ((z >> shift) & 1)).to(tl.int64)
+    return code
+
+
+@triton.jit
+def _codes(
+    keys_ptr, points_ptr, sizes_ptr, boxes_ptr, rows, num_points, num_clouds,
+    PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Cloud above, place along the curve below; rows that are in no cloud or not finite come last."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = row < rows
+    cloud, inside = cloud_of(tl.minimum(row, rows - 1), sizes_ptr, num_points, num_clouds, PACKED, SIZES, STEPS)
+    x = coordinate(points_ptr, row, mask, 0, DIMS)
+    y = coordinate(points_ptr, row, mask, 1, DIMS)
+    z = coordinate(points_ptr, row, mask, 2, DIMS)
+    low_x = _unordered(tl.load(boxes_ptr + cloud * 6))
+    low_y = _unordered(tl.load(boxes_ptr + cloud * 6 + 1))
+    low_z = _unordered(tl.load(boxes_ptr + cloud * 6 + 2))
+    extent = -_unordered(tl.load(boxes_ptr + cloud * 6 + 3)) - low_x
+    extent = tl.maximum(extent, -_unordered(tl.load(boxes_ptr + cloud * 6 + 4)) - low_y)
+    extent = tl.maximum(extent, -_unordered(tl.load(boxes_ptr + cloud * 6 + 5)) - low_z)
+    code = _hilbert(
+        _cell(x, low_x, extent, BITS), _cell(y, low_y, extent, BITS), _cell(z, low_z, extent, BITS), BITS
+    )  # fmt: skip
+    key = (cloud.to(tl.int64) << (3 * BITS)) | code
+    last = BIG if keys_ptr.dtype.element_ty == tl.int32 else NO_KEY
+    key = tl.where(inside & _is_finite(x, y, z), key, last)
+    tl.store(keys_ptr + row, key.to(keys_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _lower_bound(value, keys_ptr, count, STEPS: tl.constexpr):
+    """How many of `count` sorted keys are below the value."""
+    below = tl.zeros_like(value)
+    for step in tl.static_range(STEPS):
+        half = 1 << (STEPS - 1 - step)
+        inside = below + half <= count
+        key = tl.load(keys_ptr + below + half - 1, mask=inside, other=0)
+        below = tl.where(inside & (key < value), below + half, below)
+    return below
+
+
+@triton.jit
+def _begins(
+    words_ptr, keys_ptr, first_at, begin_at, rows, num_clouds,
+    SHIFT: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """For each cloud its first row in the sorted order, and its first bucket."""
+    before = 0
+    for start in range(0, num_clouds + 1, BLOCK):
+        cloud = start + tl.arange(0, BLOCK)
+        first = _lower_bound(cloud.to(tl.int64) << SHIFT, keys_ptr, rows, STEPS)
+        after = _lower_bound((cloud + 1).to(tl.int64) << SHIFT, keys_ptr, rows, STEPS)
+        buckets = tl.where(cloud < num_clouds, (after - first + LANES - 1) // LANES, 0).to(tl.int32)
+        tl.store(words_ptr + first_at + cloud, first.to(tl.int32), mask=cloud <= num_clouds)
+        tl.store(words_ptr + begin_at + cloud, before + tl.cumsum(buckets, 0) - buckets, mask=cloud <= num_clouds)
+        before += tl.sum(buckets)
+
+
+@triton.jit
+def _as_word(values):
+    return values.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def _buckets(
+    words_ptr, points_ptr, order_ptr, first_at, begin_at, bucket_boxes_at, group_boxes_at, num_buckets, num_clouds,
+    BOXES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr,
+):  # fmt: skip
+    """One program fills the 32 buckets of a group."""
+    group = tl.program_id(0).to(tl.int64)
+    first_ptr, begin_ptr = words_ptr + first_at, words_ptr + begin_at
+    lane = tl.arange(0, LANES)
+    bucket = group * LANES + lane
+    filled = bucket < tl.load(begin_ptr + num_clouds)
+    cloud = find(bucket, begin_ptr, num_clouds, STEPS)
+    place = (bucket - tl.load(begin_ptr + cloud)) * LANES  # of the bucket's first row, within the cloud
+    first = tl.load(first_ptr + cloud) + place
+    left = tl.load(first_ptr + cloud + 1) - first
+    live = filled[:, None] & (lane[None, :] < left[:, None])
+    row = tl.load(order_ptr + first[:, None] + lane[None, :], mask=live, other=-1)
+    slot_ptr = words_ptr + bucket[:, None] * (4 * LANES) + lane[None, :]
+    mask = (bucket < num_buckets)[:, None] & (lane >= 0)[None, :]
+    tl.store(slot_ptr + 3 * LANES, row.to(tl.int32), mask=mask)
+    for axis in tl.static_range(3):
+        value = coordinate(points_ptr, row, live, axis, DIMS)
+        tl.store(slot_ptr + axis * LANES, _as_word(value), mask=mask)
+        if BOXES:
+            low = tl.min(value, 1)
+            high = tl.max(tl.where(live, value, -float("inf")), 1)
+            box_ptr = words_ptr + bucket_boxes_at + (group * 6 + axis) * LANES + lane
+            tl.store(box_ptr, _as_word(low), mask=bucket < num_buckets)
+            tl.store(box_ptr + 3 * LANES, _as_word(high), mask=bucket < num_buckets)
+            box_ptr = words_ptr + group_boxes_at + (group // LANES * 6 + axis) * LANES + group % LANES
+            tl.store(box_ptr, _as_word(tl.min(low)))
+            tl.store(box_ptr + 3 * LANES, _as_word(tl.max(high)))
+
+
+@triton.jit
+def _super_boxes(words_ptr, group_boxes_at, super_boxes_at, num_supers):
+    place = tl.program_id(0).to(tl.int64)
+    for side in tl.static_range(6):
+        value = tl.load(words_ptr + group_boxes_at + (place * 6 + side) * LANES + tl.arange(0, LANES)).to(
+            tl.float32, bitcast=True
+        )
+        bound = tl.min(value) if side < 3 else tl.max(value)
+        tl.store(words_ptr + super_boxes_at + side * num_supers + place, _as_word(bound))
