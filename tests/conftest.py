@@ -45,6 +45,10 @@ class Place(NamedTuple):
         return self == ("cpu", "triton")
 
     @property
+    def is_default(self) -> bool:
+        return self in (("cpu", "cpu"), ("cuda", "triton"))
+
+    @property
     def nondet_tol(self) -> float:
         """For gradcheck: on a GPU atomic sums have no fixed order, so two backward passes may round differently."""
         return 0.0 if self.device == "cpu" else 1e-12
@@ -63,6 +67,12 @@ def place(request):
     """Runs the test once per backend."""
     with pointgrad.backend(request.param.backend):
         yield request.param
+
+
+@pytest.fixture(params=[place for place in PLACES if place.is_default], ids=lambda place: place.device)
+def default_place(request):
+    """Runs the test once per device, with its own kernels: for what lies above the choice of a backend."""
+    return request.param
 
 
 @pytest.fixture(autouse=True)

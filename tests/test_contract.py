@@ -205,11 +205,11 @@ def test_opcheck(case, place):
 @every_case
 # A packed voxel sample is as long as the data makes it; torch must be told to allow that.
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
-def test_compile(case, place):
-    arguments = case.inputs(Make(torch.float32, place.device))
+def test_compile(case, default_place):
+    arguments = case.inputs(Make(torch.float32, default_place.device))
     torch._dynamo.reset()
     fast = replace(case, call=torch.compile(case.call, fullgraph=True, backend="aot_eager"))
-    assert_repeats(case, place, fast(arguments), case(arguments))
+    assert_repeats(case, default_place, fast(arguments), case(arguments))
     if case.differentiable:
         upstream = torch.randn_like(first_float(case, arguments))
         _, expected = outputs_and_grads(case, arguments, upstream)
@@ -219,8 +219,8 @@ def test_compile(case, place):
 
 
 @every_case
-def test_export(case, place):
-    arguments = case.inputs(Make(torch.float32, place.device))
+def test_export(case, default_place):
+    arguments = case.inputs(Make(torch.float32, default_place.device))
 
     class Module(torch.nn.Module):
         def forward(self, **inputs):
@@ -230,15 +230,15 @@ def test_export(case, place):
     fixed = {name: value for name, value in arguments.items() if name not in tensors}
     program = torch.export.export(Module(), (), tensors)
     exported = replace(case, call=lambda **_: program.module()(**tensors))
-    assert_repeats(case, place, exported(arguments), case(arguments))
+    assert_repeats(case, default_place, exported(arguments), case(arguments))
 
 
 @every_case
-def test_autocast_changes_nothing_for_one_dtype(case, place):
-    arguments = case.inputs(Make(torch.float32, place.device))
+def test_autocast_changes_nothing_for_one_dtype(case, default_place):
+    arguments = case.inputs(Make(torch.float32, default_place.device))
     expected = case(arguments)
-    with torch.autocast(place.device, torch.bfloat16):
-        assert_repeats(case, place, case(arguments), expected)
+    with torch.autocast(default_place.device, torch.bfloat16):
+        assert_repeats(case, default_place, case(arguments), expected)
 
 
 def strided(value: Tensor) -> Tensor:
