@@ -1,147 +1,21 @@
 """The autograd graph behind a tensor: its operators, what they keep for backward, and how much memory that is."""
 
 import dataclasses
-import json
+import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from .names import is_custom, operator_name, readable_bytes, short_dtype
+from .names import is_custom, operator_name, short_dtype
+from .nodes import Edge, Graph, Node, Saved
 from .saved import Kept, kept_by, memory_of
 
 Named = torch.nn.Module | Tensor | Mapping[str, Any] | Sequence[Any]
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A tensor that a node keeps for its backward."""
-
-    name: str  # torch's name for it: self, result, mat1, ...; a number for an autograd.Function
-    shape: tuple[int, ...] | None  # None where it is freed, or packed by a hook
-    dtype: str
-    bytes: int  # of the memory it keeps alive: all of it, also where it is a view of a part
-    owner: str  # the parameter, input or output whose memory it is; "" for memory that only backward holds
-    first: int | None  # the node that already keeps the same memory, or None
-    note: str  # freed; modified in place; packed by a hook; ...
-    stale: bool  # freed or modified: backward raises
-
-
-@dataclass(frozen=True)
-class Node:
-    """An operator that autograd recorded, a leaf that receives a gradient, or an output."""
-
-    index: int  # its place in Graph.nodes, where inputs come before what is computed from them
-    kind: str  # operator, parameter, input, output
-    name: str
-    grad_fn: str  # the node as torch calls it
-    custom: bool  # its backward is written in Python
-    results: tuple[tuple[tuple[int, ...], str], ...]  # (shape, dtype) of each differentiable result
-    settings: dict[str, str]  # what else it keeps: dimensions, sizes, flags
-    saved: tuple[Saved, ...]
-    holds: int  # bytes that only backward holds, and this node first
-    uses: int  # how often its results are used
-
-
-@dataclass(frozen=True)
-class Edge:
-    """A result of one node used by another. Forward runs along it, backward against it."""
-
-    source: int
-    target: int
-    result: int  # which result of the source
-
-
-@dataclass(frozen=True)
-class Graph:
-    """What `graph` found. It holds no tensors, so it keeps no memory alive.
-
-    nodes: inputs before what is computed from them. edges: in the order of their targets.
-    held_bytes: memory that nothing but backward is known to hold: the activations that are freed by it.
-    existing_bytes: memory that backward refers to and that exists anyway: parameters, inputs, outputs.
-    unreached: names that were given but get no gradient from these outputs, and why.
-    Each piece of memory is counted once, however many nodes keep it or views of it.
-    """
-
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    held_bytes: int
-    existing_bytes: int
-    unreached: dict[str, str]
-
-    @property
-    def saved_bytes(self) -> int:
-        """All memory that backward refers to."""
-        return self.held_bytes + self.existing_bytes
-
-    def largest(self, count: int = 10) -> list[Node]:
-        """The nodes that hold the most, largest first."""
-        holders = sorted((node for node in self.nodes if node.holds), key=lambda node: (-node.holds, node.index))
-        return holders[:count]
-
-    def by_operator(self) -> list[tuple[str, int, int]]:
-        """(operator, how many, bytes held), largest first."""
-        counts = Counter(node.name for node in self.nodes if node.kind == "operator")
-        held: Counter[str] = Counter()
-        for node in self.nodes:
-            held[node.name] += node.holds
-        return sorted(((name, counts[name], held[name]) for name in counts), key=lambda row: (-row[2], -row[1], row[0]))
-
-    def table(self, rows: int = 12) -> str:
-        """A summary: how large the graph is, what backward holds, and by whom."""
-        kinds = Counter(node.kind for node in self.nodes)
-        parts = [_count(kinds[kind], kind) for kind in ("operator", "parameter", "input", "output") if kinds[kind]]
-        lines = [
-            f"{', '.join(parts)}",
-            f"backward alone holds  {readable_bytes(self.held_bytes)}",
-            f"exists anyway         {readable_bytes(self.existing_bytes)} (parameters, inputs, outputs it refers to)",
-            "",
-            *_by_operator(self, rows),
-        ]
-        repeated = [node for node in self.nodes if node.uses > 1 and node.kind in ("parameter", "input")]
-        shown = [f"{node.name} ({node.uses} times)" for node in repeated[:rows]]
-        if repeated:
-            lines += ["", f"used repeatedly: {_listed(shown, len(repeated))}"]
-        stale = [(node, saved) for node in self.nodes for saved in node.saved if saved.stale]
-        freed = sum(saved.note == "freed" for _, saved in stale)
-        if freed:
-            lines += ["", f"{_count(freed, 'saved tensor')} freed: backward ran already"]
-        lines += [f"{node.name}.{saved.name}: {saved.note}" for node, saved in stale if saved.note != "freed"][:rows]
-        if self.unreached:
-            shown = [f"{name} ({why})" for name, why in list(self.unreached.items())[:rows]]
-            lines += ["", f"no gradient reaches {_listed(shown, len(self.unreached))}"]
-        return "\n".join(lines)
-
-    __str__ = table
-
-    def svg(self) -> str:
-        """A picture that needs nothing else: no scripts, no fonts, no network."""
-        from . import picture
-
-        return picture.svg(self)
-
-    def html(self) -> str:
-        """A page in one file: pan, zoom, hover, search; no network."""
-        from . import picture
-
-        return picture.html(self)
-
-    def json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=1)
-
-    def write(self, path: str | Path) -> Path:
-        """Writes the picture (.svg), the page (.html) or the data (.json), as the suffix says."""
-        path = Path(path)
-        forms = {".svg": self.svg, ".html": self.html, ".json": self.json}
-        if path.suffix not in forms:
-            raise ValueError(f"path must end in {', '.join(forms)}, got {str(path)!r}")
-        path.write_text(forms[path.suffix](), encoding="utf-8")
-        return path
 
 
 def graph(output: Any, inputs_or_module: Named | None = None) -> Graph:
@@ -196,6 +70,7 @@ class _Walk:
 
         leaves = {node: node.variable for node in self.order if type(node).__name__ == "AccumulateGrad"}
         self.labels = {node: self._label(leaf) for node, leaf in leaves.items()}
+        self.near = _places(self.order, self.labels, leaves)
         self._own(
             [*zip(self.outputs, self.outputs.values(), strict=True)]
             + [(self.labels[node], leaf) for node, leaf in leaves.items()]
@@ -209,7 +84,7 @@ class _Walk:
         ]
         for name, tensor in self.outputs.items():
             result = (tuple(tensor.shape), short_dtype(tensor.dtype))
-            nodes.append(Node(len(nodes), "output", name, "", False, (result,), {}, (), 0, 0))
+            nodes.append(Node(len(nodes), "output", name, "", "", False, (result,), {}, (), 0, 0))
         existing = {key: size for tensor in self.alive for key, size in memory_of(tensor) if key in self.owners}
         saved = {key: size for key, size in existing.items() if key in self.first}
         reached = {id(leaf) for leaf in leaves.values()}
@@ -237,7 +112,7 @@ class _Walk:
 
     def _leaf(self, index: int, node: Any, leaf: Tensor, uses: int) -> Node:
         result = (tuple(leaf.shape), short_dtype(leaf.dtype))
-        return Node(index, _kind(leaf), self.labels[node], "AccumulateGrad", False, (result,), {}, (), 0, uses)
+        return Node(index, _kind(leaf), self.labels[node], "AccumulateGrad", "", False, (result,), {}, (), 0, uses)
 
     def _operator(self, index: int, node: Any, uses: int) -> Node:
         kept, settings = kept_by(node)
@@ -252,6 +127,7 @@ class _Walk:
             "operator",
             operator_name(node),
             node.name(),
+            self.near[node],
             is_custom(node),
             tuple(_result(metadata) for metadata in getattr(node, "_input_metadata", ())),
             {name: str(value) for name, value in settings.items()},
@@ -369,26 +245,36 @@ def _why_unreached(tensor: Tensor) -> str:
     return "frozen: requires_grad is False" if isinstance(tensor, torch.nn.Parameter) else ""
 
 
-def _by_operator(graph: Graph, rows: int) -> list[str]:
-    found = graph.by_operator()
-    if not found:
-        return []
-    width = max(8, *(len(name) for name, _, _ in found[:rows]))
-    lines = [f"{'operator':{width}}  nodes       holds  share"]
-    for name, count, held in found[:rows]:
-        share = f"{held / graph.held_bytes:.0%}" if held else ""
-        lines.append(f"{name:{width}}  {count:5}  {readable_bytes(held) if held else '-':>10}  {share:>5}".rstrip())
-    rest = found[rows:]
-    if rest:
-        held = sum(row[2] for row in rest)
-        lines.append(f"{len(rest)} others, {readable_bytes(held)}")
-    return lines
+def _places(order: list[Any], labels: dict[Any, str], leaves: dict[Any, Tensor]) -> dict[Any, str]:
+    """Where in the module each operator is, as parameters tell: "in" theirs, or "after" the last that had some."""
+    owns = {node: [labels[node]] for node in order if node in leaves and isinstance(leaves[node], torch.nn.Parameter)}
+    sizes = {node: leaves[node].numel() for node in owns}
+    within: dict[Any, str] = {}
+    near: dict[Any, str] = {}
+    for node in order:
+        if node in leaves:
+            continue
+        sources = [source for source, _ in node.next_functions if source is not None]
+        own = [name for source in sources for name in owns.get(source, ())]
+        size = math.prod(node._input_metadata[0].shape) if getattr(node, "_input_metadata", ()) else -1
+        if own and len(node.next_functions) == 1 and sizes[sources[0]] == size:
+            owns[node], sizes[node] = own, size  # a parameter transposed, reshaped or cast: what uses it uses that
+        if own:
+            within[node] = _common_module(own)
+            near[node] = f"in {within[node]}" if within[node] else ""
+        else:
+            before = [within[source] for source in sources if source in within]
+            within[node] = before[0] if before else ""
+            near[node] = f"after {within[node]}" if within[node] else ""
+    return near
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _listed(shown: list[str], total: int) -> str:
-    more = f", and {total - len(shown)} more" if total > len(shown) else ""
-    return ", ".join(shown) + more
+def _common_module(names: list[str]) -> str:
+    """
+    >>> _common_module(["encoder.0.weight", "encoder.0.bias"]), _common_module(["encoder.0.weight", "encoder.1.bias"])
+    ('encoder.0', 'encoder')
+    """
+    single = [name for name in names if " = " not in name] or [names[0].partition(" = ")[0]]
+    paths = [name.split(".")[:-1] for name in single]
+    same = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    return ".".join(parts[0] for parts in same)

@@ -5,9 +5,11 @@ several ranks runs through one small place in each of them. All lines out of one
 that a tensor that is used often does not fill the picture.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 GAP = 18.0  # between neighbours of a rank
 PLACE = 6.0  # the width of a line that passes
@@ -34,7 +36,7 @@ def layered(widths: Sequence[float], edges: Sequence[tuple[int, int]], side: Seq
     (parameters): what keeps a line straight is decided without them.
     """
     count = len(widths)
-    rank = _ranks(count, edges)
+    rank = _ranks(count, edges, side)
     longest = _longest_span(rank, edges)
     kept = [rank[target] - rank[source] <= longest for source, target in edges]
     drawing = _Drawing(list(widths), list(side), list(rank))
@@ -45,16 +47,31 @@ def layered(widths: Sequence[float], edges: Sequence[tuple[int, int]], side: Seq
     return Layout(x[:count], rank, lines)
 
 
-def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """As low as possible: everything stands right before its first use."""
-    users: list[list[int]] = [[] for _ in range(count)]
+def _ranks(count: int, edges: Sequence[tuple[int, int]], side: Sequence[bool]) -> list[int]:
+    """Everything stands right before its first use, unless it can as well stand right behind what it is computed from.
+
+    The latter keeps the branches of many steps, which meet only at the end, from all standing in the last rank.
+    """
+    users: list[set[int]] = [set() for _ in range(count)]
+    sources: list[set[int]] = [set() for _ in range(count)]
     for source, target in edges:
-        users[source].append(target)
-    height = [0] * count
+        users[source].add(target)
+        sources[target].add(source)
+    rank = [0] * count
     for node in reversed(range(count)):
-        height[node] = max((height[user] + 1 for user in users[node]), default=0)
-    top = max(height, default=0)
-    return [top - value for value in height]
+        rank[node] = min((rank[user] - 1 for user in users[node]), default=0)
+    light = list(side)  # parameters, and what one of them is turned into for a single use
+    for node in range(count):
+        if len(sources[node]) == 1 and len(users[node]) == 1:
+            light[node] |= all(light[source] for source in sources[node])
+        heavy = [source for source in sources[node] if not light[source]]
+        if not light[node] and len(heavy) >= len(users[node]) > 0 and heavy:
+            rank[node] = min(rank[node], max(rank[source] for source in heavy) + 1)
+    for node in reversed(range(count)):
+        if light[node]:
+            rank[node] = min((rank[user] - 1 for user in users[node]), default=0)
+    top = min(rank, default=0)
+    return [value - top for value in rank]
 
 
 def _longest_span(rank: list[int], edges: Sequence[tuple[int, int]]) -> int:
@@ -167,7 +184,7 @@ class _Drawing:
         number = max(block, default=-1) + 1
         right: list[dict[int, float]] = [{} for _ in range(number)]  # block -> least distance
         for layer in self.layers:
-            for left_node, node in zip(layer, layer[1:], strict=False):
+            for left_node, node in pairwise(layer):
                 distance = (self.widths[left_node] + self.widths[node]) / 2 + GAP
                 one, two = block[left_node], block[node]
                 right[one][two] = max(right[one].get(two, 0.0), distance)
@@ -183,17 +200,13 @@ class _Drawing:
         return [x[block[node]] for node in range(len(self.widths))]
 
     def _blocks(self) -> list[int]:
-        """Which nodes share an x. Segments between operators come first, then those that pass, then parameters'."""
-        depth = [0] * len(self.widths)
-        for layer in self.layers:
-            for node in layer:
-                depth[node] = max((depth[other] + 1 for other in self.above[node]), default=0)
+        """Which nodes share an x: chosen segments become vertical, most important first, where they do not cross."""
+        spine = self._spine()
         up: list[int | None] = [None] * len(self.widths)
-        block = [-1] * len(self.widths)
         for layer in self.layers[:-1]:
             segments = [(node, other) for node in layer for other in self.below[node]]
-            segments.sort(key=lambda segment: (self._importance(*segment), -depth[segment[0]]))
-            taken: list[tuple[int, int]] = []  # positions (above, below), sorted: those chosen do not cross
+            segments.sort(key=lambda segment: self._importance(segment[0], segment[1], spine))
+            taken: list[tuple[int, int]] = []  # positions (above, below), sorted
             for upper, lower in segments:
                 pair = self.position[upper], self.position[lower]
                 place = bisect_left(taken, pair)
@@ -202,22 +215,38 @@ class _Drawing:
                 if before and after:
                     taken.insert(place, pair)
                     up[lower] = upper
+        block = [-1] * len(self.widths)
         number = 0
         for layer in self.layers:
             for node in layer:
-                upper_node = up[node]
-                if upper_node is None:
-                    block[node] = number
-                    number += 1
-                else:
-                    block[node] = block[upper_node]
+                above = up[node]
+                block[node] = number if above is None else block[above]
+                number += above is None
         return block
 
-    def _importance(self, upper: int, lower: int) -> int:
+    def _spine(self) -> set[int]:
+        """The longest chain of boxes down to the last one: it becomes one straight line."""
+        depth = [0] * len(self.widths)
+        for layer in self.layers:
+            for node in layer:
+                ahead = max((depth[other] for other in self.above[node]), default=0)
+                depth[node] = ahead + (node < self.boxes and not self.side[node])
+        spine: set[int] = set()
+        next_up = list(range(self.boxes))
+        while next_up:
+            node = max(next_up, key=lambda other: depth[other])
+            spine.add(node)
+            next_up = self.above[node]
+        return spine
+
+    def _importance(self, upper: int, lower: int, spine: set[int]) -> int:
+        """Of a vertical segment, 0 first: the spine, between operators, passing by, at the ends of a long line."""
+        if upper in spine and lower in spine:
+            return 0
         if self.side[upper]:
-            return 3
+            return 4
         passing = (upper >= self.boxes) + (lower >= self.boxes)
-        return {0: 0, 2: 1, 1: 2}[passing]
+        return {0: 1, 2: 2, 1: 3}[passing]
 
     def _pull(
         self, x: list[float], order: list[int], block: list[int], left: list[dict[int, float]],
@@ -231,13 +260,13 @@ class _Drawing:
                     weight = 1.0 if self.side[node] else 4.0
                     pulls[block[node]].append((block[other], weight))
                     pulls[block[other]].append((block[node], weight))
-        for sweep in range(2 * SWEEPS):
+        for sweep in range(4 * SWEEPS):
             for one in reversed(order) if sweep % 2 == 0 else order:
                 if not pulls[one]:
                     continue
                 wanted = sum(x[other] * weight for other, weight in pulls[one]) / sum(w for _, w in pulls[one])
-                low = max((x[other] + distance for other, distance in left[one].items()), default=wanted)
-                high = min((x[other] - distance for other, distance in right[one].items()), default=wanted)
+                low = max((x[other] + distance for other, distance in left[one].items()), default=-math.inf)
+                high = min((x[other] - distance for other, distance in right[one].items()), default=math.inf)
                 x[one] = max(low, min(wanted, high))
 
 

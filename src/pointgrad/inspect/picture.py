@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 
-from .graph import Graph, Node
 from .layout import layered
 from .names import readable_bytes
+from .nodes import Graph, Node, Saved
 
-ROW = 78.0  # from one rank to the next
+ROW = 88.0  # from one rank to the next
+TALLEST = 52.0  # a box of three lines
 MARGIN = 24.0
 HEADER = 74.0
 LONGEST = 34  # characters of a line in a box
@@ -102,8 +103,9 @@ def draw(graph: Graph) -> Drawing:
     side = [graph.nodes[index].kind == "parameter" for index, _ in drawn]
     layout = layered([width for width, _ in sizes], pairs, side)
 
-    left = min((x - width / 2 for x, (width, _) in zip(layout.x, sizes, strict=True)), default=0.0)
-    shift = MARGIN - left
+    edge = [x - width / 2 for x, (width, _) in zip(layout.x, sizes, strict=True)]
+    edge += [x for line in layout.lines if line is not None for x, _ in line]
+    shift = MARGIN - min(edge)
     boxes = [
         Box(graph.nodes[index], number, x + shift, HEADER + MARGIN + rank * ROW + ROW / 2, width, height)
         for (index, number), x, rank, (width, height) in zip(drawn, layout.x, layout.rank, sizes, strict=True)
@@ -113,9 +115,11 @@ def draw(graph: Graph) -> Drawing:
         if line is None:
             cut.append((source, target))
             continue
-        points = [(x + shift, HEADER + MARGIN + rank * ROW + ROW / 2) for x, rank in line]
-        points[0] = (points[0][0], points[0][1] + boxes[source].height / 2)
-        points[-1] = (points[-1][0], points[-1][1] - boxes[target].height / 2)
+        middles = [(x + shift, HEADER + MARGIN + rank * ROW + ROW / 2) for x, rank in line]
+        # Straight down within a row, so that lines bend only between rows and cross no box.
+        points = [(x, y + end) for x, y in middles for end in (-TALLEST / 2, TALLEST / 2)][1:-1]
+        points = [(points[0][0], boxes[source].y + boxes[source].height / 2), *points]
+        points = [*points, (points[-1][0], boxes[target].y - boxes[target].height / 2)]
         lines.append(Line(source, target, count, points))
     right = max([box.x + box.width / 2 for box in boxes] + [x for line in lines for x, _ in line.points])
     bottom = max(box.y + box.height / 2 for box in boxes)
@@ -189,23 +193,22 @@ def _holding(graph: Graph, node: Node) -> str:
     if node.holds:
         share = node.holds / graph.held_bytes
         return f"holds {readable_bytes(node.holds)}" + (f", {share:.0%}" if share >= 0.01 else "")
-    kept = []
-    for saved in node.saved:
-        if saved.owner:
-            kept.append(saved.owner)
-        elif saved.first is not None:
-            kept.append(f"{graph.nodes[saved.first].name}'s {saved.name}")
-    return "keeps " + ", ".join(dict.fromkeys(kept)) if kept else "keeps nothing: " + node.saved[0].note
+    shared = dict.fromkeys(graph.nodes[s.first].name for s in node.saved if s.first is not None and not s.owner)
+    kept = dict.fromkeys(saved.owner for saved in node.saved if saved.owner)
+    parts = [f"shares with {', '.join(shared)}"] * bool(shared) + [f"keeps {', '.join(kept)}"] * bool(kept)
+    return ", ".join(parts) or node.saved[0].note
 
 
 def _tail(text: str) -> str:
-    return text if len(text) <= LONGEST else f"…{text[-LONGEST + 1 :]}" if " " not in text else f"{text[: LONGEST - 1]}…"
+    return (
+        text if len(text) <= LONGEST else f"…{text[-LONGEST + 1 :]}" if " " not in text else f"{text[: LONGEST - 1]}…"
+    )
 
 
 def _size(lines: list[tuple[str, str]]) -> tuple[float, float]:
     """Wide enough in every common font."""
-    width = max(len(text) * (7.4 if kind == "name" else 5.7) for kind, text in lines)
-    return max(56.0, width + 18.0), 10.0 + 14.0 * len(lines)
+    width = max(len(text) * (7.8 if kind == "name" else 5.7) for kind, text in lines)
+    return max(56.0, width + 20.0), 10.0 + 14.0 * len(lines)
 
 
 def _box(graph: Graph, box: Box, number: int, heat: int, cut: int) -> str:
@@ -221,8 +224,8 @@ def _box(graph: Graph, box: Box, number: int, heat: int, cut: int) -> str:
         for i, (kind, text) in enumerate(lines)
     )
     if cut:
-        texts += f'<text class="small" x="{box.x + box.width / 2 + 4:.1f}" y="{box.y + 3:.1f}" style="text-anchor:start">'
-        texts += f"{cut} long line{'s' * (cut > 1)} not drawn</text>"
+        more = f"{cut} long line{'s' * (cut > 1)} not drawn"
+        texts += f'<text class="small head" x="{box.x + box.width / 2 + 4:.1f}" y="{box.y + 3:.1f}">{more}</text>'
     return (
         f'<g class="{" ".join(classes)}" data-box="{number}" data-node="{node.index}">'
         f"<title>{escape(_title(graph, node))}</title>"
@@ -251,7 +254,7 @@ def _line(line: Line) -> str:
             path.append(f"C{x:.1f},{middle:.1f} {next_x:.1f},{middle:.1f} {next_x:.1f},{next_y:.1f}")
         x, y = next_x, next_y
     tip = f"M{x_end:.1f},{y_end:.1f}l-3.5,-6h7z"
-    count = f'<text class="small" x="{x_end + 12:.1f}" y="{y_end - 4:.1f}">×{line.count}</text>' * (line.count > 1)
+    count = f'<text class="small" x="{x_end + 12:.1f}" y="{y_end - 4:.1f}">&#215;{line.count}</text>' * (line.count > 1)
     return (
         f'<g class="edge" data-source="{line.source}" data-target="{line.target}">'
         f'<path class="line" d="{"".join(path)}"/><path class="tip" d="{tip}"/>{count}</g>\n'
@@ -260,6 +263,7 @@ def _line(line: Line) -> str:
 
 def _title(graph: Graph, node: Node) -> str:
     lines = [f"{node.name} ({node.grad_fn})" if node.grad_fn else node.name]
+    lines += [node.near] * bool(node.near)
     lines += [f"{shape} {dtype}" for shape, dtype in node.results]
     lines += [f"{name} = {value}" for name, value in node.settings.items()]
     lines += [f"saved {saved.name}: {_describe(graph, saved)}" for saved in node.saved]
@@ -268,7 +272,7 @@ def _title(graph: Graph, node: Node) -> str:
     return "\n".join(lines)
 
 
-def _describe(graph: Graph, saved) -> str:  # type: ignore[no-untyped-def]
+def _describe(graph: Graph, saved: Saved) -> str:
     parts = []
     if saved.shape is not None:
         parts.append(f"{saved.shape} {saved.dtype}")
@@ -289,6 +293,7 @@ def _details(graph: Graph, node: Node) -> dict[str, object]:
         "kind": node.kind,
         "grad_fn": node.grad_fn,
         "custom": node.custom,
+        "near": node.near,
         "results": [f"{shape} {dtype}" for shape, dtype in node.results],
         "settings": [f"{name} = {value}" for name, value in node.settings.items()],
         "saved": [[saved.name, _describe(graph, saved)] for saved in node.saved],
@@ -304,8 +309,14 @@ def _header(graph: Graph) -> str:
         f"{operators} operators. Backward alone holds {readable_bytes(graph.held_bytes)}, and refers to "
         f"{readable_bytes(graph.existing_bytes)} that exist anyway."
     )
-    legend = [("parameter", "parameter"), ("input", "input"), ("operator", "operator"),
-              ("operator hot", "holds memory"), ("operator custom", "backward in Python"), ("output", "output")]  # fmt: skip
+    legend = [
+        ("parameter", "parameter"),
+        ("input", "input"),
+        ("operator", "operator"),
+        ("operator hot", "holds memory"),
+        ("operator custom", "backward in Python"),
+        ("output", "output"),
+    ]
     parts, x = [], MARGIN
     for classes, label in legend:
         fill = ' style="fill:#f7a85c"' if "hot" in classes else ""
