@@ -7,7 +7,11 @@ from typing import Any
 
 
 class TargetError(Exception):
-    """Why a target cannot be loaded, in one line."""
+    """Why a target cannot be loaded, in one line, and the exit status: 2 for a wrong command line, 3 for not found."""
+
+    def __init__(self, reason: str, status: int = 3) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 def load(target: str) -> Any:
@@ -20,7 +24,7 @@ def load(target: str) -> Any:
     """
     module, colon, name = target.partition(":")
     if not (module and colon and name):
-        raise TargetError(f"target must be package.module:function, got {target!r}")
+        raise TargetError(f"target must be package.module:function, got {target!r}", status=2)
     if module.endswith(".py"):  # what a shell completes
         folder, file = os.path.split(module)
         _look_first_in(os.path.abspath(folder))
@@ -28,7 +32,7 @@ def load(target: str) -> Any:
     _look_first_in(os.getcwd())
     try:
         found = importlib.import_module(module)
-    except Exception as error:  # importing runs the user's code
+    except (Exception, SystemExit) as error:  # importing runs the user's code
         raise TargetError(f"cannot import {module}: {describe(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):

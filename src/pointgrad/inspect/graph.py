@@ -207,8 +207,8 @@ def _named(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from _named(entry, f"{name}.{key}" if name else str(key))
     elif isinstance(value, (list, tuple)):
         for number, entry in enumerate(value):
-            is_module = isinstance(entry, torch.nn.Module)
-            yield from _named(entry, name if is_module else f"{name or 'input'}{number}")
+            has_names = isinstance(entry, (torch.nn.Module, Mapping))
+            yield from _named(entry, name if has_names else f"{name or 'input'}{number}")
     elif not name:
         raise TypeError(
             "inputs_or_module must be a module, a tensor, a dictionary or a sequence of them, "

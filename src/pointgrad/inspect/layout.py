@@ -13,7 +13,7 @@ from itertools import pairwise
 
 GAP = 18.0  # between neighbours of a rank
 PLACE = 6.0  # the width of a line that passes
-MOST_PLACES = 20_000  # beyond that the longest lines are cut, and only their ends are drawn
+MOST_PLACES = 10_000  # beyond that the longest lines are cut, and only their ends are drawn
 SWEEPS = 8
 
 
