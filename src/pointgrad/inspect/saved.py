@@ -65,26 +65,20 @@ def _unpacked(node: Any, name: str) -> Any:
 def _of_function(node: Any) -> list[Kept]:
     try:
         raws = node._raw_saved_tensors
+        if any(_unpack_hook(raw) is not None for raw in raws):
+            return [_packed(str(number), raw) for number, raw in enumerate(raws)]
+        tensors = node.saved_tensors
     except RuntimeError as error:
-        return [Kept("saved_tensors", note=_reason(error), stale=True)]
-    kept = []
-    for number, raw in enumerate(raws):
-        name = str(number)
-        if _unpack_hook(raw) is not None:
-            kept.append(_packed(name, raw))
-            continue
-        entry = Kept(name)
-        try:
-            tensor = raw.unpack() if hasattr(raw, "unpack") else node.saved_tensors[number]
-        except RuntimeError as error:  # an output of the node itself cannot be unpacked without it: no harm
-            tensor = getattr(raw, "data", None)
-            if _VERSIONS.search(str(error)):
+        versions = _VERSIONS.search(str(error))
+        if versions is None:
+            return [Kept("saved_tensors", note=_reason(error), stale=True)]
+        tensors = [getattr(raw, "data", None) for raw in raws]
+        kept = [Kept(str(number), [tensor]) for number, tensor in enumerate(tensors) if tensor is not None]
+        for entry in kept:  # one of them was changed: the error says which version it has now, not which it is
+            if entry.tensors[0]._version == int(versions[1]):
                 entry.note, entry.stale = _reason(error), True
-        if tensor is not None:
-            entry.tensors = [tensor]
-        if entry.tensors or entry.note:
-            kept.append(entry)
-    return kept
+        return kept or [Kept("saved_tensors", note=_reason(error), stale=True)]
+    return [Kept(str(number), [tensor]) for number, tensor in enumerate(tensors) if tensor is not None]
 
 
 def _attributes(node: Any) -> list[Kept]:
@@ -95,12 +89,14 @@ def _attributes(node: Any) -> list[Kept]:
 
 
 def _unpack_hook(raw: Any) -> Any:
-    return getattr(raw, "unpack_hook", None)  # torch 2.6 does not tell: there hooks are run
+    return getattr(raw, "unpack_hook", None)  # early versions of torch do not tell: there hooks are run
 
 
 def _packed(name: str, raw: Any) -> Kept:
     """Unpacking would run the user's hook, which may load from disk or compute a whole block again."""
     data = raw.data
+    if _unpack_hook(raw) is None:  # beside packed ones: None, or a number
+        return Kept(name, list(tensors_in(data)))
     if type(data).__module__ == "torch.utils.checkpoint":
         return Kept(name, note="not kept: computed again in backward (checkpoint)")
     return Kept(name, list(tensors_in(data)), "packed by a hook")
