@@ -144,25 +144,31 @@ class _Recorder(TorchDispatchMode):
             if _is_composed(func, inputs):
                 entry.backward = "composed"
                 with self, _dispatching(autograd=False):
-                    output = func.decompose(*args, **kwargs)
+                    # Not func.decompose, which prefers a decomposition in Python where there is one.
+                    output = func._op_dk(_Key.CompositeImplicitAutograd, *args, **kwargs)
                 parts = dict.fromkeys(part.name for part in entry.parts)
-                entry.why = f"of {', '.join(parts)}" if parts else "of nothing: returns what it is given"
+                nothing = "of nothing: returns " + ("what it is given" if _shapes(output) else "no tensor")
+                entry.why = f"of {', '.join(parts)}" if parts else nothing
             else:
-                needs = [tensor.requires_grad for tensor in inputs]  # before: an operator may work in place
+                # Looked at before it runs, since it may work in place.
+                needs, earlier = any(t.requires_grad for t in inputs), [t.grad_fn for t in inputs]
                 with _dispatching(autograd=True):
                     output = func(*args, **kwargs)
-                self._judge(entry, func, inputs, needs, output)
+                results = list(tensors_in(output))
+                nodes = [t.grad_fn for t in results if not any(t.grad_fn is node for node in earlier)]
+                node = next((node for node in nodes if node is not None), None)
+                self._judge(entry, func, inputs, results, needs, node)
         entry.result = _shapes(output)
         return output
 
-    def _judge(self, entry: _Entry, func: Any, inputs: list[Tensor], needs: list[bool], output: Any) -> None:
+    def _judge(
+        self, entry: _Entry, func: Any, inputs: list[Tensor], results: list[Tensor], needs: bool, node: Any
+    ) -> None:
         """Which backward an operator that ran has, and why none was recorded if none was."""
-        results = list(tensors_in(output))
-        node = next((result.grad_fn for result in results if result.grad_fn is not None), None)
         for _, _, made in self.functions:
             made += results
         custom = func.namespace != "aten"
-        if node is not None and (any(needs) or is_custom(node)):
+        if node is not None:
             base = results[0]._base if func._schema.is_mutable else None
             if base is not None and base.grad_fn is not None:
                 node, entry.why = base.grad_fn, "in place on a view: recorded on what it is a view of"
@@ -183,7 +189,7 @@ class _Recorder(TorchDispatchMode):
         elif not torch.is_grad_enabled():
             mode = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
             entry.why = f"not recorded: under torch.{mode}()"
-        elif not any(needs):
+        elif not needs:
             entry.why = "not recorded: no input requires grad"
         else:
             entry.backward, entry.why = "none", "torch declares it not differentiable"

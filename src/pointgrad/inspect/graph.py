@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from .names import is_custom, operator_name, short_dtype
 from .nodes import Edge, Graph, Node, Saved
 from .saved import Kept, kept_by, memory_of
 
+DEEPEST = 20_000  # nodes in a row that are freed safely; 8 MiB of stack take about 40,000
 Named = torch.nn.Module | Tensor | Mapping[str, Any] | Sequence[Any]
 
 
@@ -38,8 +40,9 @@ def graph(output: Any, inputs_or_module: Named | None = None) -> Graph:
     tensors = {name: tensor for name, tensor in _tensors(output, "output") if tensor.requires_grad}
     if not tensors:
         raise ValueError(f"output must require grad, got {_why_none(output)}")
-    walk = _Walk(named, tensors)
-    return walk.graph()
+    found = _Walk(named, tensors).graph()
+    _warn_if_deep(found)
+    return found
 
 
 class _Walk:
@@ -157,6 +160,19 @@ class _Walk:
             kept.stale,
         )
         return described, new
+
+
+def _warn_if_deep(found: Graph) -> None:
+    """A node that Python has seen is freed recursively by some versions of torch, which ends the process."""
+    depth = [0] * len(found.nodes)
+    for edge in found.edges:  # sorted by target, and sources come before targets
+        depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
+    if max(depth) > DEEPEST:
+        message = (
+            f"this graph is {max(depth)} nodes deep: torch 2.12 and later may overflow the stack when it frees "
+            "a graph this deep after it was looked at; `ulimit -s unlimited` before the start prevents that"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _topological(ends: list[Any]) -> list[Any]:
