@@ -91,7 +91,7 @@ def test_modules_have_their_names():
             "own",
             "not recorded: under torch.no_grad()",
         ),
-    ],  # fmt: skip
+    ],
 )
 def test_which_backward(fn, name, backward, why):
     call = only(calls(fn, torch.rand(2, 3, requires_grad=True)), name)
@@ -156,7 +156,7 @@ FUNCTIONS = {
     "convolutions": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)), [(2, 3, 8, 8)]),
     "einsum": (lambda a, b: torch.einsum("bij,bjk->ik", a, b), [(2, 3, 4), (2, 4, 5)]),
     "norms": (lambda x: F.group_norm(x, 2).norm() + F.cosine_similarity(x, x * 2).sum(), [(2, 4, 5)]),
-    "losses": (lambda a, b: F.huber_loss(a, b) + F.mse_loss(a, b) + F.binary_cross_entropy_with_logits(a, b), [(4,)] * 2),
+    "losses": (lambda a, b: F.huber_loss(a, b) + F.binary_cross_entropy_with_logits(a, b), [(4,), (4,)]),
     "indexing": (lambda x: x[1:, None, [0, 1]].mT.flatten(), [(3, 4)]),
     "second derivative": (
         lambda x: torch.autograd.grad(x.sigmoid(), x, torch.ones(3), create_graph=True)[0].sum(), [(3,)],

@@ -428,18 +428,18 @@ def test_it_holds_no_tensors():
     class Hold(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
-            ctx.token = token
+            ctx.token = tokens[0]
             return x.clone()
 
         @staticmethod
         def backward(ctx, grad):
             return grad
 
-    token = Token()
-    alive = weakref.ref(token)
+    tokens = [Token()]
+    alive = weakref.ref(tokens[0])
     output = Hold.apply(torch.rand(3, requires_grad=True)).exp()
     found = graph(output)
-    del token
+    tokens.clear()
     gc.collect()
     assert alive() is not None
     del output
@@ -494,7 +494,7 @@ def test_no_graph(output, message):
 
 def test_wrong_names():
     output = torch.rand(2, requires_grad=True) * 1
-    with pytest.raises(TypeError, match="inputs_or_module must be a module, a tensor, .* got str"):
+    with pytest.raises(TypeError, match=r"inputs_or_module must be a module, a tensor, .* got str"):
         graph(output, "x")
 
 
