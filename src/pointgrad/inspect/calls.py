@@ -18,7 +18,7 @@ from torch.nn.modules import module as modules
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .names import is_custom, short_dtype
+from .names import GENERATED, is_custom, short_dtype
 from .saved import tensors_in
 
 _Key = torch._C.DispatchKey
@@ -58,7 +58,7 @@ class Calls(list[Call]):
 
 
 def calls(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Calls:
-    """Runs `fn(*inputs, **kwargs)` and lists what it runs: modules, functions, operators.
+    """Runs `fn(*inputs, **kwargs)` and lists what it runs: modules, torch's functions (the outermost), operators.
 
     For each operator: whether it has a backward of its `own` (a derivative formula in torch), is `composed` of others
     that have one, has a `custom` one (torch.library or autograd.Function), needs `none`, or has one `missing`; which
@@ -79,7 +79,7 @@ def calls(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Calls:
     return Calls(_flat(recorder.root.parts, 0))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Entry:
     kind: str
     name: str
@@ -202,10 +202,7 @@ class _Recorder(TorchDispatchMode):
             same += 1
         self.close_functions(same)
         for frame in frames[same:]:
-            cls = frame.f_locals["cls"]
-            if cls.__name__.startswith("GeneratedBackwardFor_"):
-                continue
-            entry = _Entry("autograd.Function", cls.__name__, backward="custom")
+            entry = _Entry("autograd.Function", frame.f_locals["cls"].__name__, backward="custom")
             self.open[-1].parts.append(entry)
             self.open.append(entry)
             self.functions.append((frame, entry, []))
@@ -254,12 +251,12 @@ def _dispatching(autograd: bool) -> Iterator[None]:
 
 
 def _function_frames() -> list[FrameType]:
-    """The calls of autograd.Function.apply that are running, outermost first."""
+    """The calls of autograd.Function.apply that are running, outermost first; not those of registered operators."""
     apply = vars(torch.autograd.Function)["apply"].__func__.__code__
     frames = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is apply:
+        if frame.f_code is apply and not frame.f_locals["cls"].__name__.startswith(GENERATED):
             frames.append(frame)
         frame = frame.f_back
     return frames[::-1]
@@ -303,7 +300,7 @@ def _why_never(func: Any, inputs: list[Tensor], results: list[Tensor]) -> str:
 
 
 def _short(grad_fn: str) -> str:
-    return "registered with torch.library" if grad_fn.startswith("GeneratedBackwardFor_") else grad_fn
+    return "registered with torch.library" if grad_fn.startswith(GENERATED) else grad_fn
 
 
 def _function_name(func: Any) -> str:

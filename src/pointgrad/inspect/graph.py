@@ -132,7 +132,7 @@ class _Walk:
             node.name(),
             self.near[node],
             is_custom(node),
-            tuple(_result(metadata) for metadata in getattr(node, "_input_metadata", ())),
+            _results(node),
             {name: str(value) for name, value in settings.items()},
             tuple(saved),
             holds,
@@ -236,9 +236,14 @@ def _kind(leaf: Tensor) -> str:
     return "parameter" if isinstance(leaf, torch.nn.Parameter) else "input"
 
 
-def _result(metadata: Any) -> tuple[tuple[int, ...], str]:
-    shape = () if metadata.is_nested_tensor else tuple(int(size) for size in metadata.shape)
-    return shape, short_dtype(metadata.dtype)
+def _results(node: Any) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """What its backward expects as gradients has the shapes and dtypes of what its forward returned."""
+    return tuple(
+        ((), short_dtype(entry.dtype))
+        if entry.is_nested_tensor
+        else (tuple(map(int, entry.shape)), short_dtype(entry.dtype))
+        for entry in getattr(node, "_input_metadata", ())
+    )
 
 
 def _why_none(output: Any) -> str:
@@ -272,7 +277,8 @@ def _places(order: list[Any], labels: dict[Any, str], leaves: dict[Any, Tensor])
             continue
         sources = [source for source, _ in node.next_functions if source is not None]
         own = [name for source in sources for name in owns.get(source, ())]
-        size = math.prod(node._input_metadata[0].shape) if getattr(node, "_input_metadata", ()) else -1
+        results = _results(node)
+        size = math.prod(results[0][0]) if results else -1
         if own and len(node.next_functions) == 1 and sizes[sources[0]] == size:
             owns[node], sizes[node] = own, size  # a parameter transposed, reshaped or cast: what uses it uses that
         if own:

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-_GENERATED = "GeneratedBackwardFor_"  # torch.library's class for an operator registered with a backward
+GENERATED = "GeneratedBackwardFor_"  # torch.library's class for an operator registered with a backward
 
 
 def operator_name(node: Any) -> str:
     """The operator whose backward a node is: `addmm`, `pointgrad::gather`, or the class of an autograd.Function."""
     name = node.name().rpartition("::")[2] if node.name().startswith("torch::") else node.name()
     name = re.sub(r"Backwards?\d*$", "", name) or name
-    if name.startswith(_GENERATED):
-        return _registered(name.removeprefix(_GENERATED))
+    if name.startswith(GENERATED):
+        return _registered(name.removeprefix(GENERATED))
     if is_custom(node):
         return name
     return _aten().get(name, name)

@@ -49,7 +49,7 @@ class Edge:
     result: int  # which result of the source
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """What `graph` found. It holds no tensors, so it keeps no memory alive.
 
@@ -112,7 +112,7 @@ class Graph:
             lines += ["", f"no gradient reaches {_listed(shown, len(self.unreached))}"]
         return "\n".join(lines)
 
-    __str__ = table
+    __repr__ = __str__ = table
 
     def svg(self) -> str:
         """A picture that needs nothing else: no scripts, no fonts, no network."""

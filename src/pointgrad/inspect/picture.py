@@ -14,7 +14,7 @@ ROW = 88.0  # from one rank to the next
 TALLEST = 52.0  # a box of three lines
 MARGIN = 24.0
 HEADER = 74.0
-LONGEST = 34  # characters of a line in a box
+LONGEST = 40  # characters of a line in a box
 MOST_INPUT_LINES = 8  # an input that is used more often is drawn once per use, as parameters are
 
 STYLE = """
