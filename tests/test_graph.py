@@ -331,6 +331,15 @@ def test_sparse_memory():
     assert found.held_bytes == 8 * (2 * 8 + 4)  # two int64 indices and a float each
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors(layout):
+    x = torch.nested.nested_tensor([torch.rand(2, 3), torch.rand(4, 3)], layout=layout, requires_grad=True)
+    found = graph(F.relu(x), x)
+    assert [node.results[0][0] for node in found.nodes if node.kind != "operator"] == [(2, -1, -1)] * 2
+    ElementTree.fromstring(found.svg())
+
+
 def test_freed():
     x = torch.rand(3, requires_grad=True)
     output = Scale.apply(x.exp(), torch.ones(())).sum()
@@ -576,6 +585,31 @@ def test_lines_too_long_are_cut_not_lost():
     assert len(drawing.cut) + sum(line.count for line in drawing.lines) == len(found.edges)
     assert not overlaps(drawing)
     assert f"{len(drawing.cut)} long lines not drawn" in found.svg()
+
+
+def star() -> Tensor:
+    return torch.cat([torch.rand(1, requires_grad=True).exp() for _ in range(200)])
+
+
+def dense() -> Tensor:
+    found = [torch.rand(2, requires_grad=True)]
+    for _ in range(60):
+        found.append(torch.stack(found[-10:]).sum(0))
+    return found[-1]
+
+
+def tangled() -> Tensor:
+    found = [torch.rand(2, requires_grad=True) for _ in range(5)]
+    for first, second in torch.randint(0, 2**31, (400, 2)).tolist():
+        found.append(found[first % len(found)] * found[-1 - second % 20 % len(found)])
+    return sum(found[-5:])
+
+
+@pytest.mark.parametrize("build", [star, dense, tangled])
+def test_awkward_graphs_do_not_overlap(build):
+    drawing = draw(graph(build()))
+    assert not overlaps(drawing)
+    assert not boxes_under_lines(drawing)
 
 
 def test_a_shared_parameter_is_drawn_at_each_use():

@@ -18,7 +18,7 @@ from torch.nn.modules import module as modules
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .names import GENERATED, is_custom, short_dtype
+from .names import GENERATED, is_custom, shape_of, short_dtype
 from .saved import tensors_in
 
 _Key = torch._C.DispatchKey
@@ -308,7 +308,7 @@ def _function_name(func: Any) -> str:
 
 
 def _shapes(output: Any) -> str:
-    return ", ".join(f"{tuple(tensor.shape)} {short_dtype(tensor.dtype)}" for tensor in tensors_in(output))
+    return ", ".join(f"{shape_of(tensor)} {short_dtype(tensor.dtype)}" for tensor in tensors_in(output))
 
 
 def _flat(entries: list[_Entry], level: int) -> Iterator[Call]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from .names import is_custom, operator_name, short_dtype
+from .names import is_custom, operator_name, shape_of, short_dtype
 from .nodes import Edge, Graph, Node, Saved
 from .saved import Kept, kept_by, memory_of
 
@@ -86,7 +86,7 @@ class _Walk:
             for index, node in enumerate(self.order)
         ]
         for name, tensor in self.outputs.items():
-            result = (tuple(tensor.shape), short_dtype(tensor.dtype))
+            result = (shape_of(tensor), short_dtype(tensor.dtype))
             nodes.append(Node(len(nodes), "output", name, "", "", False, (result,), {}, (), 0, 0))
         existing = {key: size for tensor in self.alive for key, size in memory_of(tensor) if key in self.owners}
         saved = {key: size for key, size in existing.items() if key in self.first}
@@ -114,7 +114,7 @@ class _Walk:
                 self.owners[key] = name
 
     def _leaf(self, index: int, node: Any, leaf: Tensor, uses: int) -> Node:
-        result = (tuple(leaf.shape), short_dtype(leaf.dtype))
+        result = (shape_of(leaf), short_dtype(leaf.dtype))
         return Node(index, _kind(leaf), self.labels[node], "AccumulateGrad", "", False, (result,), {}, (), 0, uses)
 
     def _operator(self, index: int, node: Any, uses: int) -> Node:
@@ -151,7 +151,7 @@ class _Walk:
         only = kept.tensors[0] if len(kept.tensors) == 1 else None
         described = Saved(
             kept.name,
-            None if only is None else tuple(only.shape),
+            None if only is None else shape_of(only),
             "" if only is None else short_dtype(only.dtype),
             sum(memory.values()),
             ", ".join(owners),
@@ -238,11 +238,10 @@ def _kind(leaf: Tensor) -> str:
 
 def _results(node: Any) -> tuple[tuple[tuple[int, ...], str], ...]:
     """What its backward expects as gradients has the shapes and dtypes of what its forward returned."""
+    entries = getattr(node, "_input_metadata", ())
     return tuple(
-        ((), short_dtype(entry.dtype))
-        if entry.is_nested_tensor
-        else (tuple(map(int, entry.shape)), short_dtype(entry.dtype))
-        for entry in getattr(node, "_input_metadata", ())
+        (() if getattr(entry, "is_nested_tensor", False) else tuple(map(int, entry.shape)), short_dtype(entry.dtype))
+        for entry in entries
     )
 
 

@@ -46,6 +46,13 @@ def _registered(generated: str) -> str:
     return generated
 
 
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """The shape; -1 for a dimension that varies within a nested tensor."""
+    if getattr(tensor, "is_nested", False):
+        return (int(tensor.size(0)), *[-1] * (tensor.dim() - 1))
+    return tuple(map(int, tensor.shape))
+
+
 def short_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 

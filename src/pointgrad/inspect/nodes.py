@@ -156,7 +156,7 @@ def _by_operator(graph: Graph, rows: int) -> list[str]:
 
 
 def _holder(node: Node) -> str:
-    kept = max((saved for saved in node.saved if not saved.owner and saved.first is None), key=lambda s: s.bytes)
+    kept = max(node.saved, key=lambda saved: (not saved.owner and saved.first is None, saved.bytes))
     what = f"{kept.name} {kept.shape} {kept.dtype}" if kept.shape is not None else kept.name
     return f"  {readable_bytes(node.holds):>10}  {node.name} {node.near}".rstrip() + f": {what}"
 
