@@ -618,6 +618,10 @@ def test_a_shared_parameter_is_drawn_at_each_use():
     uses = [box.use for box in draw(found).boxes if box.node.name == "embedding.weight"]
     assert uses == [1, 2]
     assert "use 2 of 2" in found.svg()
+    weight = nn.Parameter(torch.rand(2))
+    squared = graph(weight * weight, {"weight": weight}).svg()  # both uses are one operator's: one box, two lines
+    assert "2 uses" in squared
+    assert "&#215;2" in squared
 
 
 AWKWARD = 'a<b>&"c"\'</script>]]>"DATA"<!--PICTURE-->\u2028'

@@ -27,7 +27,8 @@ def graph(output: Any, inputs_or_module: Named | None = None) -> Graph:
     inputs_or_module: what gives names. A module names its parameters and buffers; a dictionary names tensors, or
         modules; a tensor is `input`; those of a sequence are `input0`, `input1`, ... Without it leaves are numbered.
 
-    Nothing is computed, nothing is changed, and hooks on saved tensors are not run.
+    Nothing is computed, nothing is changed, and hooks on saved tensors are not run, unless this torch
+    is too old to tell that there are any.
 
     >>> layer = torch.nn.Linear(3, 4)
     >>> found = graph(layer(torch.rand(2, 3)).relu(), layer)
@@ -75,7 +76,7 @@ class _Walk:
         self.labels = {node: self._label(leaf) for node, leaf in leaves.items()}
         self.near = _places(self.order, self.labels, leaves)
         self._own(
-            [*zip(self.outputs, self.outputs.values(), strict=True)]
+            list(self.outputs.items())
             + [(self.labels[node], leaf) for node, leaf in leaves.items()]
             + [(self.names[id(tensor)], tensor) for tensor in self.named.values()]
         )
@@ -121,7 +122,7 @@ class _Walk:
         kept, settings = kept_by(node)
         holds = 0
         saved = []
-        for entry in kept:
+        for entry in (entry for entry in kept if entry.tensors or entry.note):
             described, new = self._saved(index, entry)
             saved.append(described)
             holds += new
@@ -169,8 +170,8 @@ def _warn_if_deep(found: Graph) -> None:
         depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
     if max(depth) > DEEPEST:
         message = (
-            f"this graph is {max(depth)} nodes deep: torch 2.12 and later may overflow the stack when it frees "
-            "a graph this deep after it was looked at; `ulimit -s unlimited` before the start prevents that"
+            f"this graph is {max(depth)} nodes deep: some versions of torch, 2.13 among them, overflow the stack when "
+            "they free a graph this deep after it was looked at; `ulimit -s unlimited` before the start prevents that"
         )
         warnings.warn(message, RuntimeWarning, stacklevel=3)
 

@@ -127,6 +127,7 @@ class Graph:
         return picture.html(self)
 
     def json(self) -> str:
+        """All of it as data."""
         return json.dumps(dataclasses.asdict(self), indent=1)
 
     def write(self, path: str | Path) -> Path:

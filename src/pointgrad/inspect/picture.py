@@ -44,7 +44,7 @@ class Box:
     """A node as it is drawn. A parameter that is used several times is drawn once per use, next to it."""
 
     node: Node
-    use: int  # 1 for its first use
+    use: int  # 1 for its first use, 0 if it is drawn once for all
     x: float
     y: float
     width: float
@@ -71,18 +71,16 @@ class Drawing:
 def draw(graph: Graph) -> Drawing:
     """Where everything goes, in pixels."""
     edges = Counter((edge.source, edge.target) for edge in graph.edges)
-    targets: dict[int, list[int]] = {}
+    users = Counter(source for source, _ in edges)
+    sources: dict[int, list[int]] = {}
     for source, target in edges:
-        targets.setdefault(source, []).append(target)
+        sources.setdefault(target, []).append(source)
 
     # Boxes in topological order: each copy of a leaf right before its user.
     drawn: list[tuple[int, int]] = []  # (node, use)
     place: dict[tuple[int, int], int] = {}  # (node, user or -1) -> box
     use: Counter[int] = Counter()
-    copied = {node.index for node in graph.nodes if _is_copied(node, len(targets.get(node.index, ())))}
-    sources: dict[int, list[int]] = {}
-    for source, target in edges:
-        sources.setdefault(target, []).append(source)
+    copied = {node.index for node in graph.nodes if _is_copied(node, users[node.index])}
     for node in graph.nodes:
         if node.index in copied:
             continue
@@ -92,7 +90,7 @@ def draw(graph: Graph) -> Drawing:
                 place[source, node.index] = len(drawn)
                 drawn.append((source, use[source]))
         place[node.index, -1] = len(drawn)
-        drawn.append((node.index, 1))
+        drawn.append((node.index, 0))
 
     def box_of(source: int, target: int) -> int:
         return place[source, target] if source in copied else place[source, -1]
@@ -180,7 +178,7 @@ def _texts(graph: Graph, node: Node, use: int) -> list[tuple[str, str]]:
         more = f" and {len(node.results) - 1} more" if len(node.results) > 1 else ""
         lines.append(("small", f"{shape} {dtype}{more}"))
     if node.kind in ("parameter", "input") and node.uses > 1:
-        lines.append(("small", f"use {use} of {node.uses}" if _is_copied(node, node.uses) else f"{node.uses} uses"))
+        lines.append(("small", f"use {use} of {node.uses}" if use else f"{node.uses} uses"))
     elif node.saved:
         lines.append(("small held", _tail(_holding(graph, node))))
     return lines
