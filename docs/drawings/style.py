@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.figure
 
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "pointgrad"  # the names inside an SVG do not change from run to run

@@ -1,0 +1,317 @@
+"""What a call really runs, level by level: modules, functions, operators, and which of them have a backward.
+
+An operator that torch composes of others is taken apart before autograd sees it, in C++, where Python's dispatch modes
+do not look. So the recorder looks first: it keeps autograd's kernels out of the way, sees each operator whole, takes a
+composed one apart itself, and runs the others with autograd on, as they would have run.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules import module as modules
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .names import GENERATED, is_custom, shape_of, short_dtype
+from .saved import tensors_in
+
+_Key = torch._C.DispatchKey
+_AUTOGRAD = (_Key.ADInplaceOrView, _Key.AutogradFunctionality, _Key.AutogradOther, _Key.AutogradNestedTensor)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One line of what a call runs."""
+
+    level: int  # how many calls it is inside of
+    kind: str  # module, function, operator, autograd.Function
+    name: str
+    result: str  # shapes and dtypes of the tensors it returns
+    backward: str  # own, composed, custom, none, missing; "" for modules and functions, which only call
+    grad_fn: str  # the node that autograd recorded, or ""
+    why: str  # what an operator is composed of, or why nothing was recorded
+
+
+class Calls(list[Call]):
+    """What `calls` found, outermost first. `print` shows a table."""
+
+    @property
+    def operators(self) -> list[Call]:
+        """Those that run: neither taken apart, nor only calling others."""
+        return [call for call in self if call.kind == "operator" and call.backward != "composed"]
+
+    def __str__(self) -> str:
+        names = [f"{'  ' * call.level}{call.name}" for call in self]
+        head = ("call", "result", "backward", "")
+        rows = [head] + [
+            (name, call.result, call.backward, "  ".join(part for part in (_short(call.grad_fn), call.why) if part))
+            for name, call in zip(names, self, strict=True)
+        ]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        return "\n".join("  ".join([*map(str.ljust, row, widths), row[3]]).rstrip() for row in rows)
+
+
+def calls(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Calls:
+    """Runs `fn(*inputs, **kwargs)` and lists what it runs: modules, torch's functions (the outermost), operators.
+
+    For each operator: whether it has a backward of its `own` (a derivative formula in torch), is `composed` of others
+    that have one, has a `custom` one (torch.library or autograd.Function), needs `none`, or has one `missing`; which
+    `grad_fn` was recorded, and if none was, why.
+
+    >>> print(calls(torch.softmax, torch.rand(2, 3, requires_grad=True), -1))
+    call                 result          backward
+    torch.softmax        (2, 3) float32
+      aten::softmax.int  (2, 3) float32  composed  of aten::_softmax
+        aten::_softmax   (2, 3) float32  own       SoftmaxBackward0
+    """
+    if not callable(fn):
+        raise TypeError(f"fn must be callable, got {type(fn).__qualname__}")
+    recorder = _Recorder(fn)
+    with recorder.recording():
+        fn(*inputs, **kwargs)
+    recorder.close_functions(0)
+    return Calls(_flat(recorder.root.parts, 0))
+
+
+@dataclass(eq=False)
+class _Entry:
+    kind: str
+    name: str
+    result: str = ""
+    backward: str = ""
+    grad_fn: str = ""
+    why: str = ""
+    parts: list["_Entry"] = field(default_factory=list)
+
+
+class _Recorder(TorchDispatchMode):
+    """Sees every operator before autograd does."""
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__()
+        self.root = _Entry("", "")
+        self.open = [self.root]
+        root = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+        named = root.named_modules() if isinstance(root, torch.nn.Module) else ()
+        self.names = {id(module): name for name, module in named}
+        self.functions: list[tuple[FrameType, _Entry, list[Tensor]]] = []  # autograd.Functions being run
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.callback(modules.register_module_forward_pre_hook(self._enter_module).remove)
+            stack.callback(modules.register_module_forward_hook(self._leave_module).remove)
+            stack.enter_context(_dispatching(autograd=False))
+            stack.enter_context(_Functions(self))
+            stack.enter_context(self)
+            yield
+
+    @contextmanager
+    def within(self, entry: _Entry) -> Iterator[_Entry]:
+        self.begin(entry)
+        yield entry
+        self.end(entry)
+
+    def begin(self, entry: _Entry) -> None:
+        self._see_functions()
+        self.open[-1].parts.append(entry)
+        self.open.append(entry)
+
+    def end(self, entry: _Entry) -> None:
+        self._see_functions()
+        while self.open.pop() is not entry:
+            pass
+
+    def _enter_module(self, module: torch.nn.Module, args: Any) -> None:
+        name, kind = self.names.get(id(module), ""), type(module).__name__
+        self.begin(_Entry("module", f"{name} ({kind})" if name else kind))
+
+    def _leave_module(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        entry = next(entry for entry in reversed(self.open) if entry.kind == "module")
+        entry.result = _shapes(output)
+        self.end(entry)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        inputs = list(tensors_in([args, kwargs]))
+        with self.within(_Entry("operator", func.name())) as entry:
+            if _is_composed(func, inputs):
+                entry.backward = "composed"
+                with self, _dispatching(autograd=False):
+                    # Not func.decompose, which prefers a decomposition in Python where there is one.
+                    output = func._op_dk(_Key.CompositeImplicitAutograd, *args, **kwargs)
+                parts = dict.fromkeys(part.name for part in entry.parts)
+                nothing = "of nothing: returns " + ("what it is given" if _shapes(output) else "no tensor")
+                entry.why = f"of {', '.join(parts)}" if parts else nothing
+            else:
+                # Looked at before it runs, since it may work in place.
+                needs, earlier = any(t.requires_grad for t in inputs), [t.grad_fn for t in inputs]
+                with _dispatching(autograd=True):
+                    output = func(*args, **kwargs)
+                results = list(tensors_in(output))
+                nodes = [t.grad_fn for t in results if not any(t.grad_fn is node for node in earlier)]
+                node = next((node for node in nodes if node is not None), None)
+                self._judge(entry, func, inputs, results, needs, node)
+        entry.result = _shapes(output)
+        return output
+
+    def _judge(
+        self, entry: _Entry, func: Any, inputs: list[Tensor], results: list[Tensor], needs: bool, node: Any
+    ) -> None:
+        """Which backward an operator that ran has, and why none was recorded if none was."""
+        for _, _, made in self.functions:
+            made += results
+        custom = func.namespace != "aten"
+        if node is not None:
+            base = results[0]._base if func._schema.is_mutable else None
+            if base is not None and base.grad_fn is not None:
+                node, entry.why = base.grad_fn, "in place on a view: recorded on what it is a view of"
+            entry.grad_fn = node.name()
+            missing = entry.grad_fn.endswith("NotImplemented")
+            entry.backward = "missing" if missing else "custom" if custom or is_custom(node) else "own"
+            if missing:
+                entry.why = "torch has no derivative for it: backward raises"
+            return
+        entry.backward, entry.why = "none", _why_never(func, inputs, results)
+        if entry.why:
+            return
+        entry.backward = "custom" if custom else "own"
+        if custom and not _has_autograd(func):
+            entry.backward, entry.why = "none", "registered without a backward"
+        elif self.functions:
+            entry.why = f"not recorded: {self.functions[-1][1].name} has a backward for all of it"
+        elif not torch.is_grad_enabled():
+            mode = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
+            entry.why = f"not recorded: under torch.{mode}()"
+        elif not needs:
+            entry.why = "not recorded: no input requires grad"
+        else:
+            entry.backward, entry.why = "none", "torch declares it not differentiable"
+
+    def _see_functions(self) -> None:
+        """autograd.Functions bypass the dispatcher, so they are found on the stack of frames."""
+        frames = _function_frames()
+        same = 0
+        while same < min(len(frames), len(self.functions)) and frames[same] is self.functions[same][0]:
+            same += 1
+        self.close_functions(same)
+        for frame in frames[same:]:
+            entry = _Entry("autograd.Function", frame.f_locals["cls"].__name__, backward="custom")
+            self.open[-1].parts.append(entry)
+            self.open.append(entry)
+            self.functions.append((frame, entry, []))
+
+    def close_functions(self, keep: int) -> None:
+        while len(self.functions) > keep:
+            frame, entry, made = self.functions.pop()
+            while self.open.pop() is not entry:
+                pass
+            cls = frame.f_locals["cls"]
+            own = [tensor for tensor in made if getattr(tensor.grad_fn, "_forward_cls", None) is cls]
+            entry.result = _shapes(own or made[-1:])
+            if own and own[0].grad_fn is not None:
+                entry.grad_fn = own[0].grad_fn.name()
+            elif not any(tensor.requires_grad for tensor in tensors_in(list(frame.f_locals["args"]))):
+                entry.why = "not recorded: no input requires grad"
+
+
+class _Functions(TorchFunctionMode):
+    """Sees torch's functions and the methods of tensors, outermost only."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+            return func(*args, **kwargs)
+        with self.recorder.within(_Entry("function", _function_name(func))) as entry:
+            output = func(*args, **kwargs)
+            entry.result = _shapes(output)
+        if not entry.parts:  # a question, such as x.dim(), or one that is not torch's to answer
+            self.recorder.open[-1].parts.remove(entry)
+        return output
+
+
+@contextmanager
+def _dispatching(autograd: bool) -> Iterator[None]:
+    """With autograd's kernels in their place, or passed over."""
+    exclude = torch._C._dispatch_tls_local_exclude_set()
+    for key in _AUTOGRAD:
+        exclude = exclude.remove(key) if autograd else exclude.add(key)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), exclude):
+        yield
+
+
+def _function_frames() -> list[FrameType]:
+    """The calls of autograd.Function.apply that are running, outermost first; not those of registered operators."""
+    apply = vars(torch.autograd.Function)["apply"].__func__.__code__
+    frames = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is apply and not frame.f_locals["cls"].__name__.startswith(GENERATED):
+            frames.append(frame)
+        frame = frame.f_back
+    return frames[::-1]
+
+
+def _is_composed(func: Any, inputs: list[Tensor]) -> bool:
+    return _resolved(func, inputs) == _Key.CompositeImplicitAutograd
+
+
+def _has_autograd(func: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Autograd")
+
+
+def _resolved(func: Any, inputs: list[Tensor]) -> Any:
+    """Which kind of kernel autograd's dispatch key leads to."""
+    device = inputs[0].device.type if inputs else "cpu"
+    names = {"cpu": "CPU", "meta": "Meta", "privateuseone": "PrivateUse1"}
+    nested = bool(inputs) and inputs[0].is_nested
+    backend = "NestedTensor" if nested else names.get(device, device.upper())
+    key = getattr(_Key, f"Autograd{backend}", _Key.AutogradOther)
+    try:
+        return torch._ops.resolve_key(func, key)
+    except NotImplementedError:  # none at all: autograd lets it through
+        return None
+
+
+def _why_never(func: Any, inputs: list[Tensor], results: list[Tensor]) -> str:
+    """Why an operator needs no backward whatever its inputs, or ""."""
+    name = func._schema.name.rpartition("::")[2]
+    if not results:
+        return "returns no tensor"
+    if not any(result.is_floating_point() or result.is_complex() for result in results):
+        return f"returns {', '.join(dict.fromkeys(short_dtype(result.dtype) for result in results))}: no derivative"
+    if name in ("detach", "detach_"):
+        return "stops the gradient: that is its purpose"
+    if not inputs:
+        return "depends on no tensor"
+    if name.endswith("_like") or name.startswith("new_"):
+        return "takes only the shape of its input"
+    return ""
+
+
+def _short(grad_fn: str) -> str:
+    return "registered with torch.library" if grad_fn.startswith(GENERATED) else grad_fn
+
+
+def _function_name(func: Any) -> str:
+    return resolve_name(func) or getattr(func, "__qualname__", None) or type(func).__name__
+
+
+def _shapes(output: Any) -> str:
+    return ", ".join(f"{shape_of(tensor)} {short_dtype(tensor.dtype)}" for tensor in tensors_in(output))
+
+
+def _flat(entries: list[_Entry], level: int) -> Iterator[Call]:
+    for entry in entries:
+        yield Call(level, entry.kind, entry.name, entry.result, entry.backward, entry.grad_fn, entry.why)
+        yield from _flat(entry.parts, level + 1)
