@@ -224,8 +224,12 @@ def _convolve(
     checks.shape(whole, "weight", _WEIGHTS[axes], weight)
     if groups >= 1:  # or it is refused below, with the other values
         fits = weight.shape[1] * groups == channels and weight.shape[0] % groups == 0
-        contract = lambda: f"{_WEIGHTS[axes]} with C = {channels}, groups = {groups}, O a multiple of groups"  # noqa: E731
-        checks.shape(fits, "weight", contract, weight)
+        checks.shape(
+            fits,
+            "weight",
+            lambda: f"{_WEIGHTS[axes]} with C = {channels}, groups = {groups}, O a multiple of groups",
+            weight,
+        )
     if bias is not None:
         checks.shape(bias.shape == weight.shape[:1], "bias", lambda: f"(O,) = ({weight.shape[0]},)", bias)
     for name, value in (("weight", weight), ("bias", bias)):
@@ -303,8 +307,12 @@ def _windows(
         if ceil_mode and (count - 1) * step >= size[axis] + padding[axis]:
             count -= 1  # it would begin behind the image
         windows.append(count)
-    contract = lambda: f"no larger, with its dilation, than the padded input {tuple(padded)}"  # noqa: E731
-    checks.value(all(count >= 1 for count in windows), name, contract, tuple(reach))
+    checks.value(
+        all(count >= 1 for count in windows),
+        name,
+        lambda: f"no larger, with its dilation, than the padded input {tuple(padded)}",
+        tuple(reach),
+    )
     return windows
 
 

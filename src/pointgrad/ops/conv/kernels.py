@@ -76,7 +76,7 @@ def max_pool2d_backward(
 
 
 def _tiles(rows: int, columns: int, others: int) -> tuple[tuple[int], dict[str, int]]:
-    """The grid and the blocks of a tile: columns are the pixels or windows of one plane, others the windows or pixels."""
+    """The grid and the blocks of a tile. columns: the pixels or windows of a plane; others: its windows or pixels."""
     if max(columns, others) >= 2**31:
         raise ValueError(f"an image must have fewer than 2^31 pixels and windows on a GPU, got {max(columns, others)}")
     block_p = power_of_2(columns, 16, 256)
