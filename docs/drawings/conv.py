@@ -33,9 +33,8 @@ def blank(axes: Axes, cols: float, rows: float, margin: float = 0.15) -> None:
 
 
 def outline(axes: Axes, x: float, y: float, width: float, height: float, color: str, inset: float = 0.0) -> None:
-    axes.add_patch(
-        Rectangle((x + inset, y + inset), width - 2 * inset, height - 2 * inset, fill=False, edgecolor=color, linewidth=2.2)
-    )  # fmt: skip
+    corner, width, height = (x + inset, y + inset), width - 2 * inset, height - 2 * inset
+    axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=color, linewidth=2.2))
 
 
 def unfold() -> None:
@@ -73,9 +72,8 @@ def geometry() -> None:
         for y in range(-padding, size + padding):
             for x in range(-padding, size + padding):
                 outside = not (0 <= y < size and 0 <= x < size)
-                axes.add_patch(
-                    Rectangle((x, y), 1, 1, facecolor="#eef0f3" if outside else "white", edgecolor="#c8ced6", linewidth=0.8)
-                )  # fmt: skip
+                shade = "#eef0f3" if outside else "white"
+                axes.add_patch(Rectangle((x, y), 1, 1, facecolor=shade, edgecolor="#c8ced6", linewidth=0.8))
                 if outside:
                     axes.text(x + 0.5, y + 0.5, "0", ha="center", va="center", fontsize=7, color=GREY)
         for window, color in ((1, ORANGE), (0, BLUE)):
@@ -91,7 +89,7 @@ def geometry() -> None:
         blank(axes, size + 1, size + 1, 1.15)
         axes.set_title(f"{title}\nL = {int(count**0.5)} · {int(count**0.5)}", fontsize=10)
     figure.text(
-        0.5, 0.12, "blue dots: window (0, 0), orange rings: window (0, 1), of a 7 × 7 image", ha="center", fontsize=10
+        0.5, 0.12, "blue dots: window (0, 0), orange rings: window (0, 1), of a 7 x 7 image", ha="center", fontsize=10
     )
     save_svg(figure, BOOK / "unfold_geometry.svg")
 
@@ -99,11 +97,11 @@ def geometry() -> None:
 def fold() -> None:
     """How many windows cover each pixel: what fold(unfold(ones)) is."""
     settings = [
-        ("3 × 3, kernel 2", 3, {"kernel_size": 2}),
-        ("4 × 4, kernel 2", 4, {"kernel_size": 2}),
-        ("4 × 4, kernel 3", 4, {"kernel_size": 3}),
+        ("3 x 3, kernel 2", 3, {"kernel_size": 2}),
+        ("4 x 4, kernel 2", 4, {"kernel_size": 2}),
+        ("4 x 4, kernel 3", 4, {"kernel_size": 3}),
         ("kernel 3, padding 1", 4, {"kernel_size": 3, "padding": 1}),
-        ("5 × 5, stride 3", 5, {"kernel_size": 2, "stride": 3}),
+        ("5 x 5, stride 3", 5, {"kernel_size": 2, "stride": 3}),
     ]
     figure, panels = plt.subplots(1, len(settings), figsize=(12, 2.6))
     for axes, (title, size, chosen) in zip(panels, settings, strict=True):
@@ -136,20 +134,20 @@ def conv2d() -> None:
         axes.text(begin, 3.45, text, fontsize=10.5, weight="bold")
 
     title("forward:  y = W · unfold(x)", x)
-    matrix(windows, outputs, "y", "O × L", GREEN)
+    matrix(windows, outputs, "y", "(O, L)", GREEN)
     sign("=")
-    matrix(rows, outputs, "W", "O × CK", ORANGE)
-    matrix(windows, rows, "unfold(x)", "CK × L", BLUE)
+    matrix(rows, outputs, "W", "(O, CK)", ORANGE)
+    matrix(windows, rows, "unfold(x)", "(CK, L)", BLUE)
     x += 1.0
     title("x̄ = fold(Wᵀ ȳ)", x)
     sign("fold")
     x += 0.25
-    matrix(outputs, rows, "Wᵀ", "CK × O", ORANGE)
-    matrix(windows, outputs, "ȳ", "O × L", GREEN)
+    matrix(outputs, rows, "Wᵀ", "(CK, O)", ORANGE)
+    matrix(windows, outputs, "ȳ", "(O, L)", GREEN)
     x += 1.0
     title("W̄ = ȳ · unfold(x)ᵀ", x)
-    matrix(windows, outputs, "ȳ", "O × L", GREEN)
-    matrix(rows, windows, "unfold(x)ᵀ", "L × CK", BLUE)
+    matrix(windows, outputs, "ȳ", "(O, L)", GREEN)
+    matrix(rows, windows, "unfold(x)ᵀ", "(L, CK)", BLUE)
     axes.set(xlim=(-0.2, x), ylim=(-2.9, 4.2), aspect="equal")
     axes.axis("off")
     save_svg(figure, BOOK / "conv2d.svg")
