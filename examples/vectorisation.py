@@ -10,7 +10,6 @@ import argparse
 import importlib.util
 import json
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -237,14 +236,14 @@ def works(device: str = "cpu") -> list[Work]:
     return [
         Work(
             "broadcasting", "n points, n queries", lambda n: (random(n, 3), random(n, 3)),
-            nearest_by_loops, nearest_by_broadcasting, nearest_by_kernel, 400, 4096,
+            nearest_by_loops, nearest_by_broadcasting, nearest_by_kernel, 400, 2048,
         ),
         Work(
             "matrix product", "n x n", lambda n: (random(n, n), random(n, n)),
             product_by_loops, product_by_matmul, None, 128, 1024,
         ),
         Work(
-            "einsum", "2 x n centres, 16 neighbours, 4 x 16 channels",
+            "einsum", "2 x n x 16 x 4 x 16",
             lambda n: (random(2, n, 16, 4), random(2, n, 64), rows(n, 2, n, 16)),
             weighted_by_loops, weighted_by_einsum, weighted_by_kernel, 100, 5000,
         ),
@@ -284,15 +283,15 @@ def compare(work: Work, inputs: tuple[Any, ...], loops: bool) -> None:
 
 
 def milliseconds(call: Callable[..., Tensor], inputs: tuple[Any, ...], device: str) -> float:
-    """The median of seven calls, or of as many as half a second has room for."""
+    """The fastest of twenty calls, or of as many as half a second has room for: what else runs only adds to a time."""
     times: list[float] = []
-    while len(times) < 7 and sum(times) < 500:
+    while len(times) < 20 and sum(times) < 500:
         begin = time.perf_counter()
         call(*inputs)
         if device == "cuda":
             torch.cuda.synchronize()
         times.append((time.perf_counter() - begin) * 1e3)
-    return statistics.median(times)
+    return min(times)
 
 
 def measure(work: Work, device: str) -> dict[str, Any]:
@@ -306,6 +305,10 @@ def measure(work: Work, device: str) -> dict[str, Any]:
     return result
 
 
+def short(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Work, n, the three times in milliseconds, and how much faster each step is than the one before."""
     lines = []
@@ -313,10 +316,10 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
         for label in ("small", "large"):
             times = row[label]["ms"]
             steps = [
-                f"{times[slow] / times[fast]:.3g}x" if slow in times and fast in times else "—"
+                f"{short(times[slow] / times[fast])}x" if slow in times and fast in times else "—"
                 for slow, fast in (("naive", "vectorised"), ("vectorised", "kernel"))
             ]
-            shown = [f"{times[name]:.3g}" if name in times else "—" for name in ("naive", "vectorised", "kernel")]
+            shown = [short(times[name]) if name in times else "—" for name in ("naive", "vectorised", "kernel")]
             lines.append([row["name"], f"{row['size']}, n = {row[label]['n']}", *shown, *steps])
     return lines
 
@@ -336,15 +339,15 @@ def plot(record: dict[str, Any]) -> Any:
             for offset, (name, color) in zip((-0.27, 0.0, 0.27), colors.items(), strict=True):
                 if name in row[label]["ms"]:
                     time_ms = row[label]["ms"][name]
-                    axes.barh(place + offset, time_ms, 0.25, left=1e-3, color=color, label=name if place == 0 else None)
-                    axes.text(time_ms * 1.15 + 1e-3, place + offset, f"{time_ms:.3g}", va="center", fontsize=7.5)
+                    axes.barh(place + offset, time_ms, 0.25, color=color, label=name if place == 0 else None)
+                    axes.text(time_ms * 1.15, place + offset, short(time_ms), va="center", fontsize=7.5)
         axes.set(xscale="log", title=title, xlabel="milliseconds, logarithmic", xlim=(3e-3, 3e3))
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9, loc="lower right")
     panels[0].set_yticks(range(len(record["rows"])), [row["name"] for row in record["rows"]])
     panels[0].invert_yaxis()
-    figure.suptitle(f"torch {record['machine']['torch']}, {record['machine']['where']}", fontsize=10)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="lower left", ncols=3, frameon=False)
+    figure.text(0.98, 0.03, f"torch {record['machine']['torch']}, {record['machine']['where']}", ha="right", fontsize=9)
     return figure
 
 
@@ -363,7 +366,8 @@ def main() -> None:
         every = progress.track(works(options.device), description="measuring")
         rows = [measure(work, options.device) for work in every]
     gpu = options.device == "cuda"
-    where = torch.cuda.get_device_name() if gpu else f"{torch.get_num_threads()} CPU threads"
+    threads = torch.get_num_threads()
+    where = torch.cuda.get_device_name() if gpu else f"{threads} CPU thread{'s' * (threads > 1)}"
     machine = {"torch": torch.__version__, "python": platform.python_version(), "where": where}
     machine |= {"pointgrad": pointgrad.__version__, "date": time.strftime("%Y-%m-%d")}
     record = {"machine": machine, "rows": rows}

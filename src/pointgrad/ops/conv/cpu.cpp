@@ -42,35 +42,39 @@ struct Geometry {
   int64_t windows() const { return y.windows * x.windows; }
 };
 
-// One row of windows at one place of the kernel: zeros, pixels, zeros. T only has the size of a value.
+// Rows [begin, end) of windows at place (i, j) of the kernel: in each zeros, pixels, zeros. T only has a value's size.
 template <class T>
-POINTGRAD_CLONES void copy_row(T* __restrict out, const T* __restrict row, const Axis& x, int64_t j) {
-  const int64_t first = x.first_from(0, j), last = x.first_from(x.size, j), stride = x.stride;
-  std::fill(out, out + first, T(0));
-  if (first < last) {
-    const T* from = row + x.at(first, j);
-    if (stride == 1) {
-      std::copy(from, from + (last - first), out + first);
-    } else {
-      for (int64_t o = 0; o < last - first; ++o) out[first + o] = from[o * stride];
+POINTGRAD_CLONES void copy_rows(T* __restrict out, const T* __restrict image, const Geometry& g, int64_t i, int64_t j,
+                                int64_t begin, int64_t end) {
+  const int64_t first = g.x.first_from(0, j), last = std::max(first, g.x.first_from(g.x.size, j));
+  const int64_t count = last - first, stride = g.x.stride, windows = g.x.windows;
+  for (int64_t o = begin; o < end; ++o, out += windows) {
+    const int64_t y = g.y.at(o, i);
+    if (count == 0 || y < 0 || y >= g.y.size) {
+      std::fill(out, out + windows, T(0));
+      continue;
     }
+    const T* from = image + y * g.x.size + g.x.at(first, j);
+    for (int64_t c = 0; c < first; ++c) out[c] = T(0);
+    if (stride == 1) {
+      std::copy(from, from + count, out + first);
+    } else {
+      for (int64_t c = 0; c < count; ++c) out[first + c] = from[c * stride];
+    }
+    for (int64_t c = last; c < windows; ++c) out[c] = T(0);
   }
-  std::fill(out + std::max(first, last), out + x.windows, T(0));
 }
 
 template <class T>
 void unfold_as(T* out, const T* images, int64_t planes, const Geometry& g, int threads) {
   const int64_t rows = planes * g.places() * g.y.windows;  // of windows, as long as g.x.windows
   parallel_for(rows, std::max<int64_t>(1, kValuesPerTask / g.x.windows), threads, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t column = row / g.y.windows, place = column % g.places();
-      const int64_t y = g.y.at(row % g.y.windows, place / g.x.kernel);
-      T* to = out + row * g.x.windows;
-      if (y < 0 || y >= g.y.size) {
-        std::fill(to, to + g.x.windows, T(0));
-      } else {
-        copy_row(to, images + column / g.places() * g.pixels() + y * g.x.size, g.x, place % g.x.kernel);
-      }
+    for (int64_t row = begin; row < end;) {
+      const int64_t column = row / g.y.windows, place = column % g.places(), top = row % g.y.windows;
+      const int64_t bottom = std::min(g.y.windows, top + (end - row));
+      copy_rows(out + row * g.x.windows, images + column / g.places() * g.pixels(), g, place / g.x.kernel,
+                place % g.x.kernel, top, bottom);
+      row += bottom - top;
     }
   });
 }
@@ -213,7 +217,8 @@ void max_pool2d_backward(address out, address grad, address index, int dtype, in
         summed_wide<T>(at<T>(out) + plane * pixels, scratch, pixels, [&](wide<T>* total) {
           std::fill(total, total + pixels, wide<T>(0));
           for (int64_t o = 0; o < windows; ++o) {
-            if (to[o] >= 0 && to[o] < pixels) total[to[o]] += widen(from[o]);
+            // As unsigned numbers, so that -1 (no pixel) is out of range as well.
+            if (static_cast<uint64_t>(to[o]) < static_cast<uint64_t>(pixels)) total[to[o]] += widen(from[o]);
           }
         });
       }
