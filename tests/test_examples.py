@@ -60,7 +60,7 @@ BY_NUMPY = {
 }
 
 
-def test_all_that_was_asked_is_there():
+def test_every_work_has_an_oracle():
     assert [work.name for work in vectorisation.works()] == list(BY_NUMPY)
 
 

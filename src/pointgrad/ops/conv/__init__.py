@@ -41,6 +41,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
     checks.tensor("input", input)
     kernel, steps = _sizes("kernel_size", kernel_size), _steps(dilation, padding, stride)
     _check_images(input)
+    checks.dtype("input", input, checks.FLOATS)
     _check_least("kernel_size", kernel, 1)
     _check_steps(*steps)
     windows = _windows("kernel_size", input.shape[-2:], kernel, *steps)
@@ -195,6 +196,7 @@ def max_pool2d(
     checks.kind(isinstance(ceil_mode, bool), "ceil_mode", "a bool", ceil_mode)
     checks.kind(isinstance(return_indices, bool), "return_indices", "a bool", return_indices)
     _check_images(input)
+    checks.dtype("input", input, checks.FLOATS)
     _check_least("kernel_size", kernel, 1)
     _check_steps(*steps)
     dilation, padding, stride = steps
@@ -232,6 +234,7 @@ def _convolve(
         )
     if bias is not None:
         checks.shape(bias.shape == weight.shape[:1], "bias", lambda: f"(O,) = ({weight.shape[0]},)", bias)
+    checks.dtype("input", input, checks.FLOATS)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None:
             checks.dtype(name, value, checks.FLOATS)
@@ -275,7 +278,6 @@ def _steps(dilation: Any, padding: Any, stride: Any, axes: int = 2) -> tuple[lis
 def _check_images(input: Tensor, axes: int = 2) -> None:
     fits = input.dim() in (axes + 1, axes + 2) and all(length > 0 for length in input.shape[-axes:])
     checks.shape(fits, "input", _IMAGES[axes], input)
-    checks.dtype("input", input, checks.FLOATS)
 
 
 def _check_least(name: str, sizes: list[int], least: int) -> None:

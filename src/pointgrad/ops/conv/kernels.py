@@ -16,7 +16,7 @@ from ..launch import power_of_2
 
 Pair = Sequence[int]
 
-_TILE = 2048
+_TILE = 1024
 
 
 def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
