@@ -11,6 +11,8 @@ import torch
 # Triton decides when it is imported whether kernels are interpreted or compiled.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+# Without it torch refuses matrix products on a GPU under use_deterministic_algorithms.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import pointgrad
 

@@ -15,7 +15,8 @@ OPERATOR_PAGES = [path for path in PAGES if "## Formula" in path.read_text()]
 SOURCE = Path(pointgrad.__file__).parent
 # A Python block, and the text block right behind it, which shows what it prints.
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n?```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
-QUOTE = re.compile(r"# pointgrad/(\S+\.py)\n")
+QUOTE = re.compile(r"# (pointgrad|examples)/(\S+\.py)\n")
+QUOTED = {"pointgrad": SOURCE, "examples": BOOK.parents[1] / "examples"}
 OPERATOR_SECTIONS = ["Formula", "Derivation", "Code", "Saved for backward", "Check"]
 
 
@@ -26,12 +27,13 @@ def sections(page: str) -> list[str]:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_page_runs(path):
-    """Blocks run in order and share their names. One that begins with `# pointgrad/<file>` is a quotation."""
+    """Blocks run in order and share their names. One that begins with `# pointgrad/<file>`, or `# examples/<file>`,
+    is a quotation."""
     names: dict[str, object] = {}
     for code, shown in BLOCK.findall(path.read_text()):
         quoted = QUOTE.match(code)
         if quoted:
-            assert code[quoted.end() :].strip("\n") in (SOURCE / quoted[1]).read_text()
+            assert code[quoted.end() :].strip("\n") in (QUOTED[quoted[1]] / quoted[2]).read_text()
             continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

@@ -2,3 +2,5 @@
 
 Each is derived and checked on a page of docs/book.
 """
+
+from pointgrad.ops.conv import max_pool2d as max_pool2d

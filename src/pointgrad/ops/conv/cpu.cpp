@@ -1,0 +1,237 @@
+// Windows of images: copying them into columns, adding them back, and their maxima. All is limited by memory, so
+// inner loops run along rows of pixels. Every pixel and every window belongs to one thread, and sums go through the
+// places of the kernel in order: no result depends on how the work was split.
+#include <nanobind/stl/array.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "module.h"
+#include "numbers.h"
+#include "threads.h"
+
+namespace pointgrad {
+namespace {
+
+constexpr int64_t kValuesPerTask = 1 << 15;
+constexpr int64_t kBandValues = 1 << 14;  // of an image, while everything that goes into them comes by
+
+// One axis: window o has its place k at o * stride - padding + k * dilation.
+struct Axis {
+  int64_t size, kernel, stride, dilation, padding, windows;
+
+  int64_t at(int64_t window, int64_t k) const { return window * stride - padding + k * dilation; }
+
+  // The first window whose place k is at `position` or behind it.
+  int64_t first_from(int64_t position, int64_t k) const {
+    const int64_t distance = position - at(0, k);
+    return distance <= 0 ? 0 : std::min(windows, (distance + stride - 1) / stride);
+  }
+};
+
+using Numbers = std::array<int64_t, 12>;  // size, kernel, stride, dilation, padding, windows: each for y, then x
+
+struct Geometry {
+  Axis y, x;
+
+  explicit Geometry(const Numbers& n)
+      : y{n[0], n[2], n[4], n[6], n[8], n[10]}, x{n[1], n[3], n[5], n[7], n[9], n[11]} {}
+  int64_t pixels() const { return y.size * x.size; }
+  int64_t places() const { return y.kernel * x.kernel; }
+  int64_t windows() const { return y.windows * x.windows; }
+};
+
+// Rows [begin, end) of windows at place (i, j) of the kernel: in each zeros, pixels, zeros. T only has a value's size.
+template <class T>
+POINTGRAD_CLONES void copy_rows(T* __restrict out, const T* __restrict image, const Geometry& g, int64_t i, int64_t j,
+                                int64_t begin, int64_t end) {
+  const int64_t first = g.x.first_from(0, j), last = std::max(first, g.x.first_from(g.x.size, j));
+  const int64_t count = last - first, stride = g.x.stride, windows = g.x.windows;
+  for (int64_t o = begin; o < end; ++o, out += windows) {
+    const int64_t y = g.y.at(o, i);
+    if (count == 0 || y < 0 || y >= g.y.size) {
+      std::fill(out, out + windows, T(0));
+      continue;
+    }
+    const T* from = image + y * g.x.size + g.x.at(first, j);
+    for (int64_t c = 0; c < first; ++c) out[c] = T(0);
+    if (stride == 1) {
+      std::copy(from, from + count, out + first);
+    } else {
+      for (int64_t c = 0; c < count; ++c) out[first + c] = from[c * stride];
+    }
+    for (int64_t c = last; c < windows; ++c) out[c] = T(0);
+  }
+}
+
+template <class T>
+void unfold_as(T* out, const T* images, int64_t planes, const Geometry& g, int threads) {
+  const int64_t rows = planes * g.places() * g.y.windows;  // of windows, as long as g.x.windows
+  parallel_for(rows, std::max<int64_t>(1, kValuesPerTask / g.x.windows), threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end;) {
+      const int64_t column = row / g.y.windows, place = column % g.places(), top = row % g.y.windows;
+      const int64_t bottom = std::min(g.y.windows, top + (end - row));
+      copy_rows(out + row * g.x.windows, images + column / g.places() * g.pixels(), g, place / g.x.kernel,
+                place % g.x.kernel, top, bottom);
+      row += bottom - top;
+    }
+  });
+}
+
+void unfold(address out, address images, int value_bytes, int64_t planes, const Numbers& numbers, int threads) {
+  nb::gil_scoped_release release;
+  const Geometry g(numbers);
+  switch (value_bytes) {
+    case 2: return unfold_as(at<uint16_t>(out), at<const uint16_t>(images), planes, g, threads);
+    case 4: return unfold_as(at<uint32_t>(out), at<const uint32_t>(images), planes, g, threads);
+    default: return unfold_as(at<uint64_t>(out), at<const uint64_t>(images), planes, g, threads);
+  }
+}
+
+// Rows [top, bottom) of one plane, from its columns (places, windows).
+template <class T>
+POINTGRAD_CLONES void add_windows(wide<T>* __restrict total, const T* __restrict columns, const Geometry& g,
+                                  int64_t top, int64_t bottom) {
+  std::fill(total, total + (bottom - top) * g.x.size, wide<T>(0));
+  const int64_t stride = g.x.stride;
+  for (int64_t i = 0; i < g.y.kernel; ++i) {
+    const int64_t first_y = g.y.first_from(top, i), last_y = g.y.first_from(bottom, i);
+    for (int64_t j = 0; j < g.x.kernel; ++j) {
+      const int64_t first = g.x.first_from(0, j), count = g.x.first_from(g.x.size, j) - first;
+      for (int64_t o = first_y; count > 0 && o < last_y; ++o) {
+        const T* from = columns + (i * g.x.kernel + j) * g.windows() + o * g.x.windows + first;
+        wide<T>* to = total + (g.y.at(o, i) - top) * g.x.size + g.x.at(first, j);
+        if (stride == 1) {
+          for (int64_t c = 0; c < count; ++c) to[c] += widen(from[c]);
+        } else {
+          for (int64_t c = 0; c < count; ++c) to[c * stride] += widen(from[c]);
+        }
+      }
+    }
+  }
+}
+
+template <class T> POINTGRAD_CLONES void narrow_all(T* out, const wide<T>* values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) out[i] = narrow<T>(values[i]);
+}
+
+// Lets sum(total) fill `count` sums in the wide type, which are then rounded into `out` where that is another one.
+template <class T, class Sum> void summed_wide(T* out, std::vector<wide<T>>& scratch, int64_t count, Sum&& sum) {
+  if constexpr (std::is_same_v<T, wide<T>>) {
+    sum(out);
+  } else {
+    scratch.resize(count);
+    sum(scratch.data());
+    narrow_all<T>(out, scratch.data(), count);
+  }
+}
+
+void fold(address out, address columns, int dtype, int64_t planes, const Numbers& numbers, int threads) {
+  nb::gil_scoped_release release;
+  const Geometry g(numbers);
+  const int64_t band = std::max<int64_t>(1, kBandValues / g.x.size);
+  const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (g.x.size * g.places()));
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    parallel_for(planes * g.y.size, grain, threads, [&](int64_t begin, int64_t end) {
+      std::vector<wide<T>> scratch;
+      for (int64_t row = begin; row < end;) {
+        const int64_t plane = row / g.y.size, top = row % g.y.size;
+        const int64_t bottom = std::min({g.y.size, top + band, top + (end - row)});
+        summed_wide<T>(at<T>(out) + row * g.x.size, scratch, (bottom - top) * g.x.size, [&](wide<T>* total) {
+          add_windows<T>(total, at<const T>(columns) + plane * g.places() * g.windows(), g, top, bottom);
+        });
+        row += bottom - top;
+      }
+    });
+  });
+}
+
+// One row of windows against one row of pixels at place (i, j): which place is the largest so far, and its value.
+template <class T>
+POINTGRAD_CLONES void compare_row(wide<T>* __restrict best, int32_t* __restrict which, const T* __restrict row,
+                                  const Axis& x, int64_t j, int32_t place) {
+  const int64_t first = x.first_from(0, j), last = x.first_from(x.size, j), stride = x.stride;
+  if (first >= last) return;
+  const T* from = row + x.at(first, j);
+  best += first;
+  which += first;
+  const auto compare = [&](int64_t o, wide<T> value) {
+    const bool better = (which[o] < 0) | (value > best[o]) | (value != value);
+    best[o] = better ? value : best[o];
+    which[o] = better ? place : which[o];
+  };
+  if (stride == 1) {
+    for (int64_t o = 0; o < last - first; ++o) compare(o, widen(from[o]));
+  } else {
+    for (int64_t o = 0; o < last - first; ++o) compare(o, widen(from[o * stride]));
+  }
+}
+
+void max_pool2d(address values, address index, address images, int dtype, int64_t planes, const Numbers& numbers,
+                int threads) {
+  nb::gil_scoped_release release;
+  const Geometry g(numbers);
+  const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (g.x.windows * g.places()));
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    parallel_for(planes * g.y.windows, grain, threads, [&](int64_t begin, int64_t end) {
+      std::vector<wide<T>> best(g.x.windows);
+      std::vector<int32_t> which(g.x.windows);
+      for (int64_t row = begin; row < end; ++row) {
+        std::fill(best.begin(), best.end(), -std::numeric_limits<wide<T>>::infinity());
+        std::fill(which.begin(), which.end(), -1);
+        const int64_t window = row % g.y.windows;
+        const T* image = at<const T>(images) + row / g.y.windows * g.pixels();
+        for (int64_t i = 0; i < g.y.kernel; ++i) {
+          const int64_t y = g.y.at(window, i);
+          if (y < 0 || y >= g.y.size) continue;
+          for (int64_t j = 0; j < g.x.kernel; ++j) {
+            compare_row<T>(best.data(), which.data(), image + y * g.x.size, g.x, j,
+                           static_cast<int32_t>(i * g.x.kernel + j));
+          }
+        }
+        narrow_all<T>(at<T>(values) + row * g.x.windows, best.data(), g.x.windows);
+        int64_t* to = at<int64_t>(index) + row * g.x.windows;
+        for (int64_t o = 0; o < g.x.windows; ++o) {
+          const int64_t y = g.y.at(window, which[o] / g.x.kernel), x = g.x.at(o, which[o] % g.x.kernel);
+          to[o] = which[o] < 0 ? -1 : y * g.x.size + x;
+        }
+      }
+    });
+  });
+}
+
+void max_pool2d_backward(address out, address grad, address index, int dtype, int64_t planes, int64_t pixels,
+                         int64_t windows, int threads) {
+  nb::gil_scoped_release release;
+  const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (pixels + windows));
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    parallel_for(planes, grain, threads, [&](int64_t begin, int64_t end) {
+      std::vector<wide<T>> scratch;
+      for (int64_t plane = begin; plane < end; ++plane) {
+        const T* from = at<const T>(grad) + plane * windows;
+        const int64_t* to = at<const int64_t>(index) + plane * windows;
+        summed_wide<T>(at<T>(out) + plane * pixels, scratch, pixels, [&](wide<T>* total) {
+          std::fill(total, total + pixels, wide<T>(0));
+          for (int64_t o = 0; o < windows; ++o) {
+            // As unsigned numbers, so that -1 (no pixel) is out of range as well.
+            if (static_cast<uint64_t>(to[o]) < static_cast<uint64_t>(pixels)) total[to[o]] += widen(from[o]);
+          }
+        });
+      }
+    });
+  });
+}
+
+}  // namespace
+}  // namespace pointgrad
+
+POINTGRAD_KERNELS(module) {
+  module.def("unfold", &pointgrad::unfold);
+  module.def("fold", &pointgrad::fold);
+  module.def("max_pool2d", &pointgrad::max_pool2d);
+  module.def("max_pool2d_backward", &pointgrad::max_pool2d_backward);
+}

@@ -1,0 +1,216 @@
+"""Triton kernels of this room.
+
+A tile is BLOCK_R rows (planes, or places of planes) by BLOCK_P pixels or windows: what must be divided to know where
+a lane is, is divided once for each row and once for each column of the tile. Sums are gathered: a pixel looks for the
+windows that cover it, in the order of the kernel's places, so there are no atomics and the same bits on every device.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch import power_of_2
+
+Pair = Sequence[int]
+
+_TILE = 1024
+
+
+def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
+    input = input.contiguous()
+    images, channels, *size = input.shape
+    places, count = kernel[0] * kernel[1], windows[0] * windows[1]
+    out = input.new_empty(images, channels * places, count)
+    if out.numel():
+        rows = images * channels * places
+        grid, blocks = _tiles(rows, count, size[0] * size[1])
+        numbers = (*size, kernel[1], *stride, *dilation, *padding, windows[1])
+        _unfold[grid](out, input, rows, count, places, *numbers, **blocks, num_warps=4)
+    return out
+
+
+def fold(
+    columns: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
+) -> Tensor:
+    columns = columns.contiguous()
+    images, channels = columns.shape[0], columns.shape[1] // (kernel[0] * kernel[1])
+    out = columns.new_empty(images, channels, *size)
+    if out.numel():
+        rows = images * channels
+        grid, blocks = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
+        numbers = (*size, *kernel, *stride, *dilation, *padding, *windows)
+        _fold[grid](out, columns, out, rows, *numbers, **blocks, WINNERS=False, WIDE=_wide(out), num_warps=4)
+    return out
+
+
+def max_pool2d(
+    input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
+) -> tuple[Tensor, Tensor]:
+    input = input.contiguous()
+    images, channels, *size = input.shape
+    values = input.new_empty(images, channels, *windows)
+    index = values.new_empty(values.shape, dtype=torch.int64)
+    if values.numel():
+        rows, count = images * channels, windows[0] * windows[1]
+        grid, blocks = _tiles(rows, count, size[0] * size[1])
+        numbers = (*size, *kernel, *stride, *dilation, *padding, windows[1])
+        _max_pool[grid](values, index, input, rows, count, *numbers, **blocks, WIDE=_wide(input), num_warps=4)
+    return values, index
+
+
+def max_pool2d_backward(
+    grad: Tensor, index: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair
+) -> Tensor:
+    grad, index = grad.contiguous(), index.contiguous()
+    images, channels, *windows = grad.shape
+    out = grad.new_empty(images, channels, *size)
+    if out.numel():
+        rows = images * channels
+        grid, blocks = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
+        numbers = (*size, *kernel, *stride, *dilation, *padding, *windows)
+        _fold[grid](out, grad, index, rows, *numbers, **blocks, WINNERS=True, WIDE=_wide(out), num_warps=4)
+    return out
+
+
+def _tiles(rows: int, columns: int, others: int) -> tuple[tuple[int], dict[str, int]]:
+    """The grid and the blocks of a tile. columns: the pixels or windows of a plane; others: its windows or pixels."""
+    if max(columns, others) >= 2**31:
+        raise ValueError(f"an image must have fewer than 2^31 pixels and windows on a GPU, got {max(columns, others)}")
+    block_p = power_of_2(columns, 16, 256)
+    block_r = power_of_2(rows, 1, _TILE // block_p)
+    return (triton.cdiv(rows, block_r) * triton.cdiv(columns, block_p),), {"BLOCK_R": block_r, "BLOCK_P": block_p}
+
+
+def _wide(values: Tensor) -> tl.dtype:
+    return tl.float64 if values.dtype == torch.float64 else tl.float32
+
+
+@triton.jit
+def _tile(rows, columns, BLOCK_R: tl.constexpr, BLOCK_P: tl.constexpr):
+    """This program's rows (BLOCK_R, 1) and columns (1, BLOCK_P)."""
+    tiles = tl.cdiv(columns, BLOCK_P)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    column = (tl.program_id(0) % tiles) * BLOCK_P + tl.arange(0, BLOCK_P)
+    return row[:, None], column[None, :]
+
+
+@triton.jit
+def _unfold(
+    out_ptr,
+    images_ptr,
+    rows,
+    windows,
+    places,
+    height,
+    width,
+    kernel_x,
+    stride_y,
+    stride_x,
+    dilation_y,
+    dilation_x,
+    padding_y,
+    padding_x,
+    windows_x,
+    BLOCK_R: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    row, window = _tile(rows, windows, BLOCK_R, BLOCK_P)
+    plane, place = row // places, (row % places).to(tl.int32)
+    y = (window // windows_x) * stride_y - padding_y + (place // kernel_x) * dilation_y
+    x = (window % windows_x) * stride_x - padding_x + (place % kernel_x) * dilation_x
+    mask = (row < rows) & (window < windows)
+    inside = mask & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    value = tl.load(images_ptr + (plane * height + y) * width + x, mask=inside, other=0)
+    tl.store(out_ptr + row * windows + window, value, mask=mask)
+
+
+@triton.jit
+def _fold(
+    out_ptr,
+    values_ptr,
+    index_ptr,
+    rows,
+    height,
+    width,
+    kernel_y,
+    kernel_x,
+    stride_y,
+    stride_x,
+    dilation_y,
+    dilation_x,
+    padding_y,
+    padding_x,
+    windows_y,
+    windows_x,
+    BLOCK_R: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    WINNERS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Each pixel adds up the windows that cover it: its value in each of them, or those of which it is the maximum."""
+    pixels, windows = height * width, windows_y * windows_x
+    plane, pixel = _tile(rows, pixels, BLOCK_R, BLOCK_P)
+    mask = (plane < rows) & (pixel < pixels)
+    y, x = pixel // width + padding_y, pixel % width + padding_x
+    total = tl.zeros([BLOCK_R, BLOCK_P], WIDE)
+    for i in range(kernel_y):
+        from_top = y - i * dilation_y
+        window_y = from_top // stride_y
+        covered_y = (from_top >= 0) & (window_y * stride_y == from_top) & (window_y < windows_y)
+        for j in range(kernel_x):
+            from_left = x - j * dilation_x
+            window_x = from_left // stride_x
+            covered = covered_y & (from_left >= 0) & (window_x * stride_x == from_left) & (window_x < windows_x) & mask
+            window = window_y * windows_x + window_x
+            if WINNERS:
+                at = plane * windows + window
+                covered = covered & (tl.load(index_ptr + at, mask=covered, other=-1) == pixel)
+            else:
+                at = ((plane * kernel_y + i) * kernel_x + j) * windows + window
+            total += tl.load(values_ptr + at, mask=covered, other=0).to(WIDE)
+    tl.store(out_ptr + plane * pixels + pixel, total.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _max_pool(
+    values_ptr,
+    index_ptr,
+    images_ptr,
+    rows,
+    windows,
+    height,
+    width,
+    kernel_y,
+    kernel_x,
+    stride_y,
+    stride_x,
+    dilation_y,
+    dilation_x,
+    padding_y,
+    padding_x,
+    windows_x,
+    BLOCK_R: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    plane, window = _tile(rows, windows, BLOCK_R, BLOCK_P)
+    mask = (plane < rows) & (window < windows)
+    top, left = (window // windows_x) * stride_y - padding_y, (window % windows_x) * stride_x - padding_x
+    best = tl.full([BLOCK_R, BLOCK_P], float("-inf"), WIDE)
+    index = tl.full([BLOCK_R, BLOCK_P], -1, tl.int32)
+    for i in range(kernel_y):
+        y = top + i * dilation_y
+        for j in range(kernel_x):
+            x = left + j * dilation_x
+            inside = mask & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+            pixel = y * width + x
+            value = tl.load(images_ptr + plane * height * width + pixel, mask=inside, other=0).to(WIDE)
+            better = inside & ((index < 0) | (value > best) | (value != value))
+            best = tl.where(better, value, best)
+            index = tl.where(better, pixel, index)
+    at = plane * windows + window
+    tl.store(values_ptr + at, best.to(values_ptr.dtype.element_ty), mask=mask)
+    tl.store(index_ptr + at, index.to(tl.int64), mask=mask)

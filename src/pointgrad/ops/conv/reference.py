@@ -1,0 +1,146 @@
+"""What the operators of this room mean, in plain PyTorch.
+
+Images are (N, C, H, W), columns (N, C * K, L): the K = kernel[0] * kernel[1] values of each of the L windows. Window o
+begins at `o * stride - padding` along each axis, and its place k lies `k * dilation` further. What is outside of the
+image is zero. The number of windows is given, so that what is padded behind the image needs no number of its own.
+
+The three products of a convolution use the registered `unfold` and `fold`, which run on the backend that was chosen.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from . import register
+
+Pair = Sequence[int]
+
+# Convolutions take as many images at a time as have so many values in their columns, or one image.
+_COLUMN_VALUES = 1 << 24
+
+
+def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
+    padded = _padded(input, kernel, stride, dilation, padding, windows)
+    places = [padded[..., rows, cols] for rows, cols in _places(kernel, stride, dilation, windows)]
+    return torch.stack(places, dim=2).reshape(input.shape[0], input.shape[1] * len(places), windows[0] * windows[1])
+
+
+def fold(
+    columns: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
+) -> Tensor:
+    wide = columns.to(torch.promote_types(columns.dtype, torch.float32))
+    channels, places = columns.shape[1] // (kernel[0] * kernel[1]), kernel[0] * kernel[1]
+    values = wide.reshape(columns.shape[0], channels, places, *windows)
+    nothing = wide.new_zeros(columns.shape[0], channels, *size)
+    total = _padded(nothing, kernel, stride, dilation, padding, windows)
+    for place, (rows, cols) in enumerate(_places(kernel, stride, dilation, windows)):
+        total[..., rows, cols] += values[:, :, place]
+    inside = total[..., padding[0] : padding[0] + size[0], padding[1] : padding[1] + size[1]]
+    return inside.to(columns.dtype, memory_format=torch.contiguous_format, copy=True)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Pair,
+    dilation: Pair,
+    padding: Pair,
+    windows: Pair,
+    groups: int,
+) -> Tensor:
+    kernel = weight.shape[2:]
+    matrix = _wide(weight).reshape(groups, weight.shape[0] // groups, weight.shape[1:].numel())
+    out = input.new_empty(input.shape[0], weight.shape[0], *windows)
+    for some in _portions(input.shape[0], input.shape[1] * kernel.numel() * out.shape[2:].numel()):
+        columns = register.unfold(input[some], kernel, stride, dilation, padding, windows)
+        product = matrix @ _by_group(columns, groups)  # (n, G, O / G, L)
+        product = product.reshape(out[some].shape)
+        out[some] = product if bias is None else product + _wide(bias)[:, None, None]
+    return out
+
+
+def conv2d_input(
+    grad: Tensor, weight: Tensor, size: Pair, stride: Pair, dilation: Pair, padding: Pair, groups: int
+) -> Tensor:
+    kernel, windows = weight.shape[2:], grad.shape[2:]
+    matrix = _wide(weight).reshape(groups, weight.shape[0] // groups, weight.shape[1:].numel())
+    out = grad.new_empty(grad.shape[0], weight.shape[1] * groups, *size)
+    for some in _portions(grad.shape[0], out.shape[1] * kernel.numel() * windows.numel()):
+        columns = matrix.mT @ _by_group(grad[some].flatten(2), groups)  # (n, G, C / G * K, L)
+        out[some] = register.fold(columns.flatten(1, 2), size, kernel, stride, dilation, padding, windows)
+    return out
+
+
+def conv2d_weight(
+    grad: Tensor, input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, groups: int
+) -> Tensor:
+    windows, places = grad.shape[2:], kernel[0] * kernel[1]
+    shape = (groups, grad.shape[1] // groups, input.shape[1] // groups * places)
+    total = grad.new_zeros(shape, dtype=torch.promote_types(grad.dtype, torch.float32))
+    for some in _portions(grad.shape[0], input.shape[1] * places * windows.numel() + total.numel()):
+        columns = register.unfold(input[some], kernel, stride, dilation, padding, windows)
+        product = _by_group(grad[some].flatten(2), groups) @ _by_group(columns, groups).mT  # (n, G, O / G, C / G * K)
+        total += product.sum(0, dtype=total.dtype)
+    return total.to(grad.dtype).reshape(grad.shape[1], input.shape[1] // groups, *kernel)
+
+
+def max_pool2d(
+    input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
+) -> tuple[Tensor, Tensor]:
+    """The largest of each window, and its place row * W + column; -inf and -1 where all of a window is padding."""
+    padded = _padded(input, kernel, stride, dilation, padding, windows)
+    row = torch.arange(padded.shape[2], device=input.device)[:, None] - padding[0]
+    col = torch.arange(padded.shape[3], device=input.device) - padding[1]
+    inside = (row >= 0) & (row < input.shape[2]) & (col >= 0) & (col < input.shape[3])
+    pixel = torch.where(inside, row * input.shape[3] + col, -1)
+    values = input.new_full((*input.shape[:2], *windows), -torch.inf)
+    index = values.new_full(values.shape, -1, dtype=torch.int64)
+    for rows, cols in _places(kernel, stride, dilation, windows):
+        value, at = padded[..., rows, cols], pixel[rows, cols]
+        better = (at >= 0) & ((index < 0) | (value > values) | value.isnan())
+        values, index = torch.where(better, value, values), torch.where(better, at, index)
+    return values, index
+
+
+def max_pool2d_backward(
+    grad: Tensor, index: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair
+) -> Tensor:
+    pixels = size[0] * size[1]
+    wide = grad.to(torch.promote_types(grad.dtype, torch.float32))
+    total = wide.new_zeros(*grad.shape[:2], pixels + 1)
+    total.scatter_add_(2, torch.where(index >= 0, index, pixels).flatten(2), wide.flatten(2))
+    return total[..., :pixels].to(grad.dtype, copy=True).reshape(*grad.shape[:2], *size)
+
+
+def _places(kernel: Pair, stride: Pair, dilation: Pair, windows: Pair) -> Iterator[tuple[slice, slice]]:
+    """For each place of the kernel, row by row: which pixels of the padded image it is in all the windows."""
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            top, left = i * dilation[0], j * dilation[1]
+            rows = slice(top, top + (windows[0] - 1) * stride[0] + 1, stride[0])
+            yield rows, slice(left, left + (windows[1] - 1) * stride[1] + 1, stride[1])
+
+
+def _padded(image: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
+    """The image with zeros around it, as far as the windows reach."""
+    reach = [(windows[a] - 1) * stride[a] + (kernel[a] - 1) * dilation[a] + 1 for a in (0, 1)]
+    behind = [max(0, reach[a] - padding[a] - image.shape[2 + a]) for a in (0, 1)]
+    return torch.nn.functional.pad(image, (padding[1], behind[1], padding[0], behind[0]))
+
+
+def _by_group(values: Tensor, groups: int) -> Tensor:
+    """(n, G * rows, L) as (n, G, rows, L)."""
+    return _wide(values).unflatten(1, (groups, -1))
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Products of 16-bit numbers are summed in float32; the matrix units of a GPU do that by themselves."""
+    return values if values.is_cuda else values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _portions(images: int, values: int) -> Iterator[slice]:
+    """Slices of the batch, by the number of values that one image needs."""
+    step = max(1, _COLUMN_VALUES // max(1, values))
+    return (slice(begin, begin + step) for begin in range(0, images, step))
