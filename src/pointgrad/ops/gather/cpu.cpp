@@ -58,12 +58,31 @@ POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* __restrict gr
   }
 }
 
+// The same sums in the same order, without sorting the index into tiles first.
+template <class T>
+POINTGRAD_CLONES void add_entries(wide<T>* __restrict total, const T* __restrict grad, const int64_t* index,
+                                  int64_t rows, int64_t picks, int64_t channels) {
+  std::fill(total, total + rows * channels, wide<T>(0));
+  for (int64_t i = 0; i < picks; ++i) {
+    if (index[i] < 0) continue;
+    wide<T>* to = total + index[i] * channels;
+    for (int64_t c = 0; c < channels; ++c) to[c] = plus(to[c], widen(grad[i * channels + c]));
+  }
+}
+
 void gather_backward(address total, address grad, address index, address scratch, int dtype, int64_t batch,
                      int64_t rows, int64_t picks, int64_t channels, int threads) {
   nb::gil_scoped_release release;
   if (batch * (picks + rows) * channels < kBytesPerTask / 4) threads = 1;
   with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
+    // Sorting costs more than adding so little, unless many threads share it.
+    if (channels <= 2 && threads <= 4 * batch) {
+      return run_tasks(batch, threads, [&](int64_t b) {
+        add_entries<T>(at<wide<T>>(total) + b * rows * channels, at<const T>(grad) + b * picks * channels,
+                       at<const int64_t>(index) + b * picks, rows, picks, channels);
+      });
+    }
     const Tiles tiles(at<uint64_t>(scratch), at<const int64_t>(index), batch, rows, picks,
                       channels * sizeof(wide<T>), threads);
     run_tasks(tiles.count(), threads, [&](int64_t tile) {
