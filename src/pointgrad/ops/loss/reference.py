@@ -62,15 +62,26 @@ def nll_backward(
 
 def coefficients(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, smoothing: float) -> Tensor:
     """(N, C, S): how much the loss of a position counts minus the logarithm of each probability."""
-    if target.is_floating_point():
+    hit, base = hit_and_base(x, target, weight, smoothing)
+    if hit is None:
         return target.to(x.dtype)
     classes = x.shape[1]
     number = torch.arange(classes, device=x.device).view(1, classes, 1)
-    hit = (number == target.unsqueeze(1)).to(x.dtype)
-    a = (1 - smoothing) * hit + smoothing / max(classes, 1)
-    if weight is not None:
-        a = _times(a, weight.to(x.dtype).view(1, classes, 1))
+    a = torch.where(number == target.unsqueeze(1), hit.view(1, classes, 1), 0)
+    a = a if base is None else a + base.view(1, classes, 1)
     return torch.where(counted(target, classes, ignore_index).unsqueeze(1), a, 0)
+
+
+def hit_and_base(
+    x: Tensor, target: Tensor, weight: Tensor | None, smoothing: float
+) -> tuple[Tensor | None, Tensor | None]:
+    """The two parts of the coefficients: (C,) what a target class adds, and what all positions share, (C,), or what is
+    each position's own, (N, C, S). None stands for zeros."""
+    if target.is_floating_point():
+        return None, target
+    weight = x.new_ones(x.shape[1], dtype=_wide(x)) if weight is None else weight
+    base = (smoothing / max(x.shape[1], 1)) * weight if smoothing > 0 else None
+    return (1 - smoothing) * weight, base
 
 
 def counted(target: Tensor, classes: int, ignore_index: int) -> Tensor:
