@@ -15,8 +15,8 @@
 namespace pointgrad {
 namespace {
 
-constexpr int kLanes = 16;           // sums run side by side, in an order that no machine or thread changes
-constexpr int64_t kPositions = 64;   // of a block, where positions lie one after another
+constexpr int kLanes = 32;  // sums run side by side: so they vectorise, in an order that nothing changes
+constexpr int64_t kPositions = 64;  // of a block, where positions lie one after another
 constexpr int64_t kValuesPerTask = 1 << 15;
 
 enum Base { kNone, kShared, kOwn };
@@ -49,46 +49,63 @@ template <class W> POINTGRAD_INLINE W log_of_total(W total) { return total == W(
 template <class W> struct Lanes {
   W value[kLanes];
   POINTGRAD_INLINE explicit Lanes(W first) { std::fill_n(value, kLanes, first); }
-  POINTGRAD_INLINE W sum() const {
-    W pairs[kLanes];
-    std::copy_n(value, kLanes, pairs);
-    for (int half = kLanes / 2; half > 0; half /= 2)
-      for (int k = 0; k < half; ++k) pairs[k] += pairs[k + half];
-    return pairs[0];
+
+  // The next values of a row; behind its end, what changes nothing.
+  template <class T> POINTGRAD_INLINE void load(const T* from, int64_t left, W nothing) {
+    if (left >= kLanes) {
+      for (int k = 0; k < kLanes; ++k) value[k] = widen(from[k]);
+    } else {
+      std::fill_n(value, kLanes, nothing);
+      for (int k = 0; k < left; ++k) value[k] = widen(from[k]);
+    }
   }
-  POINTGRAD_INLINE W highest() const { return *std::max_element(value, value + kLanes); }
+
+  // Both leave nothing of the lanes.
+  POINTGRAD_INLINE W sum() {
+    for (int half = kLanes / 2; half > 0; half /= 2)
+      for (int k = 0; k < half; ++k) value[k] += value[k + half];
+    return value[0];
+  }
+  POINTGRAD_INLINE W highest() {
+    for (int half = kLanes / 2; half > 0; half /= 2)
+      for (int k = 0; k < half; ++k) value[k] = value[k + half] > value[k] ? value[k + half] : value[k];
+    return value[0];
+  }
 };
 
-// Calls body(c, lane) for each class.
-template <class Body> POINTGRAD_INLINE void each_class(int64_t classes, Body&& body) {
-  int64_t c = 0;
-  for (; c + kLanes <= classes; c += kLanes)
-    for (int k = 0; k < kLanes; ++k) body(c + k, k);
-  for (int k = 0; c + k < classes; ++k) body(c + k, k);
+template <class W, class K> POINTGRAD_INLINE W sum_of_row(const K* row, int64_t count) {
+  Lanes<W> sum(0), next(0);
+  for (int64_t c = 0; c < count; c += kLanes) {
+    next.load(row + c, count - c, W(0));
+    for (int k = 0; k < kLanes; ++k) sum.value[k] += next.value[k];
+  }
+  return sum.sum();
 }
 
 template <Base kind, class T, class K>
 POINTGRAD_CLONES void loss_of_rows(wide<T>* loss, wide<T>* tops, wide<T>* totals, const Problem<T, K>& p,
                                    int64_t begin, int64_t end) {
   using W = wide<T>;
+  constexpr W kLeast = -std::numeric_limits<W>::infinity();
+  const int64_t classes = p.classes;
   for (int64_t r = begin; r < end; ++r) {
-    const T* x = p.logits + r * p.classes;
-    const K* base = kind == kOwn ? p.base + r * p.classes : p.base;
-    Lanes<W> top(-std::numeric_limits<W>::infinity()), total(0), dot(0), amount(0);
-    each_class(p.classes, [&](int64_t c, int k) {
-      const W value = widen(x[c]);
-      top.value[k] = value > top.value[k] ? value : top.value[k];
-    });
+    const T* x = p.logits + r * classes;
+    const K* base = kind == kOwn ? p.base + r * classes : p.base;
+    Lanes<W> top(kLeast), total(0), dot(0), next(0), factor(0);
+    for (int64_t c = 0; c < classes; c += kLanes) {
+      next.load(x + c, classes - c, kLeast);
+      for (int k = 0; k < kLanes; ++k) top.value[k] = next.value[k] > top.value[k] ? next.value[k] : top.value[k];
+    }
     const W highest = front(top.highest());
-    each_class(p.classes, [&](int64_t c, int k) { total.value[k] += exp_of_negative(widen(x[c]) - highest); });
-    if (kind != kNone) {
-      each_class(p.classes, [&](int64_t c, int k) {
-        dot.value[k] += times<W>(widen(base[c]), highest - widen(x[c]));
-        amount.value[k] += widen(base[c]);
-      });
+    for (int64_t c = 0; c < classes; c += kLanes) {
+      next.load(x + c, classes - c, kLeast);
+      for (int k = 0; k < kLanes; ++k) total.value[k] += exp_of_negative(next.value[k] - highest);
+      if (kind == kNone) continue;
+      factor.load(base + c, classes - c, W(0));
+      for (int k = 0; k < kLanes; ++k) dot.value[k] += times(factor.value[k], highest - next.value[k]);
     }
     const W sum = total.sum(), log_total = log_of_total(sum);
-    W value = kind == kNone ? W(0) : dot.sum() + times(amount.sum(), log_total);
+    W value = kind == kNone ? W(0) : dot.sum() + times(sum_of_row<W>(base, classes), log_total);
     if (p.target) {
       const int64_t t = p.chosen(r);
       value = t < 0 ? W(0) : value + times(p.hit[t], (highest - widen(x[t])) + log_total);
@@ -113,9 +130,8 @@ POINTGRAD_CLONES void slopes_of_rows(T* out, const wide<T>* grad, const wide<T>*
       continue;
     }
     const W g = grad[r], top = tops[r];
-    Lanes<W> amounts(0);
-    if (kind != kNone) each_class(p.classes, [&](int64_t c, int k) { amounts.value[k] += widen(base[c]); });
-    const W amount = amounts.sum() + (p.target ? p.hit[t] : W(0));
+    const W shared = kind == kNone ? W(0) : sum_of_row<W>(base, p.classes);
+    const W amount = shared + (p.target ? p.hit[t] : W(0));
     if (amount == W(0)) {
       for (int64_t c = 0; c < p.classes; ++c) to[c] = narrow<T>(kind == kNone ? W(0) : -g * widen(base[c]));
     } else {
@@ -193,15 +209,16 @@ POINTGRAD_CLONES void slopes_of_positions(T* out, const wide<T>* grad, const wid
     amount[s] += t < 0 ? W(0) : p.hit[t];
     scale[s] = grad[row + s] * (amount[s] / totals[row + s]);
   }
-  const W* top = tops + row;
+  const W *top = tops + row, *g = grad + row;
   for (int64_t c = 0; c < p.classes; ++c) {
-    const T* x = p.logits + begin + c * p.positions;
-    T* to = out + begin + c * p.positions;
+    const int64_t at = begin + c * p.positions;
+    W slope[kPositions];  // rounded in a loop of its own: together with the rest it does not vectorise
     for (int64_t s = 0; s < count; ++s) {
-      const W share = amount[s] == W(0) ? W(0) : scale[s] * exp_of_negative(widen(x[s]) - top[s]);
-      const W a = kind == kNone ? W(0) : widen(kind == kOwn ? p.base[begin + c * p.positions + s] : p.base[c]);
-      to[s] = narrow<T>(kind == kNone ? share : share - grad[row + s] * a);
+      const W power = exp_of_negative(widen(p.logits[at + s]) - top[s]);
+      slope[s] = amount[s] == W(0) ? W(0) : scale[s] * power;
+      if (kind != kNone) slope[s] -= g[s] * widen(kind == kOwn ? p.base[at + s] : p.base[c]);
     }
+    for (int64_t s = 0; s < count; ++s) out[at + s] = narrow<T>(slope[s]);
   }
   for (int64_t s = 0; s < count; ++s) {
     const int64_t t = p.target ? p.chosen(row + s) : 0;
@@ -211,7 +228,7 @@ POINTGRAD_CLONES void slopes_of_positions(T* out, const wide<T>* grad, const wid
       const int64_t at = begin + t * p.positions + s;
       const W own = p.hit[t] + (kind == kNone ? W(0) : widen(kind == kOwn ? p.base[at] : p.base[t]));
       const W share = times<W>(amount[s], exp_of_negative(widen(p.logits[at]) - top[s]) / totals[row + s]);
-      out[at] = narrow<T>(grad[row + s] * (share - own));
+      out[at] = narrow<T>(g[s] * (share - own));
     }
   }
 }

@@ -1,5 +1,7 @@
 """Hands tensors to the C++ kernels of this room."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -33,7 +35,7 @@ def cross_entropy_backward(
 
 
 def _call(
-    kernel: object,
+    kernel: Callable[..., None],
     tensors: list[Tensor],
     logits: Tensor,
     target: Tensor,

@@ -63,7 +63,7 @@ cross_entropy = operator(
     "cross_entropy(Tensor logits, Tensor target, Tensor? weight, SymInt ignore_index, float smoothing)"
     " -> (Tensor, Tensor, Tensor)",
     room=__package__,
-    kernels=("cpu",),
+    kernels=("cpu", "triton"),
     fake=_fake_cross_entropy,
     check=_check_cross_entropy,
     save=_save_cross_entropy,
@@ -124,7 +124,7 @@ cross_entropy_backward = operator(
     "cross_entropy_backward(Tensor grad, Tensor logits, Tensor target, Tensor? weight, SymInt ignore_index,"
     " float smoothing, Tensor top, Tensor total) -> Tensor",
     room=__package__,
-    kernels=("cpu",),
+    kernels=("cpu", "triton"),
     fake=_fake_backward,
     check=_check_backward,
     save=_save_backward,
