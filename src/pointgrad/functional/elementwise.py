@@ -36,11 +36,11 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
         checks.dtype("input", input, (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
     if not inplace:
         return _Relu.apply(input)
-    # torch sees what a Function overwrote only afterwards, when a leaf's values would be lost.
-    if input.requires_grad and torch.is_grad_enabled():
-        base = input._base if input._is_view() else input
-        if base is not None and base.is_leaf:
-            kind = "a leaf" if base is input else "a view of a leaf"
+    # torch sees what a Function overwrote only afterwards, when a leaf's values are lost; its compiler sees it before.
+    if input.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        base = input if input._base is None else input._base
+        kind = "a leaf" if base is input else "a view of a leaf"
+        if base.is_leaf:
             raise RuntimeError(f"{kind} Variable that requires grad is being used in an in-place operation.")
     return _ReluInPlace.apply(input)
 

@@ -58,11 +58,12 @@ class _Linear(torch.autograd.Function):
         dx = da = db = None
         dy = grad.unsqueeze(-1) if ctx.one_output else grad  # (..., O)
         if for_input:
-            a = weight.reshape(-1, weight.shape[-1]).to(dy.dtype)
+            a = (weight.unsqueeze(0) if ctx.one_output else weight).to(dy.dtype)
             dx = (dy @ a.conj()).to(ctx.dtypes[0])
         if for_weight:
-            x = input.reshape(-1, input.shape[-1]).to(dy.dtype)
-            da = dy.reshape(-1, dy.shape[-1]).mT @ x.conj()
+            rows = input.shape[:-1].numel()
+            x = input.reshape(rows, input.shape[-1]).to(dy.dtype)
+            da = dy.reshape(rows, dy.shape[-1]).mT @ x.conj()
             da = (da.squeeze(0) if ctx.one_output else da).to(ctx.dtypes[1])
         if for_bias:
             db = dy.sum_to_size(ctx.bias_shape).to(ctx.dtypes[2])

@@ -27,23 +27,24 @@ def mean(
     tensor([1.5000, 4.5000])
     """
     checks.tensor("input", input)
-    kind = input.dtype if dtype is None else dtype
-    name = "input" if dtype is None else "dtype"
-    checks.kind(kind.is_floating_point or kind.is_complex, name, "floating or complex; dtype= casts integers", kind)
+    if dtype is None:
+        checks.dtype("input", input, (*checks.FLOATS, torch.complex64, torch.complex128))
+    else:
+        checks.value(dtype.is_floating_point or dtype.is_complex, "dtype", "floating or complex", dtype)
     given = (dim,) if isinstance(dim, int) else tuple(dim or ())
     for number in given:
         checks.dim("dim", number, input.dim())
     rank = max(input.dim(), 1)
     dims = tuple(number % rank for number in given) or tuple(range(input.dim()))
     checks.value(len(set(dims)) == len(dims), "dim", "distinct dimensions", given)
-    return _Mean.apply(input, dims, keepdim, kind)
+    return _Mean.apply(input, dims, keepdim, dtype)
 
 
 class _Mean(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype) -> Tensor:
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype | None) -> Tensor:
         return torch.mean(input, dims, keepdim, dtype=dtype)
 
     @staticmethod
@@ -51,7 +52,7 @@ class _Mean(torch.autograd.Function):
         input, dims, keepdim, _ = inputs
         ctx.shape, ctx.dtype = input.shape, input.dtype
         ctx.lost = () if keepdim or not input.dim() else tuple(sorted(dims))
-        ctx.count = math.prod(input.shape[d] for d in dims) if input.dim() else 1
+        ctx.count = math.prod([input.shape[d] for d in dims]) if input.dim() else 1
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:

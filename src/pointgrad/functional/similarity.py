@@ -15,8 +15,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     eps: a shorter vector counts as if its length were eps, so a zero vector has similarity 0.
     returns: the broadcast shape without `dim`, in the wider dtype of the two.
 
-    >>> cosine_similarity(torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0], [0.0, 0.0]])).tolist()
-    [0.9599999785423279, 0.0]
+    >>> cosine_similarity(torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0], [0.0, 0.0]]))
+    tensor([0.9600, 0.0000])
     """
     checks.tensor("x1", x1)
     checks.tensor("x2", x2)
