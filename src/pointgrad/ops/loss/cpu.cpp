@@ -16,7 +16,7 @@ namespace pointgrad {
 namespace {
 
 constexpr int kLanes = 32;  // sums run side by side: so they vectorise, in an order that nothing changes
-constexpr int64_t kPositions = 64;  // of a block, where positions lie one after another
+constexpr int64_t kPositions = 512;  // of a block, where positions lie one after another
 constexpr int64_t kValuesPerTask = 1 << 15;
 
 enum Base { kNone, kShared, kOwn };
@@ -149,29 +149,35 @@ POINTGRAD_CLONES void slopes_of_rows(T* out, const wide<T>* grad, const wide<T>*
   }
 }
 
-// Positions [first, first + count) of one cloud, side by side.
+// Positions [first, first + count) of one cloud, side by side. Their logits lie far apart, often at distances that share
+// their places in the cache, so one pass finds the largest and the sum: the sum shrinks whenever the largest grows.
 template <Base kind, class T, class K>
 POINTGRAD_CLONES void loss_of_positions(wide<T>* loss, wide<T>* tops, wide<T>* totals, const Problem<T, K>& p,
                                         int64_t cloud, int64_t first, int64_t count) {
   using W = wide<T>;
+  constexpr W kLowest = std::numeric_limits<W>::lowest();
   const int64_t begin = cloud * p.classes * p.positions + first, row = cloud * p.positions + first;
   W top[kPositions], total[kPositions], dot[kPositions], amount[kPositions];
-  std::fill_n(top, kPositions, -std::numeric_limits<W>::infinity());
+  std::fill_n(top, kPositions, kLowest);
   std::fill_n(total, kPositions, W(0));
   std::fill_n(dot, kPositions, W(0));
   std::fill_n(amount, kPositions, W(0));
   for (int64_t c = 0; c < p.classes; ++c) {
     const T* x = p.logits + begin + c * p.positions;
     for (int64_t s = 0; s < count; ++s) {
-      const W value = widen(x[s]);
-      top[s] = value > top[s] ? value : top[s];
+      const W value = widen(x[s]), below = value - top[s];
+      const bool higher = value > top[s];
+      const W power = exp_of_negative(higher ? -below : below);
+      total[s] = (higher ? total[s] * power : total[s]) + (higher ? W(1) : power);
+      top[s] = higher ? value : top[s];
     }
   }
-  for (int64_t s = 0; s < count; ++s) top[s] = front(top[s]);
-  for (int64_t c = 0; c < p.classes; ++c) {
+  for (int64_t s = 0; s < count; ++s) {
+    top[s] = total[s] == W(0) ? W(0) : top[s];  // nothing but -inf
+    total[s] = top[s] > std::numeric_limits<W>::max() ? top[s] - top[s] : total[s];  // +inf: NaN
+  }
+  for (int64_t c = 0; c < p.classes && kind != kNone; ++c) {
     const T* x = p.logits + begin + c * p.positions;
-    for (int64_t s = 0; s < count; ++s) total[s] += exp_of_negative(widen(x[s]) - top[s]);
-    if (kind == kNone) continue;
     for (int64_t s = 0; s < count; ++s) {
       const W a = widen(kind == kOwn ? p.base[begin + c * p.positions + s] : p.base[c]);
       dot[s] += times<W>(a, top[s] - widen(x[s]));
