@@ -157,21 +157,9 @@ def linear() -> None:
     n_i, n_o, o_i = (1.2, 1.6), (0.8, 1.6), (1.2, 0.8)  # width and height of each kind of matrix
     i_o, o_n = o_i[::-1], n_o[::-1]
     rows = [
-        (
-            4.1,
-            "y = x Aᵀ + b",
-            ("x", n_i, BLUE, "(N, I)"),
-            ("Aᵀ", o_i[::-1], GREEN, "(I, O)"),
-            ("y", n_o, GREY, "(N, O)"),
-        ),
-        (2.0, "x̄ = ȳ A", ("ȳ", n_o, ORANGE, "(N, O)"), ("A", o_i, GREEN, "(O, I)"), ("x̄", n_i, ORANGE, "(N, I)")),
-        (
-            0.2,
-            "Ā = ȳᵀ x",
-            ("ȳᵀ", o_n, ORANGE, "(O, N)"),
-            ("x", n_i, BLUE, "(N, I)"),
-            ("Ā", o_i, ORANGE, "(O, I)"),
-        ),
+        (4.9, "y = x Aᵀ + b", ("x", n_i, BLUE, "(N, I)"), ("Aᵀ", i_o, GREEN, "(I, O)"), ("y", n_o, GREY, "(N, O)")),
+        (2.5, "x̄ = ȳ A", ("ȳ", n_o, ORANGE, "(N, O)"), ("A", o_i, GREEN, "(O, I)"), ("x̄", n_i, ORANGE, "(N, I)")),
+        (0.2, "Ā = ȳᵀ x", ("ȳᵀ", o_n, ORANGE, "(O, N)"), ("x", n_i, BLUE, "(N, I)"), ("Ā", o_i, ORANGE, "(O, I)")),
     ]
     for y, formula, *matrices in rows:
         axes.text(0, y + 0.6, formula, fontsize=13, va="center")
@@ -261,9 +249,9 @@ def cross_entropy() -> None:
 def inplace() -> None:
     figure, axes = plt.subplots(figsize=(10, 3.2))
     steps = [
-        (0.0, "y = softmax(x)", "y: version 0", "saved: y at version 0", GREY),
-        (3.4, "relu(y, inplace=True)", "y: version 1", "its values are others now", ORANGE),
-        (6.8, "backward", "y: version 1", "needs y at version 0:\nRuntimeError", ORANGE),
+        (0.0, "y = softmax(x)", "y: version v", "saved: y at version v", GREY),
+        (3.4, "relu(y, inplace=True)", "y: a later version", "its values are others now", ORANGE),
+        (6.8, "backward", "y: a later version", "needs y at version v:\nRuntimeError", ORANGE),
     ]
     for x, title, version, note, color in steps:
         axes.add_patch(Rectangle((x, 0), 2.8, 1.7, fc="white", ec=color, lw=2))
