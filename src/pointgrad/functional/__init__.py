@@ -4,3 +4,14 @@ Each is derived and checked on a page of docs/book.
 """
 
 from pointgrad.ops.conv import max_pool2d as max_pool2d
+from pointgrad.ops.loss import cross_entropy as cross_entropy
+from pointgrad.ops.loss import nll_loss as nll_loss
+
+from .elementwise import log as log
+from .elementwise import relu as relu
+from .joining import cat as cat
+from .linear import linear as linear
+from .reduction import mean as mean
+from .similarity import cosine_similarity as cosine_similarity
+from .softmax import log_softmax as log_softmax
+from .softmax import softmax as softmax

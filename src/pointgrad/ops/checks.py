@@ -66,6 +66,13 @@ def value(ok: bool, name: str, contract: Contract, received: Any) -> None:
         raise ValueError(f"{name} must be {_text(contract)}, got {received}")
 
 
+def dim(name: str, received: Any, rank: int) -> None:
+    """A dimension, which may be counted from the end; a number counts as one dimension."""
+    kind(is_integer(received), name, "an int", received)
+    rank = max(rank, 1)
+    value(-rank <= received < rank, name, f"in [{-rank}, {rank})", received)
+
+
 def is_integer(received: Any) -> bool:
     """A whole number of Python's, NumPy's, or of a trace."""
     return isinstance(received, (int, torch.SymInt, numbers.Integral)) and not isinstance(received, bool)

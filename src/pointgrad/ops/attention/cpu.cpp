@@ -2,10 +2,10 @@
 // which is one after the other with a softmax between. All read one row per neighbour from anywhere, so rows are
 // fetched ahead; each is used where it stands, and no (M, K, C) tensor is built.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "exponential.h"
 #include "memory.h"
 #include "module.h"
 #include "numbers.h"
@@ -138,26 +138,6 @@ POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* weights, cons
   }
 }
 
-// e^x for x <= 0, to two units in the last place, by arithmetic that vectorises: e^x = 2^n e^r with
-// |r| <= log(2) / 2. Results that would be denormal are zero.
-POINTGRAD_INLINE float exp_of(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves a rounded integer in the low bits
-  const float shifted = x * 1.44269504f + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // log(2) in two parts, the first exact
-  float series = r * (1.0f / 5040) + 1.0f / 720;
-  series = series * r + 1.0f / 120;
-  series = series * r + 1.0f / 24;
-  series = series * r + 1.0f / 6;
-  series = series * r + 0.5f;
-  series = series * r + 1.0f;
-  series = series * r + 1.0f;
-  const int32_t power = bit_cast<int32_t>(shifted) - bit_cast<int32_t>(kRound);
-  const float result = series * bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
-  return x < -87.0f ? 0.0f : result;
-}
-POINTGRAD_INLINE double exp_of(double x) { return std::exp(x); }
-
 template <class T> struct Attention {
   const T *query, *key, *value, *bias;  // bias may be missing
   const int64_t* index;
@@ -177,7 +157,7 @@ POINTGRAD_INLINE void exponentials(R* __restrict logits, R* __restrict top, R* _
     for (int64_t h = 0; h < columns; ++h) top[h] = std::max(top[h], logits[k * columns + h]);
   for (int64_t k = 0; k < rows; ++k) {
     R* row = logits + k * columns;
-    for (int64_t h = 0; h < columns; ++h) row[h] = exp_of(row[h] - top[h]);
+    for (int64_t h = 0; h < columns; ++h) row[h] = exp_of_negative(row[h] - top[h]);
     for (int64_t h = 0; h < columns; ++h) total[h] += row[h];
   }
 }

@@ -1,11 +1,11 @@
 // Reductions by index go tile by tile (tiles.h), reductions of segments piece by piece: long segments are cut at
 // fixed places, so that they can be shared among threads and no result depends on how many there are.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include "exponential.h"
 #include "memory.h"
 #include "module.h"
 #include "numbers.h"
@@ -270,25 +270,6 @@ void segment_extreme(address best, address arg, address values, address offsets,
     });
   });
 }
-
-// e^x for x <= 0, within two units in the last place; NaN stays. A polynomial, because it vectorises.
-POINTGRAD_INLINE float exp_of_negative(float x) {
-  const float clamped = x < -104.0f ? -104.0f : x;  // below, the result rounds to 0
-  const float n = std::floor(clamped * 1.44269504f + 0.5f);
-  const float r = (clamped - n * 0.693145752f) - n * 1.42860677e-6f;  // ln 2 in two pieces
-  float p = 1.98756915e-4f;
-  p = p * r + 1.39819995e-3f;
-  p = p * r + 8.33345205e-3f;
-  p = p * r + 4.16657962e-2f;
-  p = p * r + 1.66666657e-1f;
-  p = p * r + 5.0e-1f;
-  p = p * r * r + r + 1.0f;
-  // 2^n in two factors: the result may be a denormal, which one factor would flush to 0.
-  const int32_t whole = static_cast<int32_t>(n), half = whole / 2;
-  const float scaled = p * bit_cast<float>((half + 127) << 23) * bit_cast<float>((whole - half + 127) << 23);
-  return x != x ? x : scaled;
-}
-POINTGRAD_INLINE double exp_of_negative(double x) { return std::exp(x); }
 
 template <class T>
 POINTGRAD_CLONES void softmax_of_rows(T* __restrict out, const T* __restrict logits, wide<T>* __restrict power,

@@ -1,0 +1,63 @@
+"""Joining tensors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pointgrad.ops import checks
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """`torch.cat`: tensors one after another along `dim`.
+
+    tensors: equal in shape except along `dim`; one of shape (0,) fits everywhere. dim: an existing dimension.
+    returns: in the dtype that holds all of theirs; gradients come back in each tensor's own.
+
+    >>> cat([torch.zeros(1, 2), torch.ones(2, 2)]).tolist()
+    [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+    """
+    given = isinstance(tensors, Sequence) and len(tensors) > 0
+    checks.kind(given, "tensors", "a non-empty sequence of tensors", tensors)
+    for number, tensor in enumerate(tensors):
+        checks.tensor(f"tensors[{number}]", tensor)
+    shaped = next((tensor for tensor in tensors if tensor.shape != (0,)), tensors[0])
+    checks.shape(shaped.dim() > 0, "tensors", "of at least one dimension", shaped)
+    checks.dim("dim", dim, shaped.dim())
+    dim %= shaped.dim()
+    for number, tensor in enumerate(tensors):
+        fits = tensor.shape == (0,) or (
+            tensor.dim() == shaped.dim()
+            and tensor.shape[:dim] == shaped.shape[:dim]
+            and tensor.shape[dim + 1 :] == shaped.shape[dim + 1 :]
+        )
+        checks.shape(fits, f"tensors[{number}]", lambda: f"{tuple(shaped.shape)} except in dimension {dim}", tensor)
+    return _Cat.apply(dim, *tensors)
+
+
+class _Cat(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(dim: int, *tensors: Tensor) -> Tensor:
+        return torch.cat(tensors, dim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.dim, *tensors = inputs
+        # One of shape (0,) need not have the dimension.
+        ctx.sizes = [t.shape[ctx.dim] if t.shape != (0,) else 0 for t in tensors]
+        ctx.empty = [t.shape == (0,) for t in tensors]
+        ctx.dtypes = [t.dtype for t in tensors]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grads: list[Tensor | None] = [None]  # dim: a number
+        start = 0
+        for number, size in enumerate(ctx.sizes):
+            needed = ctx.needs_input_grad[number + 1]
+            part = grad.new_zeros(0) if ctx.empty[number] else grad.narrow(ctx.dim, start, size)
+            grads.append(part.to(ctx.dtypes[number]) if needed else None)
+            start += size
+        return tuple(grads)

@@ -1,0 +1,70 @@
+"""The linear map."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pointgrad.ops import checks
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`torch.nn.functional.linear`: y = x Aᵀ + b.
+
+    input: (..., I), any number of leading dimensions. weight: (O, I), or (I,) for one output without a dimension.
+    bias: (O,), or what broadcasts to the result; none with a weight (I,).
+    returns: (..., O), or (...) for a weight (I,). Under autocast, as PyTorch's, in the lower dtype.
+
+    >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 1.0], [0.0, 3.0]]), torch.tensor([0.5, 0.0]))
+    tensor([[3.5000, 6.0000]])
+    """
+    checks.tensor("input", input)
+    checks.tensor("weight", weight)
+    if bias is not None:
+        checks.tensor("bias", bias)
+    checks.shape(input.dim() >= 1, "input", "(..., I)", input)
+    fits = weight.dim() in (1, 2) and weight.shape[-1] == input.shape[-1]
+    checks.shape(fits, "weight", lambda: f"(O, {input.shape[-1]}) or ({input.shape[-1]},) with this input", weight)
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None and not checks.autocasts(input):
+            checks.same_dtype(name, value, "input", input)
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None:
+            checks.device(name, value, "input", input)
+    checks.value(bias is None or weight.dim() == 2, "bias", "None with a weight (I,)", "a tensor")
+    return _Linear.apply(input, weight, bias)
+
+
+class _Linear(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return torch.nn.functional.linear(input, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        input, weight, bias = inputs
+        for_input, for_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(input if for_weight else None, weight if for_input else None)
+        ctx.dtypes = [None if value is None else value.dtype for value in inputs]
+        ctx.one_output = weight.dim() == 1
+        ctx.bias_shape = None if bias is None else bias.shape
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        input, weight = ctx.saved_tensors
+        for_input, for_weight, for_bias = ctx.needs_input_grad
+        dx = da = db = None
+        dy = grad.unsqueeze(-1) if ctx.one_output else grad  # (..., O)
+        if for_input:
+            a = (weight.unsqueeze(0) if ctx.one_output else weight).to(dy.dtype)
+            dx = (dy @ a.conj()).to(ctx.dtypes[0])
+        if for_weight:
+            rows = input.shape[:-1].numel()
+            x = input.reshape(rows, input.shape[-1]).to(dy.dtype)
+            da = dy.reshape(rows, dy.shape[-1]).mT @ x.conj()
+            da = (da.squeeze(0) if ctx.one_output else da).to(ctx.dtypes[1])
+        if for_bias:
+            db = dy.sum_to_size(ctx.bias_shape).to(ctx.dtypes[2])
+        return dx, da, db

@@ -1,0 +1,62 @@
+"""The mean."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pointgrad.ops import checks
+
+
+def mean(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """`torch.mean`: the mean of all elements, or along `dim`.
+
+    input: any shape, floating or complex; integers where a floating `dtype` is given. dim: one or several; None or ()
+        means all. keepdim: leave them as dimensions of size 1. dtype: what is summed in, and the result's.
+    The mean of nothing is NaN.
+
+    >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), dim=1)
+    tensor([1.5000, 4.5000])
+    """
+    checks.tensor("input", input)
+    if dtype is None:
+        checks.dtype("input", input, (*checks.FLOATS, torch.complex64, torch.complex128))
+    else:
+        checks.value(dtype.is_floating_point or dtype.is_complex, "dtype", "floating or complex", dtype)
+    given = (dim,) if isinstance(dim, int) else tuple(dim or ())
+    for number in given:
+        checks.dim("dim", number, input.dim())
+    rank = max(input.dim(), 1)
+    dims = tuple(number % rank for number in given) or tuple(range(input.dim()))
+    checks.value(len(set(dims)) == len(dims), "dim", "distinct dimensions", given)
+    return _Mean.apply(input, dims, keepdim, dtype)
+
+
+class _Mean(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype | None) -> Tensor:
+        return torch.mean(input, dims, keepdim, dtype=dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        input, dims, keepdim, _ = inputs
+        ctx.shape, ctx.dtype = input.shape, input.dtype
+        ctx.lost = () if keepdim or not input.dim() else tuple(sorted(dims))
+        ctx.count = math.prod([input.shape[d] for d in dims]) if input.dim() else 1
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        for d in ctx.lost:
+            grad = grad.unsqueeze(d)
+        dx = (grad / max(ctx.count, 1)).to(ctx.dtype).expand(ctx.shape)
+        return dx, None, None, None  # dims, keepdim, dtype: not numbers to differentiate

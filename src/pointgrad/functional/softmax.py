@@ -1,0 +1,108 @@
+"""Softmax and its logarithm, defined for a row of -inf as well."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pointgrad.ops import checks
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
+    """`torch.nn.functional.softmax`: exp(x_i) / sum_j exp(x_j) along `dim`.
+
+    input: any shape, floating; integers where a floating `dtype` is given. dim: along which the results sum to 1.
+    dtype: what the input is cast to before, and the result's.
+    returns: the shape of `input`. A row of nothing but -inf gives zeros and passes no gradient (PyTorch: NaN).
+
+    >>> softmax(torch.tensor([[0.0, 0.0], [1e20, 0.0], [-torch.inf, -torch.inf]]), dim=1).tolist()
+    [[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]]
+    """
+    return _Softmax.apply(*_checked("softmax", input, dim, _stacklevel, dtype))
+
+
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None
+) -> Tensor:
+    """`torch.nn.functional.log_softmax`: x_i - log sum_j exp(x_j) along `dim`, never computed as log(softmax(x)).
+
+    input, dim, dtype: as for `softmax`.
+    returns: the shape of `input`. A row of nothing but -inf gives -inf and passes no gradient (PyTorch: NaN).
+
+    >>> log_softmax(torch.tensor([[0.0, 1e20], [-torch.inf, -torch.inf]]), dim=1).tolist()
+    [[-1.0000000200408773e+20, 0.0], [-inf, -inf]]
+    """
+    return _LogSoftmax.apply(*_checked("log_softmax", input, dim, _stacklevel, dtype))
+
+
+class _Softmax(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dim: int) -> Tensor:
+        return torch.softmax(input, dim).masked_fill_(_nothing(input, dim), 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        input, ctx.dim = inputs
+        ctx.dtype = input.dtype
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        y, dy = _widened(output), _widened(grad)
+        dx = y * (dy - (y * dy).sum(ctx.dim, keepdim=True))
+        return dx.to(ctx.dtype), None  # dim: a number
+
+
+class _LogSoftmax(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dim: int) -> Tensor:
+        return torch.log_softmax(input, dim).masked_fill_(_nothing(input, dim), -torch.inf)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        input, ctx.dim = inputs
+        ctx.dtype = input.dtype
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        y, dy = _widened(output), _widened(grad)
+        dx = dy - y.exp() * dy.sum(ctx.dim, keepdim=True)
+        dx = torch.where(_nothing(output, ctx.dim), 0, dx)
+        return dx.to(ctx.dtype), None  # dim: a number
+
+
+def _nothing(rows: Tensor, dim: int) -> Tensor:
+    """Whether all that is in a row is -inf."""
+    if rows.numel() == 0:
+        return rows == -torch.inf
+    return rows.detach().amax(dim, keepdim=True) == -torch.inf
+
+
+def _widened(value: Tensor) -> Tensor:
+    return value.to(torch.promote_types(value.dtype, torch.float32))
+
+
+def _checked(
+    name: str, input: Tensor, dim: int | None, stacklevel: int, dtype: torch.dtype | None
+) -> tuple[Tensor, int]:
+    checks.tensor("input", input)
+    if dim is None:
+        dim = 0 if input.dim() in (0, 1, 3) else 1
+        warnings.warn(
+            f"Implicit dimension choice for {name} has been deprecated. "
+            "Change the call to include dim=X as an argument.",
+            stacklevel=stacklevel,
+        )
+    if dtype is not None:
+        input = input.to(dtype)
+    checks.dtype("input" if dtype is None else "dtype", input, checks.FLOATS)
+    checks.dim("dim", dim, input.dim())
+    return input, dim

@@ -1,0 +1,192 @@
+"""Losses of classification: from logits, and from logarithms of probabilities."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from .. import checks
+from . import register
+from .reference import counted
+
+__all__ = ["cross_entropy", "nll_loss"]
+
+_CLASSES = (torch.int64, torch.int32, torch.uint8)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """`torch.nn.functional.cross_entropy`: minus the logarithm of the softmax of `input` at the target class.
+
+    input: (C,), (N, C) or (N, C, d1, ...) logits.
+    target: classes (), (N,) or (N, d1, ...), int64 (int32, uint8), in [0, C) or `ignore_index`; or probabilities of
+        the shape of `input`, floating.
+    weight: (C,), what each class counts. label_smoothing: in [0, 1], the part of the target that goes to all classes.
+    ignore_index: a class that counts nothing and passes no gradient; not with probabilities.
+    reduction: "none" (the shape of a class target), "sum", or "mean": over what is not ignored, by its weight; over all
+        positions with probabilities. size_average, reduce: PyTorch's deprecated forms of it.
+    returns: in the dtype of `input`, float32 under autocast; computed in at least float32.
+
+    Gradients reach `input`, and with probabilities `target` and `weight`. Kept for backward are the logits themselves
+    and two numbers per position, no softmax. A row of nothing but -inf has an infinite loss and passes no gradient; a
+    class whose coefficient is 0 takes no part, even at -inf (PyTorch: NaN both times). A class out of range is a
+    ValueError on the CPU; on a GPU it is ignored, because finding it would stall the stream.
+
+    >>> cross_entropy(torch.tensor([[0.0, 0.0], [1e20, 0.0]]), torch.tensor([1, 0]), reduction="none")
+    tensor([0.6931, 0.0000])
+    """
+    reduction = _reduction(size_average, reduce, reduction)
+    soft = _check(input, target, weight, ignore_index, probabilities=True)
+    checks.kind(isinstance(label_smoothing, (int, float)), "label_smoothing", "a number", label_smoothing)
+    checks.value(0.0 <= label_smoothing <= 1.0, "label_smoothing", "in [0, 1]", label_smoothing)
+    if soft:
+        logits, coefficients, dtype = _with_probabilities(input, target, weight, label_smoothing)
+        rows, _, _ = register.cross_entropy(logits, coefficients, None, ignore_index, 0.0)
+        counts: Tensor | int = rows.numel()
+    else:
+        logits, classes, weight = _with_classes(input, target, weight)
+        rows, _, _ = register.cross_entropy(logits, classes, weight, ignore_index, float(label_smoothing))
+        counts, dtype = _counts(classes, logits.shape[1], weight, ignore_index), input.dtype
+    return _reduced(rows, counts, input, dtype, reduction)
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """`torch.nn.functional.nll_loss`: minus the input at the target class, input being logarithms of probabilities.
+
+    input: (C,), (N, C) or (N, C, d1, ...). target: classes (), (N,) or (N, d1, ...), int64 (int32, uint8).
+    weight, ignore_index, reduction, size_average, reduce, and a class out of range: as for `cross_entropy`.
+    returns: in the dtype of `input`, float32 under autocast; summed in at least float32.
+
+    Gradients reach `input`. Kept for backward is the target, not the input.
+
+    >>> nll_loss(torch.tensor([[-0.5, -1.0], [-2.0, -0.1]]), torch.tensor([1, 0]))
+    tensor(1.5000)
+    """
+    reduction = _reduction(size_average, reduce, reduction)
+    _check(input, target, weight, ignore_index, probabilities=False)
+    logits, classes, weight = _with_classes(input, target, weight)
+    rows = register.nll(logits, classes, weight, ignore_index)
+    counts = _counts(classes, logits.shape[1], weight, ignore_index)
+    return _reduced(rows, counts, input, input.dtype, reduction)
+
+
+def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    if size_average is not None or reduce is not None:
+        every, mean = reduce is False, size_average is not False
+        reduction = "none" if every else "mean" if mean else "sum"
+        warnings.warn(f"size_average and reduce are deprecated; use reduction='{reduction}'", stacklevel=3)
+    checks.value(reduction in ("none", "mean", "sum"), "reduction", "'none', 'mean' or 'sum'", repr(reduction))
+    return reduction
+
+
+def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, probabilities: bool) -> bool:
+    """Whether the target is probabilities, which only some losses take."""
+    checks.tensor("input", input)
+    checks.tensor("target", target)
+    if weight is not None:
+        checks.tensor("weight", weight)
+    checks.kind(checks.is_integer(ignore_index), "ignore_index", "an int", ignore_index)
+    checks.shape(input.dim() >= 1, "input", "(C,), (N, C) or (N, C, d1, ...)", input)
+    soft = probabilities and target.shape == input.shape
+    if not soft:
+        or_else = f" or {tuple(input.shape)} probabilities" if probabilities else ""
+        expected = _position_shape(input)
+        fits = target.shape == expected or (input.dim() == 1 and target.shape == (1,))
+        checks.shape(fits, "target", lambda: f"{tuple(expected)} classes{or_else} with this input", target)
+    if weight is not None:
+        classes = input.shape[min(1, input.dim() - 1)]
+        checks.shape(weight.shape == (classes,), "weight", lambda: f"(C,) = ({classes},)", weight)
+    checks.dtype("input", input, checks.FLOATS)
+    checks.dtype("target", target, checks.FLOATS if soft else _CLASSES)
+    if weight is not None:
+        checks.dtype("weight", weight, checks.FLOATS)
+        if not soft and not checks.autocasts(input):
+            checks.same_dtype("weight", weight, "input", input)
+    for name, value in (("target", target), ("weight", weight)):
+        if value is not None:
+            checks.device(name, value, "input", input)
+    if weight is not None and not soft:
+        learnt = weight.requires_grad and torch.is_grad_enabled()
+        checks.value(not learnt, "weight", "without a gradient where the target is classes", "requires_grad=True")
+    checks.value(not soft or ignore_index < 0, "ignore_index", "negative with probabilities", ignore_index)
+    return soft
+
+
+def _position_shape(input: Tensor) -> torch.Size:
+    return torch.Size([*input.shape[:1], *input.shape[2:]] if input.dim() > 1 else [])
+
+
+def _with_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logits (N, C, S), classes (N, S), and the weight in the dtype that is computed in."""
+    wide = torch.promote_types(input.dtype, torch.float32)
+    logits = _flat(input, _classes_last(input))
+    classes = target.long().reshape(logits.shape[0], logits.shape[2])
+    return logits, classes, None if weight is None else weight.detach().to(wide)
+
+
+def _with_probabilities(
+    input: Tensor, target: Tensor, weight: Tensor | None, label_smoothing: float
+) -> tuple[Tensor, Tensor, torch.dtype]:
+    """Logits and coefficients (N, C, S), and the dtype of the result."""
+    dtype = torch.promote_types(input.dtype, target.dtype)
+    dtype = dtype if weight is None else torch.promote_types(dtype, weight.dtype)
+    if dtype == torch.float64:
+        input = input.double()
+    if label_smoothing > 0 or weight is not None or target.dtype != input.dtype:
+        target = target.to(torch.promote_types(input.dtype, torch.float32))
+    axis = _class_axis(input)
+    if label_smoothing > 0:
+        target = target * (1 - label_smoothing) + label_smoothing / max(input.shape[axis], 1)
+    if weight is not None:
+        target = target * weight.to(target.dtype).reshape(-1, *(1,) * (input.dim() - axis - 1))
+    last = _classes_last(input)
+    return _flat(input, last), _flat(target, last), dtype
+
+
+def _class_axis(input: Tensor) -> int:
+    return min(1, input.dim() - 1)
+
+
+def _classes_last(input: Tensor) -> bool:
+    return input.movedim(_class_axis(input), -1).is_contiguous()
+
+
+def _flat(input: Tensor, classes_last: bool) -> Tensor:
+    """(N, C, S). With the classes last in memory, each position is a row of its own, which needs no copy."""
+    rows = input.movedim(_class_axis(input), -1)
+    if classes_last or input.dim() == 1:
+        return rows.reshape(rows.shape[:-1].numel(), rows.shape[-1], 1)
+    return input.reshape(*input.shape[:2], input.shape[2:].numel())
+
+
+def _counts(target: Tensor, classes: int, weight: Tensor | None, ignore_index: int) -> Tensor:
+    """How much each position counts in a mean."""
+    kept = counted(target, classes, ignore_index)
+    return kept if weight is None else torch.where(kept, weight[torch.where(kept, target, 0)], 0)
+
+
+def _reduced(rows: Tensor, counts: Tensor | int, input: Tensor, dtype: torch.dtype, reduction: str) -> Tensor:
+    """rows: the loss of each position. counts: how much each counts in the mean, or how many they are."""
+    dtype = rows.dtype if checks.autocasts(input) else dtype
+    if reduction == "none":
+        return rows.reshape(_position_shape(input)).to(dtype)
+    total = rows.sum()
+    if reduction == "mean":
+        total = total / (counts if isinstance(counts, int) else counts.sum())
+    return total.to(dtype)

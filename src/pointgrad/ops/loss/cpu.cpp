@@ -1,0 +1,324 @@
+// Cross entropy and its gradient. Memory is read once forward, read and written once backward: a row, or a block of
+// positions, stays in the cache between its passes.
+//
+// The loss of a position is sum_c a_c (log Z - x_c). Its coefficients are a_c = base_c + hit_t [c = t]: `base` is each
+// position's own (probabilities), shared by all (smoothing), or missing; `hit` is what the target class t adds.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "exponential.h"
+#include "module.h"
+#include "numbers.h"
+#include "threads.h"
+
+namespace pointgrad {
+namespace {
+
+constexpr int kLanes = 32;  // sums run side by side: so they vectorise, in an order that nothing changes
+constexpr int64_t kPositions = 512;  // of a block, where positions lie one after another
+constexpr int64_t kValuesPerTask = 1 << 15;
+
+enum Base { kNone, kShared, kOwn };
+
+// What counts zero times counts nothing, were it infinite.
+template <class W> POINTGRAD_INLINE W times(W factor, W value) { return factor == W(0) ? W(0) : factor * value; }
+
+template <class T, class K> struct Problem {
+  using W = wide<T>;
+  const T* logits;        // (N, C, S)
+  const int64_t* target;  // (N, S) classes, or missing
+  const W* hit;           // (C,), with classes
+  const K* base;          // (N, C, S) or (C,), or missing
+  int64_t ignore_index, clouds, classes, positions;
+
+  // The target class of a position, or -1 where it is to be ignored.
+  POINTGRAD_INLINE int64_t chosen(int64_t position) const {
+    const int64_t t = target[position];
+    return t == ignore_index || t < 0 || t >= classes ? -1 : t;
+  }
+};
+
+// The value in front of every exponent: the largest, but 0 if there is nothing above -inf.
+template <class W> POINTGRAD_INLINE W front(W top) {
+  return top == -std::numeric_limits<W>::infinity() ? W(0) : top;
+}
+
+template <class W> POINTGRAD_INLINE W log_of_total(W total) { return total == W(0) ? W(0) : std::log(total); }
+
+template <class W> struct Lanes {
+  W value[kLanes];
+  POINTGRAD_INLINE explicit Lanes(W first) { std::fill_n(value, kLanes, first); }
+
+  // The next values of a row; behind its end, what changes nothing.
+  template <class T> POINTGRAD_INLINE void load(const T* from, int64_t left, W nothing) {
+    if (left >= kLanes) {
+      for (int k = 0; k < kLanes; ++k) value[k] = widen(from[k]);
+    } else {
+      std::fill_n(value, kLanes, nothing);
+      for (int k = 0; k < left; ++k) value[k] = widen(from[k]);
+    }
+  }
+
+  // Both leave nothing of the lanes.
+  POINTGRAD_INLINE W sum() {
+    for (int half = kLanes / 2; half > 0; half /= 2)
+      for (int k = 0; k < half; ++k) value[k] += value[k + half];
+    return value[0];
+  }
+  POINTGRAD_INLINE W highest() {
+    for (int half = kLanes / 2; half > 0; half /= 2)
+      for (int k = 0; k < half; ++k) value[k] = value[k + half] > value[k] ? value[k + half] : value[k];
+    return value[0];
+  }
+};
+
+template <class W, class K> POINTGRAD_INLINE W sum_of_row(const K* row, int64_t count) {
+  Lanes<W> sum(0), next(0);
+  for (int64_t c = 0; c < count; c += kLanes) {
+    next.load(row + c, count - c, W(0));
+    for (int k = 0; k < kLanes; ++k) sum.value[k] += next.value[k];
+  }
+  return sum.sum();
+}
+
+template <Base kind, class T, class K>
+POINTGRAD_CLONES void loss_of_rows(wide<T>* loss, wide<T>* tops, wide<T>* totals, const Problem<T, K>& p,
+                                   int64_t begin, int64_t end) {
+  using W = wide<T>;
+  constexpr W kLeast = -std::numeric_limits<W>::infinity();
+  const int64_t classes = p.classes;
+  for (int64_t r = begin; r < end; ++r) {
+    const T* x = p.logits + r * classes;
+    const K* base = kind == kOwn ? p.base + r * classes : p.base;
+    Lanes<W> top(kLeast), total(0), dot(0), next(0), factor(0);
+    for (int64_t c = 0; c < classes; c += kLanes) {
+      next.load(x + c, classes - c, kLeast);
+      for (int k = 0; k < kLanes; ++k) top.value[k] = next.value[k] > top.value[k] ? next.value[k] : top.value[k];
+    }
+    const W highest = front(top.highest());
+    for (int64_t c = 0; c < classes; c += kLanes) {
+      next.load(x + c, classes - c, kLeast);
+      for (int k = 0; k < kLanes; ++k) total.value[k] += exp_of_negative(next.value[k] - highest);
+      if (kind == kNone) continue;
+      factor.load(base + c, classes - c, W(0));
+      for (int k = 0; k < kLanes; ++k) dot.value[k] += times(factor.value[k], highest - next.value[k]);
+    }
+    const W sum = total.sum(), log_total = log_of_total(sum);
+    W value = kind == kNone ? W(0) : dot.sum() + times(sum_of_row<W>(base, classes), log_total);
+    if (p.target) {
+      const int64_t t = p.chosen(r);
+      value = t < 0 ? W(0) : value + times(p.hit[t], (highest - widen(x[t])) + log_total);
+    }
+    loss[r] = value;
+    tops[r] = highest;
+    totals[r] = sum;
+  }
+}
+
+template <Base kind, class T, class K>
+POINTGRAD_CLONES void slopes_of_rows(T* out, const wide<T>* grad, const wide<T>* tops, const wide<T>* totals,
+                                     const Problem<T, K>& p, int64_t begin, int64_t end) {
+  using W = wide<T>;
+  for (int64_t r = begin; r < end; ++r) {
+    const T* __restrict x = p.logits + r * p.classes;
+    const K* __restrict base = kind == kOwn ? p.base + r * p.classes : p.base;
+    T* __restrict to = out + r * p.classes;
+    const int64_t t = p.target ? p.chosen(r) : 0;
+    if (t < 0 || totals[r] == W(0)) {
+      std::fill_n(to, p.classes, narrow<T>(W(0)));
+      continue;
+    }
+    const W g = grad[r], top = tops[r];
+    const W shared = kind == kNone ? W(0) : sum_of_row<W>(base, p.classes);
+    const W amount = shared + (p.target ? p.hit[t] : W(0));
+    if (amount == W(0)) {
+      for (int64_t c = 0; c < p.classes; ++c) to[c] = narrow<T>(kind == kNone ? W(0) : -g * widen(base[c]));
+    } else {
+      const W scale = g * (amount / totals[r]);
+      for (int64_t c = 0; c < p.classes; ++c) {
+        const W share = scale * exp_of_negative(widen(x[c]) - top);
+        to[c] = narrow<T>(kind == kNone ? share : share - g * widen(base[c]));
+      }
+    }
+    if (p.target) {  // again, so that a 16-bit result is rounded once
+      const W own = p.hit[t] + (kind == kNone ? W(0) : widen(base[t]));
+      const W share = times<W>(amount, exp_of_negative(widen(x[t]) - top) / totals[r]);
+      to[t] = narrow<T>(g * (share - own));
+    }
+  }
+}
+
+// Positions [first, first + count) of one cloud, side by side. Their logits lie far apart, often at distances that share
+// their places in the cache, so one pass finds the largest and the sum: the sum shrinks whenever the largest grows.
+template <Base kind, class T, class K>
+POINTGRAD_CLONES void loss_of_positions(wide<T>* loss, wide<T>* tops, wide<T>* totals, const Problem<T, K>& p,
+                                        int64_t cloud, int64_t first, int64_t count) {
+  using W = wide<T>;
+  constexpr W kLowest = std::numeric_limits<W>::lowest();
+  const int64_t begin = cloud * p.classes * p.positions + first, row = cloud * p.positions + first;
+  W top[kPositions], total[kPositions], dot[kPositions], amount[kPositions];
+  std::fill_n(top, kPositions, kLowest);
+  std::fill_n(total, kPositions, W(0));
+  std::fill_n(dot, kPositions, W(0));
+  std::fill_n(amount, kPositions, W(0));
+  for (int64_t c = 0; c < p.classes; ++c) {
+    const T* x = p.logits + begin + c * p.positions;
+    for (int64_t s = 0; s < count; ++s) {
+      const W value = widen(x[s]), below = value - top[s];
+      const bool higher = value > top[s];
+      const W power = exp_of_negative(higher ? -below : below);
+      total[s] = (higher ? total[s] * power : total[s]) + (higher ? W(1) : power);
+      top[s] = higher ? value : top[s];
+    }
+  }
+  for (int64_t s = 0; s < count; ++s) {
+    top[s] = total[s] == W(0) ? W(0) : top[s];  // nothing but -inf
+    total[s] = top[s] > std::numeric_limits<W>::max() ? top[s] - top[s] : total[s];  // +inf: NaN
+  }
+  for (int64_t c = 0; c < p.classes && kind != kNone; ++c) {
+    const T* x = p.logits + begin + c * p.positions;
+    for (int64_t s = 0; s < count; ++s) {
+      const W a = widen(kind == kOwn ? p.base[begin + c * p.positions + s] : p.base[c]);
+      dot[s] += times<W>(a, top[s] - widen(x[s]));
+      amount[s] += a;
+    }
+  }
+  for (int64_t s = 0; s < count; ++s) {
+    const W log_total = log_of_total(total[s]);
+    W value = dot[s] + times(amount[s], log_total);
+    if (p.target) {
+      const int64_t t = p.chosen(row + s);
+      value = t < 0 ? W(0)
+                    : value + times(p.hit[t], (top[s] - widen(p.logits[begin + t * p.positions + s])) + log_total);
+    }
+    loss[row + s] = value;
+  }
+  std::copy_n(top, count, tops + row);
+  std::copy_n(total, count, totals + row);
+}
+
+template <Base kind, class T, class K>
+POINTGRAD_CLONES void slopes_of_positions(T* out, const wide<T>* grad, const wide<T>* tops, const wide<T>* totals,
+                                          const Problem<T, K>& p, int64_t cloud, int64_t first, int64_t count) {
+  using W = wide<T>;
+  const int64_t begin = cloud * p.classes * p.positions + first, row = cloud * p.positions + first;
+  W amount[kPositions], scale[kPositions];
+  std::fill_n(amount, kPositions, W(0));
+  if (kind != kNone) {
+    for (int64_t c = 0; c < p.classes; ++c)
+      for (int64_t s = 0; s < count; ++s)
+        amount[s] += widen(kind == kOwn ? p.base[begin + c * p.positions + s] : p.base[c]);
+  }
+  for (int64_t s = 0; s < count; ++s) {
+    const int64_t t = p.target ? p.chosen(row + s) : -1;
+    amount[s] += t < 0 ? W(0) : p.hit[t];
+    scale[s] = grad[row + s] * (amount[s] / totals[row + s]);
+  }
+  const W *top = tops + row, *g = grad + row;
+  for (int64_t c = 0; c < p.classes; ++c) {
+    const int64_t at = begin + c * p.positions;
+    W slope[kPositions];  // rounded in a loop of its own: together with the rest it does not vectorise
+    for (int64_t s = 0; s < count; ++s) {
+      const W power = exp_of_negative(widen(p.logits[at + s]) - top[s]);
+      slope[s] = amount[s] == W(0) ? W(0) : scale[s] * power;
+      if (kind != kNone) slope[s] -= g[s] * widen(kind == kOwn ? p.base[at + s] : p.base[c]);
+    }
+    for (int64_t s = 0; s < count; ++s) out[at + s] = narrow<T>(slope[s]);
+  }
+  for (int64_t s = 0; s < count; ++s) {
+    const int64_t t = p.target ? p.chosen(row + s) : 0;
+    if (t < 0 || totals[row + s] == W(0)) {
+      for (int64_t c = 0; c < p.classes; ++c) out[begin + c * p.positions + s] = narrow<T>(W(0));
+    } else if (p.target) {
+      const int64_t at = begin + t * p.positions + s;
+      const W own = p.hit[t] + (kind == kNone ? W(0) : widen(kind == kOwn ? p.base[at] : p.base[t]));
+      const W share = times<W>(amount[s], exp_of_negative(widen(p.logits[at]) - top[s]) / totals[row + s]);
+      out[at] = narrow<T>(g[s] * (share - own));
+    }
+  }
+}
+
+// Calls rows(begin, end) on pieces of the rows, or block(cloud, first, count) for every block of positions.
+template <class Rows, class Block>
+void share_out(int64_t clouds, int64_t classes, int64_t positions, int threads, Rows&& rows, Block&& block) {
+  const int64_t width = std::max<int64_t>(classes, 1);
+  if (positions == 1) return parallel_for(clouds, kValuesPerTask / width, threads, rows);
+  const int64_t blocks = (positions + kPositions - 1) / kPositions;
+  parallel_for(clouds * blocks, kValuesPerTask / (width * kPositions), threads, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t first = b % blocks * kPositions;
+      block(b / blocks, first, std::min(kPositions, positions - first));
+    }
+  });
+}
+
+template <class T, class K, class Body> void with_base(const Problem<T, K>& p, Body&& body) {
+  if (!p.base) return body(std::integral_constant<Base, kNone>{});
+  if (p.target) return body(std::integral_constant<Base, kShared>{});
+  return body(std::integral_constant<Base, kOwn>{});
+}
+
+// Coefficients of their own come in the type of the logits, or in the one that is computed in.
+template <class Body>
+void with_problem(int dtype, bool wide_base, address logits, address target, address hit, address base,
+                  int64_t ignore_index, int64_t clouds, int64_t classes, int64_t positions, Body&& body) {
+  with_float_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const auto with = [&](auto base_tag) {
+      using K = decltype(base_tag);
+      body(Problem<T, K>{at<const T>(logits), at<const int64_t>(target), at<const wide<T>>(hit), at<const K>(base),
+                         ignore_index, clouds, classes, positions});
+    };
+    wide_base ? with(wide<T>{}) : with(T{});
+  });
+}
+
+void cross_entropy(address loss, address tops, address totals, address logits, address target, address hit,
+                   address base, bool wide_base, int64_t ignore_index, int dtype, int64_t clouds, int64_t classes,
+                   int64_t positions, int threads) {
+  nb::gil_scoped_release release;
+  with_problem(dtype, wide_base, logits, target, hit, base, ignore_index, clouds, classes, positions, [&](auto p) {
+    using W = typename decltype(p)::W;
+    with_base(p, [&](auto kind) {
+      share_out(
+          clouds, classes, positions, threads,
+          [&](int64_t begin, int64_t end) {
+            loss_of_rows<kind()>(at<W>(loss), at<W>(tops), at<W>(totals), p, begin, end);
+          },
+          [&](int64_t cloud, int64_t first, int64_t count) {
+            loss_of_positions<kind()>(at<W>(loss), at<W>(tops), at<W>(totals), p, cloud, first, count);
+          });
+    });
+  });
+}
+
+void cross_entropy_backward(address out, address grad, address tops, address totals, address logits, address target,
+                            address hit, address base, bool wide_base, int64_t ignore_index, int dtype, int64_t clouds,
+                            int64_t classes, int64_t positions, int threads) {
+  nb::gil_scoped_release release;
+  with_problem(dtype, wide_base, logits, target, hit, base, ignore_index, clouds, classes, positions, [&](auto p) {
+    using W = typename decltype(p)::W;
+    using T = std::remove_const_t<std::remove_pointer_t<decltype(p.logits)>>;
+    with_base(p, [&](auto kind) {
+      share_out(
+          clouds, classes, positions, threads,
+          [&](int64_t begin, int64_t end) {
+            slopes_of_rows<kind()>(at<T>(out), at<const W>(grad), at<const W>(tops), at<const W>(totals), p, begin,
+                                   end);
+          },
+          [&](int64_t cloud, int64_t first, int64_t count) {
+            slopes_of_positions<kind()>(at<T>(out), at<const W>(grad), at<const W>(tops), at<const W>(totals), p, cloud,
+                                        first, count);
+          });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace pointgrad
+
+POINTGRAD_KERNELS(module) {
+  module.def("cross_entropy", &pointgrad::cross_entropy);
+  module.def("cross_entropy_backward", &pointgrad::cross_entropy_backward);
+}

@@ -1,0 +1,259 @@
+"""Triton kernels of this room.
+
+Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside. Addresses are
+64-bit. Each program owns BLOCK_S positions and walks the classes in tiles of BLOCK_C; a row that fits in one tile is
+read once (WHOLE). BY_ROW: a position's classes lie one after another; else those of one class do. The coefficients of
+a position are `base` (OWN: each position's, else shared by all) plus `hit` at its class.
+"""
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch import power_of_2
+from .reference import hit_and_base
+
+
+def cross_entropy(
+    logits: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, smoothing: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    loss, top, total = (logits.new_empty((logits.shape[0], logits.shape[2]), dtype=wide) for _ in range(3))
+    _launch(_loss, (loss, top, total), logits, target, weight, ignore_index, smoothing)
+    return loss, top, total
+
+
+def cross_entropy_backward(
+    grad: Tensor,
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    smoothing: float,
+    top: Tensor,
+    total: Tensor,
+) -> Tensor:
+    out = logits.new_empty(logits.shape)
+    tensors = (out, grad.contiguous(), top.contiguous(), total.contiguous())
+    _launch(_slopes, tensors, logits, target, weight, ignore_index, smoothing)
+    return out
+
+
+def _launch(
+    kernel: Any,
+    tensors: tuple[Tensor, ...],
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    smoothing: float,
+) -> None:
+    clouds, classes, positions = logits.shape
+    if clouds == 0 or positions == 0:
+        return
+    logits, target = logits.contiguous(), target.contiguous()
+    hit, base = hit_and_base(logits, target, weight, smoothing)
+    by_row = positions == 1
+    outer, inner = (1, clouds) if by_row else (clouds, positions)
+    unit = math.gcd(classes, 16)
+    block_c = power_of_2(classes, 1, 1024 if by_row else 32)
+    block_s = power_of_2(2048 // block_c, 1, 64)
+    kernel[(triton.cdiv(inner, block_s) * outer,)](
+        *tensors,
+        logits,
+        target,
+        logits if hit is None else hit,
+        logits if base is None else base,
+        inner,
+        classes // unit,
+        ignore_index,
+        UNIT=unit,
+        BY_ROW=by_row,
+        HARD=hit is not None,
+        BASE=base is not None,
+        OWN=hit is None,
+        WHOLE=classes <= block_c,
+        BLOCK_S=block_s,
+        BLOCK_C=block_c,
+        num_warps=4,
+    )
+
+
+@triton.jit
+def _times(factor, value):
+    """What counts zero times counts nothing, were it infinite."""
+    return tl.where(factor == 0, 0.0, factor * value)
+
+
+@triton.jit
+def _tile(x_ptr, start, classes, class_step, position_mask, WIDE: tl.constexpr, BLOCK_C: tl.constexpr):
+    """(BLOCK_S, BLOCK_C) logits from `start` on; -inf outside."""
+    c = start + tl.arange(0, BLOCK_C)
+    mask = position_mask[:, None] & (c < classes)[None, :]
+    return tl.load(x_ptr[:, None] + (c.to(tl.int64) * class_step)[None, :], mask=mask, other=-float("inf")).to(WIDE)
+
+
+@triton.jit
+def _base_tile(
+    base_ptr,
+    offset,
+    start,
+    classes,
+    class_step,
+    position_mask,
+    WIDE: tl.constexpr,
+    OWN: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """(BLOCK_S, BLOCK_C) or (1, BLOCK_C) coefficients from `start` on; 0 outside."""
+    c = start + tl.arange(0, BLOCK_C)
+    if OWN:
+        at = offset[:, None] + (c.to(tl.int64) * class_step)[None, :]
+        base = tl.load(base_ptr + at, mask=position_mask[:, None] & (c < classes)[None, :], other=0)
+    else:
+        base = tl.load(base_ptr + c, mask=c < classes, other=0)[None, :]
+    return base.to(WIDE)
+
+
+@triton.jit
+def _place(inner, units, UNIT: tl.constexpr, BY_ROW: tl.constexpr, BLOCK_S: tl.constexpr):
+    """The positions of this program: their number among all, where their logits begin, which of them exist."""
+    if BY_ROW:
+        s = tl.program_id(0).to(tl.int64) * BLOCK_S + tl.arange(0, BLOCK_S)
+        position = s
+        offset = s * units * UNIT  # UNIT tells the compiler how rows are aligned
+    else:
+        tiles = tl.cdiv(inner, BLOCK_S)
+        outer = (tl.program_id(0) // tiles).to(tl.int64)
+        s = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_S + tl.arange(0, BLOCK_S)
+        position = outer * inner + s
+        offset = outer * inner * units * UNIT + s
+    return position, offset, s < inner
+
+
+@triton.jit
+def _loss(
+    loss_ptr,
+    top_ptr,
+    total_ptr,
+    logits_ptr,
+    target_ptr,
+    hit_ptr,
+    base_ptr,
+    inner,
+    units,
+    ignore_index,
+    UNIT: tl.constexpr,
+    BY_ROW: tl.constexpr,
+    HARD: tl.constexpr,
+    BASE: tl.constexpr,
+    OWN: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    WIDE: tl.constexpr = loss_ptr.dtype.element_ty
+    position, offset, mask = _place(inner, units, UNIT, BY_ROW, BLOCK_S)
+    classes = units * UNIT
+    class_step = 1 if BY_ROW else inner
+    x_ptr = logits_ptr + offset
+    dot = tl.zeros((BLOCK_S,), WIDE)
+    amount = tl.zeros((BLOCK_S,), WIDE)
+    if WHOLE:
+        x = _tile(x_ptr, 0, classes, class_step, mask, WIDE, BLOCK_C)
+        top = tl.max(x, 1)
+        top = tl.where(top == -float("inf"), 0.0, top)
+        total = tl.sum(tl.exp(x - top[:, None]), 1)
+        if BASE:
+            base = _base_tile(base_ptr, offset, 0, classes, class_step, mask, WIDE, OWN, BLOCK_C)
+            dot += tl.sum(_times(base, top[:, None] - x), 1)
+            amount += tl.sum(base, 1)
+    else:
+        highest = tl.full((BLOCK_S, BLOCK_C), -float("inf"), WIDE)
+        for start in range(0, classes, BLOCK_C):
+            x = _tile(x_ptr, start, classes, class_step, mask, WIDE, BLOCK_C)
+            highest = tl.where(x > highest, x, highest)
+        top = tl.max(highest, 1)
+        top = tl.where(top == -float("inf"), 0.0, top)
+        totals = tl.zeros((BLOCK_S, BLOCK_C), WIDE)
+        for start in range(0, classes, BLOCK_C):
+            x = _tile(x_ptr, start, classes, class_step, mask, WIDE, BLOCK_C)
+            totals += tl.exp(x - top[:, None])
+            if BASE:
+                base = _base_tile(base_ptr, offset, start, classes, class_step, mask, WIDE, OWN, BLOCK_C)
+                dot += tl.sum(_times(base, top[:, None] - x), 1)
+                amount += tl.sum(base, 1)
+        total = tl.sum(totals, 1)
+    log_total = tl.log(tl.where(total == 0, 1.0, total))
+    value = dot + _times(amount, log_total)
+    if HARD:
+        t = tl.load(target_ptr + position, mask=mask, other=ignore_index)
+        kept = mask & (t != ignore_index) & (t >= 0) & (t < classes)
+        hit = tl.load(hit_ptr + t, mask=kept, other=0).to(WIDE)
+        x_t = tl.load(x_ptr + t * class_step, mask=kept, other=0).to(WIDE)
+        value = tl.where(kept, value + _times(hit, (top - x_t) + log_total), 0.0)
+    tl.store(loss_ptr + position, value, mask=mask)
+    tl.store(top_ptr + position, top, mask=mask)
+    tl.store(total_ptr + position, total, mask=mask)
+
+
+@triton.jit
+def _slopes(
+    out_ptr,
+    grad_ptr,
+    top_ptr,
+    total_ptr,
+    logits_ptr,
+    target_ptr,
+    hit_ptr,
+    base_ptr,
+    inner,
+    units,
+    ignore_index,
+    UNIT: tl.constexpr,
+    BY_ROW: tl.constexpr,
+    HARD: tl.constexpr,
+    BASE: tl.constexpr,
+    OWN: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    WIDE: tl.constexpr = grad_ptr.dtype.element_ty
+    position, offset, mask = _place(inner, units, UNIT, BY_ROW, BLOCK_S)
+    classes = units * UNIT
+    class_step = 1 if BY_ROW else inner
+    x_ptr = logits_ptr + offset
+    to_ptr = out_ptr + offset
+    grad = tl.load(grad_ptr + position, mask=mask, other=0)
+    top = tl.load(top_ptr + position, mask=mask, other=0)
+    total = tl.load(total_ptr + position, mask=mask, other=1)
+    live = total != 0
+    total = tl.where(live, total, 1.0)
+    amount = tl.zeros((BLOCK_S,), WIDE)
+    if BASE:
+        for start in range(0, classes, BLOCK_C):
+            amount += tl.sum(_base_tile(base_ptr, offset, start, classes, class_step, mask, WIDE, OWN, BLOCK_C), 1)
+    if HARD:
+        t = tl.load(target_ptr + position, mask=mask, other=ignore_index)
+        kept = mask & (t != ignore_index) & (t >= 0) & (t < classes)
+        hit = tl.load(hit_ptr + t, mask=kept, other=0).to(WIDE)
+        amount += hit
+        live = live & kept
+    for start in range(0, classes, BLOCK_C):
+        x = _tile(x_ptr, start, classes, class_step, mask, WIDE, BLOCK_C)
+        c = start + tl.arange(0, BLOCK_C)
+        slope = _times(amount[:, None], tl.exp(x - top[:, None]) / total[:, None])
+        if BASE:
+            slope -= _base_tile(base_ptr, offset, start, classes, class_step, mask, WIDE, OWN, BLOCK_C)
+        if HARD:
+            slope -= tl.where(c[None, :] == t[:, None], hit[:, None], 0.0)
+        slope = tl.where(live[:, None], grad[:, None] * slope, 0.0)
+        inside = mask[:, None] & (c < classes)[None, :]
+        tl.store(
+            to_ptr[:, None] + (c.to(tl.int64) * class_step)[None, :], slope.to(out_ptr.dtype.element_ty), mask=inside
+        )
