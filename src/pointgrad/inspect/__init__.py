@@ -1,5 +1,8 @@
 """Looking into gradients: pictures of the autograd graph, what a call runs, hooks, and an audit."""
 
+from .audit import Report as Report
+from .audit import Row as Row
+from .audit import audit as audit
 from .hooks import ActivationPenalty as ActivationPenalty
 from .hooks import GradientWatcher as GradientWatcher
 from .hooks import LayerNorms as LayerNorms

@@ -1,0 +1,383 @@
+"""Checks of memory: layouts, aliases, writes into what belongs to others, what is kept, and what is never freed."""
+
+import gc
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .gradients import is_custom
+from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, difference, rounding, told, upstream_like
+
+
+def layouts(subject: Subject) -> None:
+    """Transposed, strided, offset and expanded inputs, and upstream gradients, give what contiguous ones give."""
+    leaves, tolerance = subject.inputs(subject.dtype), rounding(subject.dtype)
+    solid = [leaf.contiguous() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    expected = subject.run(solid)
+    refused = []
+    for i, leaf in enumerate(solid):
+        if not isinstance(leaf, Tensor):
+            continue
+        for name, changed, same in _arrangements(leaf):
+            values = [same if i == j else v for j, v in enumerate(solid)]
+            right = expected if same is leaf else subject.run(values)
+            try:
+                received = subject.run([changed if i == j else v for j, v in enumerate(solid)])
+            except Exception as error:
+                if _says_contiguous(error):
+                    refused.append(f"{name} {subject.name(i)} ({told(error)})")
+                    continue
+                raise Failed(f"{name} {subject.name(i)}: {told(error)}") from error
+            found = compare(received, right, tolerance, subject)
+            if found:
+                raise Failed(f"{name} {subject.name(i)}: {found}")
+    given = upstream_like(expected.live)
+    for k, gradient in enumerate(given):
+        for name, changed, same in _arrangements(gradient):
+            right = subject.run(solid, [same if j == k else g for j, g in enumerate(given)])
+            try:
+                received = subject.run(solid, [changed if j == k else g for j, g in enumerate(given)])
+            except Exception as error:
+                raise Failed(f"{name} upstream gradient, as sum() or a transpose behind it gives: {told(error)}") from error
+            found = compare(received, right, tolerance, subject)
+            if found:
+                raise Failed(f"{name} upstream gradient, as sum() or a transpose behind it gives: {found}")
+    if refused:
+        raise Warned(f"refuses {refused[0]}")
+
+
+def aliasing(subject: Subject) -> None:
+    """No output shares memory with an input unless autograd knows it for a view."""
+    leaves = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in subject.inputs(subject.dtype)]
+    for with_grad in (True, False):
+        sources = [v.detach().requires_grad_() if with_grad and i in subject.differentiable else v for i, v in enumerate(leaves)]
+        # Not leaves: a leaf that needs a gradient may not be written, and a view of one neither.
+        sources = [v.clone() if isinstance(v, Tensor) and v.requires_grad else v for v in sources]
+        for output in subject.call(sources):
+            for i, source in enumerate(sources):
+                if not isinstance(output, Tensor) or not isinstance(source, Tensor) or output is source:
+                    continue
+                if not output.numel() or output.untyped_storage().data_ptr() != source.untyped_storage().data_ptr():
+                    continue
+                name = subject.name(i)
+                if output.grad_fn is not None and _made_by_custom(output):
+                    raise Failed(f"the output shares memory with {name}: return a copy, or compute into new memory")
+                before = source._version
+                with torch.no_grad():
+                    output.detach().zero_()
+                if source._version == before:
+                    raise Failed(f"the output shares memory with {name}, and autograd does not know: a write to it goes unseen")
+
+
+def inplace(subject: Subject) -> None:
+    """Forward leaves its inputs alone, backward the upstream gradient; a write in between is noticed or harmless."""
+    leaves = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in subject.inputs(subject.dtype)]
+    before = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    outputs = subject.call(leaves)
+    changed = _changed(before, leaves)
+    if changed is not None:
+        if any(output is leaves[changed] for output in outputs):
+            raise Warned(f"it works in place on {subject.name(changed)}, and returns it: the other rows see it changed")
+        raise Failed(f"forward changes its input {subject.name(changed)}")
+    if not subject.differentiable or not subject.base.live:
+        return
+    expected = subject.base
+    given = upstream_like(expected.live)
+    kept = [gradient.clone() for gradient in given]
+    sources = {i: leaves[i].detach().requires_grad_() for i in subject.differentiable}
+    outputs = subject.call([sources.get(i, leaf) for i, leaf in enumerate(leaves)])
+    live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
+    values = [value.detach().clone() for value in live]
+    first = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True, retain_graph=True)
+    first = [None if gradient is None else gradient.clone() for gradient in first]  # type: ignore[assignment]
+    if _changed(kept, given) is not None:
+        raise Failed("backward changes the upstream gradient, which others may hold")
+    changed = _changed(before, leaves)
+    if changed is not None:
+        raise Failed(f"backward changes the input {subject.name(changed)}")
+    if _changed(values, [value.detach() for value in live]) is not None:
+        raise Failed("backward changes the output of forward")
+    try:
+        second = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True)
+    except RuntimeError as error:
+        raise Failed(f"a second backward with retain_graph fails: {told(error)}") from error
+    found = compare(Run([], [], list(second)), Run([], [], list(first)), rounding(subject.dtype), subject)
+    if found:
+        raise Failed(f"in a second backward with retain_graph, {found}")
+    _write_in_between(subject, leaves, expected, given)
+
+
+def interleaved(subject: Subject) -> None:
+    """Two calls at a time do not disturb each other: nothing is kept outside of the graph."""
+    leaves = subject.inputs(subject.dtype)
+    others = [
+        leaf * 0.5 + 0.25 if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves
+    ]
+    tolerance = rounding(subject.dtype)
+    if not subject.differentiable or not subject.base.live:
+        first = subject.call(leaves)
+        kept = [value.clone() if isinstance(value, Tensor) else value for value in first]
+        subject.call(others)
+        if _changed(kept, first) is not None:
+            raise Failed("a later call changes the result of an earlier one")
+        return
+    try:
+        alone = subject.run(others)
+    except Exception as error:
+        raise Skipped(f"it refuses the inputs halved and moved: {told(error)}") from error
+    expected = [_snapshot(subject.base), _snapshot(alone)]
+    started = []
+    for values in (leaves, others):
+        sources = {i: values[i].detach().requires_grad_() for i in subject.differentiable}
+        outputs = subject.call([sources.get(i, leaf) for i, leaf in enumerate(values)])
+        live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
+        started.append((list(sources.values()), outputs, live))
+    found = compare(Run(started[0][1], [], []), Run(expected[0].outputs, [], []), tolerance, subject)
+    if found:
+        raise Failed(f"a second call changes the result of the first: {found}")
+    for (sources, outputs, live), right in zip(started, expected, strict=True):
+        grads = torch.autograd.grad(live, sources, upstream_like(live), allow_unused=True)
+        found = compare(Run(outputs, live, list(grads)), right, tolerance, subject)
+        if found:
+            raise Failed(f"with another call between forward and backward, {found}: state is kept outside of the graph")
+    _accumulates(subject, leaves, expected[0], tolerance)
+
+
+def uninitialized(subject: Subject) -> None:
+    """No result depends on what memory held before: with torch.empty filled with NaN nothing changes."""
+    leaves, expected = subject.inputs(subject.dtype), subject.base
+    mode = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    try:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+        received = subject.run(leaves)
+    finally:
+        torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+    found = compare(received, expected, rounding(subject.dtype), subject)
+    if found:
+        raise Failed(f"{found}, when new memory is filled with NaN: part of it is never written")
+
+
+def saved(subject: Subject) -> None:
+    """What is kept for backward, against the size of inputs and outputs."""
+    subject.need_gradients()
+    leaves = subject.inputs(subject.dtype)
+    kept: dict[int, int] = {}
+
+    def pack(value: Tensor) -> Tensor:
+        storage = value.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    sources = [v.clone().requires_grad_() if i in subject.differentiable else v for i, v in enumerate(leaves)]
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        outputs = subject.call(sources)
+    own = {v.untyped_storage().data_ptr(): v.untyped_storage().nbytes() for v in (*sources, *outputs) if isinstance(v, Tensor)}
+    extra = sum(size for place, size in kept.items() if place not in own)
+    total = sum(own.values())
+    message = f"{sum(kept.values())} bytes saved, {extra} of them neither input nor output ({total} bytes)"
+    raise (Warned if extra > 4 * total + 4096 else Passed)(message)
+
+
+def leaks(subject: Subject) -> None:
+    """After a call nothing stays behind: no tensor, no Python object, no memory of the process."""
+    calls = 12
+    leaves = subject.inputs(subject.dtype)
+    collecting = gc.isenabled()
+    _once(subject, leaves)
+    gc.collect()
+    gc.disable()
+    try:
+        tensors = _live_tensors()
+        kept = [storage for _ in range(calls) for storage in _once(subject, leaves)]
+        # A function may keep its last few arguments; one that keeps most of them keeps them all.
+        until_collected = sum(storage.alive() for storage in kept) >= calls - 2
+        gc.collect()
+        if sum(storage.alive() for storage in kept) >= calls - 2 or _live_tensors() - tensors >= calls - 2:
+            raise Failed(f"tensors of all {calls} calls are never freed; ctx.y = y for an output does that, or a global list")
+    finally:
+        if collecting:
+            gc.enable()
+    _grows(subject, leaves)
+    if until_collected:
+        raise Warned("tensors live on until the garbage collector runs: a reference cycle holds them")
+
+
+# Layouts
+
+
+def _arrangements(value: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """(name, arranged, the same values in plain layout); the plain one is the given tensor where values are equal."""
+    if value.dim() >= 2:
+        yield "transposed", value.mT.contiguous().mT, value
+    if value.dim() >= 3:
+        yield "permuted", value.movedim(0, -1).contiguous().movedim(-1, 0), value
+    if value.dim() and value.numel():
+        wide = value.new_zeros((*value.shape[:-1], 2 * value.shape[-1] + 1))
+        wide[..., 1::2] = value
+        yield "strided", wide[..., 1::2], value
+        room = value.new_zeros(value.numel() + 3)
+        room[3:] = value.reshape(-1)
+        yield "offset", room[3:].view(value.shape), value
+        for dim in range(value.dim()):
+            if value.shape[dim] > 1:
+                flat = value.narrow(dim, 0, 1).expand_as(value)
+                yield "expanded", flat, flat.contiguous()
+                break
+        if value.is_floating_point():
+            one = value.reshape(-1)[0].expand(value.shape)
+            yield "expanded", one, one.contiguous()
+
+
+def _says_contiguous(error: Exception) -> bool:
+    text = str(error).lower()
+    return "contiguous" in text and "view size is not compatible" not in text
+
+
+# Aliases and writes
+
+
+def _made_by_custom(output: Tensor) -> bool:
+    """Whether the node behind a view is a user's Function, for which torch cannot follow writes."""
+    node = output.grad_fn
+    return node is not None and is_custom(node)
+
+
+def _changed(before: Sequence[Any], after: Sequence[Any]) -> int | None:
+    """The first position whose values are no longer what they were."""
+    for i, (old, new) in enumerate(zip(before, after, strict=True)):
+        if isinstance(old, Tensor) and difference(new, old, 0):
+            return i
+    return None
+
+
+def _write_in_between(subject: Subject, leaves: list[Any], expected: Run, given: list[Tensor]) -> None:
+    """After forward an input or the output is written to; backward must raise, or still give the right gradient."""
+    targets: list[tuple[str, int | None]] = [
+        (f"the input {subject.name(i)}", i) for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.numel()
+    ]
+    for what, position in [*targets, ("the output", None)]:
+        fresh = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        sources = {i: fresh[i].requires_grad_() for i in subject.differentiable}
+        outputs = subject.call(fresh)
+        live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
+        try:
+            with torch.no_grad():
+                for target in live if position is None else [fresh[position]]:
+                    _overwrite(target)
+            grads = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True)
+        except (RuntimeError, ValueError, IndexError):
+            continue  # noticed
+        found = compare(Run([], [], list(grads)), Run([], [], expected.grads), rounding(subject.dtype), subject)
+        if found:
+            raise Failed(
+                f"{what} written in place between forward and backward goes unnoticed: {found}; keep tensors with "
+                "ctx.save_for_backward, which notices"
+            )
+
+
+def _overwrite(target: Tensor) -> None:
+    """Other values that are still valid: indices stay in range."""
+    if target.is_floating_point() or target.is_complex():
+        target.mul_(0.5).add_(0.3)
+    elif target.dtype == torch.bool:
+        target.logical_not_()
+    else:
+        target.copy_(target.flip(0) if target.dim() else target)
+
+
+def _accumulates(subject: Subject, leaves: list[Any], expected: Run, tolerance: float) -> None:
+    """Gradients of two backward passes add up in .grad; a buffer that is used again would not."""
+    sources = {i: leaves[i].detach().clone().requires_grad_() for i in subject.differentiable}
+    for _ in range(2):
+        outputs = subject.call([sources.get(i, leaf) for i, leaf in enumerate(leaves)])
+        live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
+        torch.autograd.backward(live, upstream_like(live))
+    twice = [None if gradient is None else 2 * gradient for gradient in expected.grads]
+    grads = [source.grad for source in sources.values()]
+    found = compare(Run([], [], grads), Run([], [], twice), tolerance, subject)
+    if found:
+        raise Failed(f"two backward passes do not add up in .grad: {found}; the memory of a gradient is used again")
+
+
+def _snapshot(run: Run) -> Run:
+    def copy(values: Sequence[Any]) -> list[Any]:
+        return [value.detach().clone() if isinstance(value, Tensor) else value for value in values]
+
+    return Run(copy(run.outputs), [], copy(run.grads))
+
+
+# Leaks
+
+
+class _Storage:
+    """Whether the memory of a tensor is still there; a weak reference to the tensor would not tell."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._reference = tensor.untyped_storage()._weak_ref()
+
+    def alive(self) -> bool:
+        return not torch.UntypedStorage._expired(self._reference)
+
+    def __del__(self) -> None:
+        torch.UntypedStorage._free_weak_ref(self._reference)
+
+
+def _once(subject: Subject, leaves: Sequence[Any]) -> list[_Storage]:
+    """One call with backward on fresh inputs; the memory of inputs and outputs."""
+    fresh = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    for i in subject.differentiable:
+        fresh[i].requires_grad_()
+    outputs = subject.call(fresh)
+    live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
+    if live:
+        torch.autograd.backward(live, upstream_like(live))
+    return [_Storage(value) for value in (*fresh, *outputs) if isinstance(value, Tensor)]
+
+
+def _live_tensors() -> int:
+    return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
+
+
+def _resident() -> int:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated()
+    if not sys.platform.startswith("linux"):
+        return 0
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _grows(subject: Subject, leaves: Sequence[Any]) -> None:
+    """Memory of the process and Python's own blocks over rounds of equal work; a leak grows in every round."""
+
+    def rounds(calls: int) -> None:
+        for _ in range(calls):
+            _once(subject, leaves)
+
+    start = time.perf_counter()
+    rounds(3)
+    calls = int(max(5, min(1000, subject.budget / 4 / max((time.perf_counter() - start) / 3, 1e-6))))
+    rounds(calls)
+    resident, blocks = [], []
+    for i in range(5):
+        if i:
+            rounds(calls)
+        gc.collect()
+        resident.append(_resident())
+        blocks.append(sys.getallocatedblocks())
+    grown = [after - before for before, after in itertools.pairwise(resident)]
+    if min(grown) > 64 * 1024 and sum(grown) > 2**20:
+        raise Failed(f"the process grows by {sum(grown) // (4 * calls)} bytes with every call")
+    grown = [after - before for before, after in itertools.pairwise(blocks)]
+    if min(grown) >= 0.9 * calls:
+        raise Failed(f"Python objects grow with every call, by {sum(grown) / (4 * calls):.0f}: a list or cache has no bound")
