@@ -25,7 +25,7 @@ CHECKS: dict[str, Check] = {
     "upstream": gradients.upstream,
     "needs_input_grad": gradients.needs_input_grad,
     "reference": numbers.reference,
-    "dtypes": numbers.dtypes,
+    "dtypes": isolated.forked(numbers.dtypes),
     "layouts": memory.layouts,
     "aliasing": memory.aliasing,
     "in-place": memory.inplace,

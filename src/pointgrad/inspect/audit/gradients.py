@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.gradcheck import GradcheckError
 
 from .subject import Failed, Passed, Run, Skipped, Subject, compare, difference, rounding, told, upstream_like
 
@@ -51,7 +52,7 @@ def gradcheck(subject: Subject) -> None:
         fast = max(sum(s.numel() for s in sources), sum(v.numel() for v in base.live)) > COORDINATES
         try:
             torch.autograd.gradcheck(function, sources, fast_mode=fast, nondet_tol=tolerance)
-        except torch.autograd.gradcheck.GradcheckError as error:  # type: ignore[attr-defined]
+        except GradcheckError as error:
             raise Failed(told(error)) from error
     if kinks:
         raise Passed(f"{kinks} of {kinks + compared} coordinates lie on kinks and were not compared")
@@ -80,7 +81,7 @@ def gradgradcheck(subject: Subject) -> None:
                 "@once_differentiable, or compute it with differentiable operations"
             )
         torch.autograd.gradgradcheck(function, tuple(sources), tuple(upstream), fast_mode=fast, nondet_tol=tolerance)
-    except torch.autograd.gradcheck.GradcheckError as error:  # type: ignore[attr-defined]
+    except GradcheckError as error:
         if subject.cache.get("kinks"):
             raise Skipped("the inputs lie on kinks") from error
         raise Failed(f"the second derivative is wrong: {told(error)}") from error

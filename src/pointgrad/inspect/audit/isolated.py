@@ -1,13 +1,15 @@
 """Running a check where it can do no harm: in a child process that may crash."""
 
 import functools
+import json
 import os
-import pickle
 import select
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
+from typing import BinaryIO
 
 import torch
 
@@ -37,17 +39,13 @@ def forked(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
         if child == 0:
             _tell(check, subject, writing)
         os.close(writing)
-        try:
-            answer = _listen(reading, child)
-        finally:
-            os.close(reading)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if answer:
-            kind, message = pickle.loads(answer)
-            if kind:
-                raise getattr(outcomes, kind)(message)
-            return
-        raise Crashed(f"the process ended {describe(status)}")
+        with os.fdopen(reading, "rb") as pipe:
+            lines, ended = _listen(pipe, child)
+        kind, message = json.loads(lines[-1]) if lines else ("doing", "")
+        if kind == "doing":  # and it did not live to tell the result
+            raise Crashed(f"{ended}{message and f', at {message}'}")
+        if kind:
+            raise getattr(outcomes, kind)(message)
 
     return run
 
@@ -63,26 +61,34 @@ def describe(status: int) -> str:
 
 
 def _tell(check: Callable[[Subject], None], subject: Subject, writing: int) -> None:
-    """In the child: runs the check, writes the outcome, and ends without anything else that the parent had in mind."""
+    """In the child: runs the check, writes how far it is and how it ended, and does nothing else of the parent's."""
+
+    def write(kind: str, message: str) -> None:
+        os.write(writing, json.dumps([kind, message[:2000]]).encode() + b"\n")
+
     kind, message = "", ""
     try:
         torch.set_num_threads(1)  # the parent's threads are not here
+        subject.progress = functools.partial(write, "doing")
         check(subject)
     except Outcome as outcome:
         kind, message = type(outcome).__name__, str(outcome)
     except BaseException as error:
         kind, message = "Failed", told(error)
     finally:
-        os.write(writing, pickle.dumps((kind, message[:4000])))
+        write(kind, message)
         os._exit(0)
 
 
-def _listen(reading: int, child: int) -> bytes:
-    ready, _, _ = select.select([reading], [], [], TIMEOUT)
-    if not ready:
-        os.kill(child, signal.SIGKILL)
-        return pickle.dumps(("Failed", f"no answer after {TIMEOUT:.0f} s: it hangs"))
-    answer = b""
-    while chunk := os.read(reading, 65536):
-        answer += chunk
-    return answer
+def _listen(pipe: BinaryIO, child: int) -> tuple[list[bytes], str]:
+    """What the child wrote, and how it ended."""
+    lines: list[bytes] = []
+    deadline = time.monotonic() + TIMEOUT
+    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        line = pipe.readline()
+        if not line:
+            return lines, f"the process ended {describe(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))}"
+        lines.append(line)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return lines, f"no answer after {TIMEOUT:.0f} s"

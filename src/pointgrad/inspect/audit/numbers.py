@@ -9,7 +9,7 @@ from torch import Tensor
 from .gradients import _precise, finite_differences
 from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, compare, difference, rounding, told, upstream_like
 
-FACTOR = 8  # roundings of the result, or of the inputs, that a low-precision result may be away from the exact one
+FACTOR = 6  # roundings of the result, or of the inputs, that a low-precision result may be away from the exact one
 
 
 def reference(subject: Subject) -> None:
@@ -41,6 +41,7 @@ def dtypes(subject: Subject) -> None:
             continue
         leaves = subject.inputs(dtype)
         name = str(dtype).removeprefix("torch.")
+        subject.progress(name)
         try:
             run = subject.run(leaves)
         except Exception as error:
@@ -49,12 +50,15 @@ def dtypes(subject: Subject) -> None:
         kinds = {str(v.dtype).removeprefix("torch.") for v in run.outputs if isinstance(v, Tensor) and v.is_floating_point()}
         if kinds - {name}:
             notes.append(f"{name} gives {', '.join(sorted(kinds))}")
-        found = _imprecise(subject, leaves, None, dtype, exact, given=True)
+        found = _overflows(subject, leaves, run, dtype, exact) or _imprecise(subject, leaves, None, dtype, exact)
         if not found and dtype.itemsize == 2:
-            for probe, upstream in _swamped(subject, leaves, run):
-                found = _imprecise(subject, probe, upstream, dtype, exact, given=False)
+            for probe, upstream, what in _swamped(leaves, run):
+                try:
+                    found = _imprecise(subject, probe, upstream, dtype, exact, what)
+                except Exception:  # noqa: S112: it does not take these values
+                    continue
                 if found:
-                    found += "; one large value and many small ones show it: small terms are lost in a sum that is not kept in float32"
+                    found += "; a large value before many small ones shows it: they are lost, the sum is not kept in float32"
                     break
         if found:
             raise Failed(f"{name}: {found}")
@@ -65,14 +69,16 @@ def dtypes(subject: Subject) -> None:
 def sizes(subject: Subject) -> None:
     """Empty and single-element inputs give a right answer or a clear error, and no garbage."""
     leaves = subject.inputs(subject.dtype)
-    lengths = {n for leaf in leaves if isinstance(leaf, Tensor) for n in leaf.shape if n > 1}
+    fixed, free = leaves[: subject.parameters], leaves[subject.parameters :]
+    lengths = {n for leaf in free if isinstance(leaf, Tensor) for n in leaf.shape if n > 1}
     if not lengths:
         raise Skipped("no dimension to shorten")
     accepted, refused = [], []
     for to in (0, 1):
         for length in sorted(lengths):
-            for shortened in _shortened(leaves, length, to):
+            for shortened in ([*fixed, *short] for short in _shortened(free, length, to)):
                 what = f"size {length} made {to}"
+                subject.progress(what)
                 expected = _reference_takes(subject, shortened)
                 try:
                     _right_when_short(subject, shortened, expected)
@@ -97,18 +103,19 @@ def wrong_device(subject: Subject) -> None:
     other = ["meta"] + (["cpu"] if subject.device != "cpu" else [])
     for device in other:
         for moved in [[i] for i in tensors] + ([tensors] if len(tensors) > 1 else []):
-            given = [leaf.to(device) if i in moved else leaf for i, leaf in enumerate(leaves)]
+            what = f"{subject.name(moved[0])} on {device!r}"
+            subject.progress(what)
             try:
-                outputs = subject.call(given)
-            except Exception:  # noqa: S112, PERF203
+                outputs = subject.call([leaf.to(device) if i in moved else leaf for i, leaf in enumerate(leaves)])
+            except Exception:  # noqa: S112
                 continue
-            for value in outputs:
-                if isinstance(value, Tensor) and device == "meta" and value.device.type != "meta" and _depends(subject, moved):
-                    raise Failed(f"{subject.name(moved[0])} on {device!r}, which has no values, gives values on {value.device}")
             if device != "meta":
                 found = compare(Run(outputs, [], []), Run(subject.call(leaves), [], []), rounding(subject.dtype), subject)
                 if found:
-                    raise Failed(f"{subject.name(moved[0])} on {device!r}: {found}")
+                    raise Failed(f"{what}: {found}")
+            elif any(isinstance(v, Tensor) and v.device.type != "meta" for v in outputs) and _depends(subject, moved):
+                # Many of torch's own functions do the same, so it is no more than a remark.
+                raise Passed(f"{what}, where there are no values, is not refused and gives values on {subject.device}")
 
 
 def wrong_dtype(subject: Subject) -> None:
@@ -117,7 +124,8 @@ def wrong_dtype(subject: Subject) -> None:
     floats = [i for i, v in enumerate(leaves) if isinstance(v, Tensor) and v.is_floating_point()]
     if not floats:
         raise Skipped("no input is floating")
-    whole = [leaf.mul(4).round() if i in floats else leaf for i, leaf in enumerate(leaves)]
+    # Whole numbers, and none of them zero, whose sign only some dtypes have.
+    whole = [torch.where(v.abs() < 0.25, 1, v * 4).round() if i in floats else v for i, v in enumerate(leaves)]
     variants: list[tuple[str, Sequence[int], torch.dtype, list[Any]]] = [
         ("int64", floats, torch.int64, whole),
         ("complex64", floats, torch.complex64, whole),
@@ -125,87 +133,104 @@ def wrong_dtype(subject: Subject) -> None:
           for dtype in (torch.float32, torch.float64, torch.float16, torch.int64) if dtype != subject.dtype],
     ]  # fmt: skip
     for name, which, dtype, values in variants:
+        subject.progress(f"{subject.name(which[0])} as {name}")
         try:
             outputs = subject.call([leaf.to(dtype) if i in which else leaf for i, leaf in enumerate(values)])
-        except Exception:  # noqa: S112, PERF203
+        except Exception:  # noqa: S112
             continue
         expected = subject.call(values)
         if len(outputs) != len(expected):
             raise Failed(f"{subject.name(which[0])} as {name} gives {len(outputs)} outputs, not {len(expected)}")
-        precision = min((v.dtype for v in outputs if isinstance(v, Tensor) and v.is_floating_point()),
-                        key=lambda d: -torch.finfo(d).eps, default=torch.float32)  # fmt: skip
+        kinds = [v.dtype for v in outputs if isinstance(v, Tensor) and v.is_floating_point()]
+        kinds += [dtype] if dtype.is_floating_point else []
+        tolerance = max([rounding(torch.float32), *map(rounding, kinds)])
         for mine, theirs in zip(outputs, expected, strict=True):
-            if isinstance(mine, Tensor) and isinstance(theirs, Tensor) and theirs.is_floating_point():
-                mine = mine.real if mine.is_complex() else mine
-                found = difference(mine, theirs, max(rounding(precision, 64), rounding(torch.float32)))
-                if found:
-                    raise Failed(f"{subject.name(which[0])} as {name} is neither refused nor right: the result differs {found}")
+            if not isinstance(mine, Tensor) or not isinstance(theirs, Tensor) or not theirs.is_floating_point():
+                continue
+            mine = mine.real if mine.is_complex() else mine
+            if not mine.is_floating_point() and mine.shape == theirs.shape:
+                theirs = torch.where((mine - theirs).abs() < 1, mine.to(theirs), theirs)  # cut to whole numbers
+            found = difference(mine, theirs, tolerance)
+            if found:
+                raise Failed(f"{subject.name(which[0])} as {name} is neither refused nor right: the result differs {found}")
 
 
 # Low precision
 
 
 def _imprecise(
-    subject: Subject, leaves: list[Any], upstream: list[Tensor] | None, dtype: torch.dtype, exact: torch.dtype, given: bool
+    subject: Subject, leaves: list[Any], upstream: list[Tensor] | None, dtype: torch.dtype, exact: torch.dtype, what: str = ""
 ) -> str:
-    """How a run in low precision is worse than it must be, or nothing. given: these are the user's own inputs."""
-    try:
-        run = subject.run(leaves, upstream)
-    except Exception as error:
-        if given:
-            raise
-        return "" if error else ""
-    ups = upstream_like(run.live) if upstream is None else upstream
+    """How a run in low precision is worse than it must be, or nothing. what: only "outputs", or only "gradients".
+
+    Inputs are moved by one rounding a few times, and each result compared with the exact one for the same inputs. How far
+    the exact results move is what rounding may do anyway. An error counts as far as it is there every time: what jumps,
+    as the choice between near equals does, is not wrong each time in the same place; a lost term is.
+    """
+    eps, generator = torch.finfo(dtype).eps, torch.Generator().manual_seed(5)
     fn = subject.reference or subject.fn
-    generator = torch.Generator().manual_seed(5)
-    eps = torch.finfo(dtype).eps
-
-    def widened(values: Sequence[Any], noise: float) -> list[Any]:
-        return [
-            v.to(exact) * (1 + noise * (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1)).to(v.device, exact)
-            if isinstance(v, Tensor) and v.is_floating_point()
-            else v
-            for v in values
-        ]
-
-    def results(noise: float) -> list[Tensor]:
-        return [v.double() for v in _floats(subject.run(widened(leaves, noise), widened(ups, noise), fn))]
-
-    try:
-        truth = results(0.0)
-        others = [results(eps) for _ in range(6)]
-    except Exception as error:
-        if given and subject.reference is None:
-            raise
-        return "" if error else ""
-    received = _floats(run)
-    if [v.shape for v in received] != [v.shape for v in truth]:
-        return ""  # the values decide about the shape
-    theirs = _reference_error(subject, leaves, ups, truth)
+    upstream = upstream_like(subject.run(leaves).live) if upstream is None else upstream
+    errors: list[list[Tensor]] = []
+    truths: list[list[Tensor]] = []
+    theirs: list[float] | None = None
+    for k in range(6):
+        noise = eps if k else 0.0
+        given, ups = ([_noisy(v, noise, generator) for v in values] for values in (leaves, upstream))
+        run = subject.run(given, ups)
+        truth = [v.double() for v in _floats(subject.run(_widened(given, exact), _widened(ups, exact), fn))]
+        received = [v.double() for v in _floats(run)]
+        if [v.shape for v in received] != [v.shape for v in (truths[0] if truths else truth)]:
+            return ""  # values decide about shapes
+        errors.append([(a - b).abs() for a, b in zip(received, truth, strict=True)])
+        truths.append(truth)
+        if k == 0:
+            theirs = _reference_error(subject, given, ups, truth)
+    outputs = sum(isinstance(v, Tensor) and v.is_floating_point() for v in run.outputs)
     terms = max((v.numel() for v in leaves if isinstance(v, Tensor)), default=1)
     summed = torch.finfo(torch.float32 if dtype.itemsize < 4 else dtype).eps * terms**0.5
-    for k, (mine, right) in enumerate(zip(received, truth, strict=True)):
-        what = _named(subject, run, k)
-        mine = mine.detach().double()
+    for k, right in enumerate(truths[0]):
+        if what and (k < outputs) != (what == "outputs"):
+            continue
         limit = torch.finfo(dtype).max
-        overflow = right.isfinite() & (right.abs() < limit / 2) & ~mine.isfinite()
-        if given and overflow.any():
-            return f"{what} overflows or is NaN where the exact value is {right[overflow].flatten()[0]:.4g}"
-        there = right.isfinite() & mine.isfinite() & (right.abs() < limit)
+        error = torch.stack([each[k] for each in errors]).amin(0)
+        spread = torch.stack([(each[k] - right).abs() for each in truths]).amax(0)
+        there = right.isfinite() & spread.isfinite() & (right.abs() < limit / 2) & error.isfinite()
         if not there.any():
             continue
-        spread = torch.stack([(other[k] - right).abs().nan_to_num(posinf=limit) for other in others]).amax(0)
-        error = (mine - right).abs()[there]
         scale = right[there].abs().max()
-        allowed = FACTOR * (eps * right.abs() + spread + 0.1 * spread[there].mean())[there]
-        allowed = allowed + FACTOR * summed * scale + torch.finfo(dtype).tiny
+        allowed = FACTOR * (spread + (eps + summed) * scale) + torch.finfo(dtype).tiny
+        error, allowed, right = error[there], allowed[there], right[there]
         if (error > allowed).any() and not (theirs and error.norm() <= 2 * theirs[k] + eps * scale * error.numel() ** 0.5):
             worst = int((error / allowed).argmax())
             return (
-                f"{what} is off by {error[worst]:.3g} where the exact value is {right[there][worst]:.5g}: "
-                f"{error[worst] / (allowed[worst] / FACTOR):.0f} roundings"
+                f"{_named(subject, run, k)} is off by {error[worst]:.3g} where the exact value is {right[worst]:.5g}: "
+                f"{FACTOR * error[worst] / allowed[worst]:.0f} roundings"
             )
     return ""
+
+
+def _overflows(subject: Subject, leaves: list[Any], run: Run, dtype: torch.dtype, exact: torch.dtype) -> str:
+    """Where a result is infinite or NaN though the exact one is well inside the range of the dtype, or nothing."""
+    fn = subject.reference or subject.fn
+    truth = _floats(subject.run(_widened(leaves, exact), _widened(upstream_like(run.live), exact), fn))
+    for k, (mine, right) in enumerate(zip(_floats(run), truth, strict=True)):
+        if mine.shape == right.shape:
+            lost = right.isfinite() & (right.abs() < torch.finfo(dtype).max / 2) & ~mine.isfinite()
+            if lost.any():
+                what = _named(subject, run, k)
+                return f"{what} overflows, to {mine[lost][0]:.3g} where the exact value is {right[lost][0]:.5g}"
+    return ""
+
+
+def _noisy(value: Any, noise: float, generator: torch.Generator) -> Any:
+    if not isinstance(value, Tensor) or not value.is_floating_point() or not noise:
+        return value
+    drawn = 2 * torch.rand(value.shape, generator=generator, dtype=torch.float64) - 1
+    return (value.double() * (1 + noise * drawn.to(value.device))).to(value.dtype)
+
+
+def _widened(values: Sequence[Any], exact: torch.dtype) -> list[Any]:
+    return [v.to(exact) if isinstance(v, Tensor) and v.is_floating_point() else v for v in values]
 
 
 def _floats(run: Run) -> list[Tensor]:
@@ -235,8 +260,12 @@ def _reference_error(subject: Subject, leaves: list[Any], upstream: list[Tensor]
     ]
 
 
-def _swamped(subject: Subject, leaves: list[Any], run: Run) -> Iterator[tuple[list[Any], list[Tensor]]]:
-    """Inputs of the same shapes and range, positive, one large value before many small ones along one dimension."""
+def _swamped(leaves: list[Any], run: Run) -> Iterator[tuple[list[Any], list[Tensor], str]]:
+    """Inputs, then upstream gradients, of the same shapes and range: positive, one large value before many small ones.
+
+    A sum forward is seen in the outputs, one backward in the gradients; other gradients may hang on a choice between
+    values that are equal in low precision.
+    """
 
     def positive(value: Any) -> Any:
         return value.abs() if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -257,10 +286,10 @@ def _swamped(subject: Subject, leaves: list[Any], run: Run) -> Iterator[tuple[li
     for i, leaf in enumerate(leaves):
         if isinstance(leaf, Tensor) and leaf.is_floating_point():
             for dim in long(leaf):
-                yield [pattern(leaf, dim) if i == j else v for j, v in enumerate(plain)], ups
+                yield [pattern(leaf, dim) if i == j else v for j, v in enumerate(plain)], ups, "outputs"
     for k, gradient in enumerate(ups):
         for dim in long(gradient):
-            yield plain, [pattern(g, dim) if j == k else g for j, g in enumerate(ups)]
+            yield plain, [pattern(g, dim) if j == k else g for j, g in enumerate(ups)], "gradients"
 
 
 # Odd sizes
@@ -308,7 +337,7 @@ def _right_when_short(subject: Subject, leaves: list[Any], expected: Run | None)
     for i, gradient in zip(subject.differentiable, run.grads, strict=True):
         if gradient is not None and gradient.shape != leaves[i].shape:
             raise Failed(f"the gradient of {subject.name(i)} has shape {tuple(gradient.shape)}")
-    if run.live and any(leaves[i].numel() for i in subject.differentiable):
+    if run.live and all(v.isfinite().all() for v in run.live) and any(leaves[i].numel() for i in subject.differentiable):
         wrong, _, _ = finite_differences(subject, leaves, run)
         if wrong:
             raise Failed("; ".join(wrong))
@@ -327,4 +356,4 @@ def _depends(subject: Subject, which: Sequence[int]) -> bool:
 
 def _close(subject: Subject) -> float:
     """Two right implementations of the same function, in the most precise dtype."""
-    return 1e-8 if _precise(subject) else rounding(torch.promote_types(subject.dtype, torch.float32) if subject.dtype == torch.float64 else subject.dtype)
+    return 1e-8 if _precise(subject) else rounding(torch.float32 if subject.dtype == torch.float64 else subject.dtype)

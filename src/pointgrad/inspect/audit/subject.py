@@ -61,14 +61,17 @@ class Subject:
     device: str = "cpu"
     seeded: bool = False
     budget: float = 1.0  # seconds for each check that repeats calls
+    progress: Callable[[str], None] = lambda what: None  # told before what might take the process down
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names = input_names(self.fn)
+        self.parameters = 0  # leaves in front that are parameters of a module: never strided, never of another size
         if isinstance(self.fn, nn.Module):
             parameters = dict(self.fn.named_parameters())
             self.make_inputs = _with_parameters(self.make_inputs, list(parameters.values()))
             self._names = [*parameters, *self._names]
+            self.parameters = len(parameters)
             self.reference = _same_signature(self.reference, list(parameters))
             self.fn = _as_function(self.fn)
 
@@ -118,6 +121,11 @@ class Subject:
         """Which leaves get a gradient: the floating ones, or those that make_inputs marked with requires_grad."""
         self.inputs(torch.float64)
         return self.cache["differentiable"]
+
+    @functools.cached_property
+    def scale(self) -> float:
+        """The largest magnitude among the inputs."""
+        return max(map(largest, self.inputs(self.dtype)), default=0.0)
 
     def name(self, position: int) -> str:
         """What the message calls the input of this position."""
@@ -169,16 +177,17 @@ class Subject:
 
 
 def upstream_like(outputs: Sequence[Tensor], seed: int = 1) -> list[Tensor]:
-    """Random upstream gradients, the same for the same shapes; drawn in float64 so that they are for every dtype."""
+    """Random upstream gradients, the same for the same shapes and dtypes; zero where an output is not finite."""
     generator = torch.Generator().manual_seed(seed)
-    return [
+    drawn = [
         torch.randn(value.shape, dtype=torch.promote_types(value.dtype, torch.float64), generator=generator).to(value)
         for value in outputs
     ]
+    return [torch.where(value.detach().isfinite(), g, 0) for value, g in zip(outputs, drawn, strict=True)]
 
 
-def difference(received: Any, expected: Any, tolerance: float) -> str:
-    """How two results differ, or nothing. tolerance: relative to the largest finite value of a tensor."""
+def difference(received: Any, expected: Any, tolerance: float, scale: float = 0.0) -> str:
+    """How two results differ, or nothing. tolerance: relative to the largest finite value, or to the scale if larger."""
     if not isinstance(received, Tensor) or not isinstance(expected, Tensor):
         same = received is expected or (type(received) is type(expected) and received == expected)
         return "" if same else f"{received!r} instead of {expected!r}"
@@ -199,40 +208,49 @@ def difference(received: Any, expected: Any, tolerance: float) -> str:
     if not finite.any():
         return ""
     error = (received - expected)[finite].abs().max().item()
-    scale = expected[finite].abs().max().item()
-    return f"by {error:.2g}, where values reach {scale:.2g}" if error > tolerance * max(scale, 1e-30) else ""
+    largest = expected[finite].abs().max().item()
+    return f"by {error:.2g}, where values reach {largest:.2g}" if error > tolerance * max(scale, largest) else ""
 
 
 def compare(received: Run, expected: Run, tolerance: float, subject: Subject) -> str:
     """Where two runs differ, or nothing."""
+    # Where everything cancels, the rounding of what was cancelled remains.
+    scale = max([subject.scale, *map(largest, expected.tensors)])
     if len(received.outputs) != len(expected.outputs):
         return f"{len(received.outputs)} outputs instead of {len(expected.outputs)}"
     for i, (mine, theirs) in enumerate(zip(received.outputs, expected.outputs, strict=True)):
-        found = difference(mine, theirs, tolerance)
+        found = difference(mine, theirs, tolerance, scale)
         if found:
             return f"{'the output' if len(received.outputs) == 1 else f'output {i}'} differs: {found}"
     if not received.grads:
         return ""
     for i, mine, theirs in zip(subject.differentiable, received.grads, expected.grads, strict=True):
-        found = _gradient_difference(mine, theirs, tolerance)
+        found = _gradient_difference(mine, theirs, tolerance, scale)
         if found:
             return f"the gradient of {subject.name(i)} differs: {found}"
     return ""
 
 
-def _gradient_difference(mine: Tensor | None, theirs: Tensor | None, tolerance: float) -> str:
+def _gradient_difference(mine: Tensor | None, theirs: Tensor | None, tolerance: float, scale: float) -> str:
     if mine is None and theirs is None:
         return ""
     # No gradient is a gradient of zero.
     shape = next(grad for grad in (mine, theirs) if grad is not None)
     mine, theirs = (torch.zeros_like(shape) if grad is None else grad for grad in (mine, theirs))
-    found = difference(mine, theirs, tolerance)
-    return found
+    return difference(mine, theirs, tolerance, scale)
 
 
-def rounding(dtype: torch.dtype, factor: float = 1000) -> float:
+def largest(value: Any) -> float:
+    """The largest finite magnitude of a floating tensor."""
+    if not _is_float(value):
+        return 0.0
+    finite = value.detach()[value.detach().isfinite()]
+    return finite.abs().max().item() if finite.numel() else 0.0
+
+
+def rounding(dtype: torch.dtype) -> float:
     """A relative tolerance for the same computation in another order."""
-    return factor * torch.finfo(dtype).eps
+    return {torch.float64: 1e-11, torch.float32: 1e-4}.get(dtype, 16 * torch.finfo(dtype).eps)
 
 
 def told(error: BaseException) -> str:
