@@ -31,7 +31,6 @@ def forked(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
         if subject.device != "cpu" or not sys.platform.startswith("linux"):
             check(subject)
             return
-        subject.base  # noqa: B018: once, here, and not in every child
         reading, writing = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of threads that the child will not have; it uses none of them

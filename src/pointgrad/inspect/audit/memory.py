@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .gradients import is_custom
-from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, difference, rounding, told, upstream_like
+from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, difference, rounding, snapshot, told, upstream_like
 
 
 def layouts(subject: Subject) -> None:
@@ -133,10 +133,10 @@ def interleaved(subject: Subject) -> None:
             raise Failed("a later call changes the result of an earlier one")
         return
     try:
-        alone = subject.run(others)
+        alone = snapshot(subject.run(others))
     except Exception as error:
         raise Skipped(f"it refuses the inputs halved and moved: {told(error)}") from error
-    expected = [_snapshot(subject.base), _snapshot(alone)]
+    expected = [subject.base, alone]
     started = []
     for values in (leaves, others):
         sources = {i: values[i].detach().requires_grad_() for i in subject.differentiable}
@@ -146,11 +146,16 @@ def interleaved(subject: Subject) -> None:
     found = compare(Run(started[0][1], [], []), Run(expected[0].outputs, [], []), tolerance, subject)
     if found:
         raise Failed(f"a second call changes the result of the first: {found}")
+    done = []
     for (sources, outputs, live), right in zip(started, expected, strict=True):
         grads = torch.autograd.grad(live, sources, upstream_like(live), allow_unused=True)
-        found = compare(Run(outputs, live, list(grads)), right, tolerance, subject)
+        done.append(Run(outputs, live, list(grads)))
+        found = compare(done[-1], right, tolerance, subject)
         if found:
             raise Failed(f"with another call between forward and backward, {found}: state is kept outside of the graph")
+    found = compare(done[0], expected[0], tolerance, subject)
+    if found:
+        raise Failed(f"a later backward changes what an earlier one returned: {found}")
     _accumulates(subject, leaves, expected[0], tolerance)
 
 
@@ -207,13 +212,16 @@ def leaks(subject: Subject) -> None:
         until_collected = sum(storage.alive() for storage in kept) >= calls - 2
         gc.collect()
         if sum(storage.alive() for storage in kept) >= calls - 2 or _live_tensors() - tensors >= calls - 2:
-            raise Failed(f"tensors of all {calls} calls are never freed; ctx.y = y for an output does that, or a global list")
+            raise Failed(f"tensors of all {calls} calls are never freed: something outside of the graph holds them")
+        if until_collected:
+            raise Failed(
+                "tensors live on until Python's garbage collector runs: a reference cycle, as ctx.y = y makes for an output; "
+                "use ctx.save_for_backward"
+            )
     finally:
         if collecting:
             gc.enable()
     _grows(subject, leaves)
-    if until_collected:
-        raise Warned("tensors live on until the garbage collector runs: a reference cycle holds them")
 
 
 # Layouts
@@ -324,13 +332,6 @@ def _accumulates(subject: Subject, leaves: list[Any], expected: Run, tolerance: 
         raise Failed(f"two backward passes do not add up in .grad: {found}; the memory of a gradient is used again")
 
 
-def _snapshot(run: Run) -> Run:
-    def copy(values: Sequence[Any]) -> list[Any]:
-        return [value.detach().clone() if isinstance(value, Tensor) else value for value in values]
-
-    return Run(copy(run.outputs), [], copy(run.grads))
-
-
 # Leaks
 
 
@@ -382,7 +383,7 @@ def _grows(subject: Subject, leaves: Sequence[Any]) -> None:
 
     start = time.perf_counter()
     rounds(3)
-    calls = int(max(5, min(1000, subject.budget / 4 / max((time.perf_counter() - start) / 3, 1e-6))))
+    calls = int(max(5, min(1000, subject.budget / 8 / max((time.perf_counter() - start) / 3, 1e-6))))
     rounds(calls)
     resident, blocks = [], []
     for i in range(5):

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .memory import _snapshot
-from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, rounding, told, upstream_like
+from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, rounding, snapshot, told, upstream_like
 
 TORCH_NAMESPACES = {"aten", "prim", "prims", "profiler", "inductor", "higher_order", "_c10d_functional", "c10d"}
 
@@ -22,7 +21,7 @@ def determinism(subject: Subject) -> None:
     """The same input gives the same bits, every time."""
     leaves, start, calls = subject.inputs(subject.dtype), time.perf_counter(), 0
     state = torch.get_rng_state()
-    expected = _snapshot(subject.run(leaves))
+    expected = snapshot(subject.run(leaves))
     draws = not torch.equal(state, torch.get_rng_state()) and not subject.seeded
     while calls < 10 or (time.perf_counter() - start < subject.budget and calls < 300):
         received = subject.run(leaves)
@@ -42,10 +41,10 @@ def threads(subject: Subject) -> None:
     if subject.seeded:
         raise Skipped("random numbers come from one generator")
     leaves, tolerance = subject.inputs(subject.dtype), rounding(subject.dtype)
-    work = [(leaves, _snapshot(subject.run(leaves)))]
+    work = [(leaves, snapshot(subject.run(leaves)))]
     others = [leaf * 0.5 + 0.25 if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
     try:
-        work.append((others, _snapshot(subject.run(others))))
+        work.append((others, snapshot(subject.run(others))))
     except Exception:  # it does not take these values; then all threads share the same
         work.append(work[0])
     problems: list[str] = []

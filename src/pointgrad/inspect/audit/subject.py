@@ -162,9 +162,9 @@ class Subject:
 
     @functools.cached_property
     def base(self) -> Run:
-        """The results that other runs are compared with."""
+        """The results that other runs are compared with: copies, which later calls cannot change."""
         try:
-            return self.run(self.inputs(self.dtype))
+            return snapshot(self.run(self.inputs(self.dtype)))
         except Exception as error:
             raise Skipped("it does not run, see `runs`") from error
 
@@ -174,6 +174,12 @@ class Subject:
         if not self.base.live:
             raise Skipped("no output has a gradient")
         return self.base
+
+
+def snapshot(run: Run) -> Run:
+    outputs = [value.detach().clone() if isinstance(value, Tensor) else value for value in run.outputs]
+    live = [copy for copy, value in zip(outputs, run.outputs, strict=True) if any(value is other for other in run.live)]
+    return Run(outputs, live, [None if grad is None else grad.detach().clone() for grad in run.grads])
 
 
 def upstream_like(outputs: Sequence[Tensor], seed: int = 1) -> list[Tensor]:
