@@ -66,7 +66,7 @@ def test_the_map_is_explicit_and_complete():
     offered = set()
     for room in ROOMS:
         offered |= set(sys.modules[f"pointgrad.ops.{room.name}"].__all__)
-    assert exported == offered | {"backend"}
+    assert exported == offered | {"backend", "inspect"}
     assert all(getattr(pointgrad, name).__doc__ for name in exported)
 
 

@@ -3,6 +3,7 @@
 Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The contract".
 """
 
+from pointgrad import inspect as inspect
 from pointgrad.ops.attention import aggregate as aggregate
 from pointgrad.ops.attention import masked_softmax as masked_softmax
 from pointgrad.ops.attention import neighbor_attention as neighbor_attention

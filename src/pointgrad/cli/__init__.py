@@ -1,6 +1,8 @@
 """The command `pointgrad`: one file per subcommand, each a dataclass whose fields are its arguments and flags."""
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 MISSING = 2  # exit status of a wrong command line, as everywhere
 
@@ -12,6 +14,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"pointgrad: the command line needs {error.name}: pip install 'pointgrad[cli]'", file=sys.stderr)
         return MISSING
-    commands: dict[str, type] = {}
+    from .check import Check
+
+    commands: dict[str, Callable[..., Any]] = {"check": Check}
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()
