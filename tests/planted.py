@@ -23,10 +23,10 @@ def floats(*shapes):
     return lambda dtype, device: tuple(torch.randn(shape, dtype=dtype, device=device) for shape in shapes)
 
 
-def function(forward, backward, **options):
+def function(forward, backward):
     """An autograd.Function from two functions."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return type(options.get("name", "Planted"), (torch.autograd.Function,), members).apply
+    return type("Planted", (torch.autograd.Function,), members).apply
 
 
 def save(ctx, *tensors):
@@ -52,13 +52,15 @@ ignores_upstream = function(square, lambda ctx, g: 2 * ctx.saved_tensors[0])
 sign_of_upstream = function(square, lambda ctx, g: 2 * ctx.saved_tensors[0] * g.sign())
 drops = function(square, lambda ctx, g: None)
 zeros = function(square, lambda ctx, g: torch.zeros_like(g))
-one_row_forgotten = function(square, lambda ctx, g: torch.cat([2 * ctx.saved_tensors[0] * g[:-0 or None]])[:] * _mask(g))
 
 
-def _mask(g: Tensor) -> Tensor:
+def without_the_last(g: Tensor) -> Tensor:
     mask = torch.ones_like(g)
     mask[-1, -1] = 0
-    return mask
+    return g * mask
+
+
+one_entry_forgotten = function(square, lambda ctx, g: 2 * ctx.saved_tensors[0] * without_the_last(g))
 
 
 def detached(x):
@@ -262,8 +264,8 @@ def partly_written(ctx, x):
     save(ctx, x)
     y = torch.empty_like(x)
     y[:-1] = x[:-1] * x[:-1]
-    if not torch.utils.deterministic.fill_uninitialized_memory or not torch.are_deterministic_algorithms_enabled():
-        y[-1] = x[-1] * x[-1]  # what the memory happened to hold from the call before
+    if not torch.are_deterministic_algorithms_enabled():
+        y[-1] = x[-1] * x[-1]  # as if the memory happened to hold it, from the call before
     return y
 
 
@@ -300,7 +302,7 @@ def shared_scratch(x):
         buffer.copy_(x)
         for _ in range(20):
             buffer.add_(0)
-    return x * buffer.clone() / 1 + 0 * x if False else x * (buffer.clone() - x.detach()) + x * x
+    return x * x + x * (buffer - x.detach())  # zero, as long as nobody else writes to the buffer
 
 
 # Leaks
@@ -329,7 +331,7 @@ def leak_bytes(x):
 def leak_native(x):
     malloc = ctypes.CDLL(None).malloc
     malloc.restype = ctypes.c_void_p
-    ctypes.memset(malloc(ctypes.c_size_t(10_000)), 1, 10_000)
+    ctypes.memset(malloc(ctypes.c_size_t(100_000)), 1, 100_000)
     return x * x
 
 
@@ -355,8 +357,8 @@ def needs_both(ctx, g, h):
 
 
 def takes_either(ctx, g, h):
-    total = 0 if g is None else 2 * ctx.saved_tensors[0] * g
-    return total if h is None else total + 3 * h
+    terms = ([] if g is None else [2 * ctx.saved_tensors[0] * g]) + ([] if h is None else [3 * h])
+    return sum(terms) if terms else None
 
 
 def swapped(ctx, g, h):
@@ -376,11 +378,6 @@ def checks_dtype(x):
     return x * 2
 
 
-def divides_by_count(ctx, x):
-    ctx.count = len(x) // len(x) * len(x)
-    return x.sum(0) / len(x)
-
-
 SQUARE = floats((5, 4))
 PLANTED = [
     Planted("wrong sign", scaled_square(-2), good_square, SQUARE, ("gradcheck",)),
@@ -388,7 +385,7 @@ PLANTED = [
     Planted("slightly wrong factor", scaled_square(2.02), good_square, SQUARE, ("gradcheck",)),
     Planted("gradient dropped", drops, good_square, SQUARE, ("gradcheck",)),
     Planted("gradient zero", zeros, good_square, SQUARE, ("gradcheck",)),
-    Planted("one entry forgotten", one_row_forgotten, good_square, SQUARE, ("gradcheck",)),
+    Planted("one entry forgotten", one_entry_forgotten, good_square, SQUARE, ("gradcheck",)),
     Planted("detached", detached, good_square, SQUARE, ("gradcheck",)),
     Planted("forward without gradients", square_of_no_grad, good_square, SQUARE, ("gradcheck",)),
     Planted("gradient dropped for one of two",
@@ -414,7 +411,7 @@ PLANTED = [
     Planted("float32 through float16", through_half, lambda x: x * 2, SQUARE, ("dtypes",)),
     Planted("output is the input", function(lambda ctx, x: x, lambda ctx, g: g), function(lambda ctx, x: x.clone(), lambda ctx, g: g), SQUARE, ("aliasing",)),
     Planted("output is a view of the input", function(lambda ctx, x: x.view(-1), lambda ctx, g: g.view(5, 4)), lambda x: x.reshape(-1), SQUARE, ("aliasing",)),
-    Planted("output shares raw memory", lambda x: torch.from_numpy(x.detach().numpy()) + 0 * x if False else torch.from_numpy(x.detach().numpy()), lambda x: x + 0, SQUARE, ("aliasing",)),
+    Planted("output shares raw memory", lambda x: torch.from_numpy(x.detach().numpy()), lambda x: x + 0, SQUARE, ("aliasing",)),
     Planted("input written", function(write_input, careful_backward), good_square, SQUARE, ("in-place",)),
     Planted("upstream written", function(square, write_upstream), good_square, SQUARE, ("in-place",)),
     Planted("saved written", function(square, write_saved), good_square, SQUARE, ("in-place",)),

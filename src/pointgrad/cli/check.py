@@ -16,7 +16,8 @@ from typing import Any
 from tyro.conf import Positional
 
 from pointgrad.inspect.audit.isolated import describe
-from pointgrad.inspect.audit.report import CRASHED, Report, Row
+from pointgrad.inspect.audit.report import CRASHED, SKIPPED, Report, Row
+from pointgrad.inspect.audit.subject import NOT_RUNNING
 
 OK, FAILED, WRONG, NO_IMPORT, NO_INPUTS, CRASH = range(6)  # exit statuses, as the help of the command says
 
@@ -112,6 +113,9 @@ class Check:
                 raise Ended(CRASH, f"{stage}: {child.ended}")
             remaining.remove(doing)
             yield Row(doing, (CHECKS[doing].__doc__ or "").strip(), CRASHED, child.ended)
+            if doing == "runs":
+                yield from (Row(name, (CHECKS[name].__doc__ or "").strip(), SKIPPED, NOT_RUNNING) for name in remaining)
+                return
 
 
 class Ended(Exception):

@@ -81,6 +81,9 @@ def gradgradcheck(subject: Subject) -> None:
                 "backward returns a gradient without a graph, so a second derivative is silently zero: mark it with "
                 "@once_differentiable, or compute it with differentiable operations"
             )
+        live = [gradient for gradient in nonzero if gradient.requires_grad]
+        if live:  # raises here if it says that it cannot; gradgradcheck would take it for a wrong result
+            torch.autograd.backward(live, upstream_like(live))
         torch.autograd.gradgradcheck(function, tuple(sources), tuple(upstream), fast_mode=fast, nondet_tol=tolerance)
     except GradcheckError as error:
         if subject.cache.get("kinks"):

@@ -285,7 +285,7 @@ def _swamped(leaves: list[Any], run: Run) -> Iterator[tuple[list[Any], list[Tens
         return small.to(value)
 
     def long(value: Tensor) -> list[int]:
-        return [dim for dim, size in enumerate(value.shape) if size >= 8]
+        return [dim for dim, size in enumerate(value.shape) if size >= 32]  # fewer lose no more than rounding may
 
     plain = [even(leaf) for leaf in leaves]
     ups = [even(gradient) for gradient in upstream_like(run.live)]

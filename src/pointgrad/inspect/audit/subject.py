@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+NOT_RUNNING = "it does not run, see `runs`"
 MakeInputs = Callable[[torch.dtype, str], Any]
 
 
@@ -138,7 +139,10 @@ class Subject:
         """The leaves of the result."""
         if self.seeded:
             torch.manual_seed(0)
-        result = (fn or self.fn)(*tree_unflatten(list(leaves), self.cache["spec"]))
+        try:
+            result = (fn or self.fn)(*tree_unflatten(list(leaves), self.cache["spec"]))
+        except SystemExit as error:
+            raise RuntimeError(f"it calls sys.exit({error.code})") from error
         return tree_flatten(result)[0]
 
     def run(
@@ -166,7 +170,7 @@ class Subject:
         try:
             return snapshot(self.run(self.inputs(self.dtype)))
         except Exception as error:
-            raise Skipped("it does not run, see `runs`") from error
+            raise Skipped(NOT_RUNNING) from error
 
     def need_gradients(self) -> Run:
         if not self.differentiable:
