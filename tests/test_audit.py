@@ -85,7 +85,12 @@ TORCH = {
     "gather": (torch.gather, indexed),
     "index_add": (
         torch.index_add,
-        lambda dtype, device: (torch.randn(6, 5, dtype=dtype), 0, torch.randint(0, 6, (9,)), torch.randn(9, 5, dtype=dtype)),
+        lambda dtype, device: (
+            torch.randn(6, 5, dtype=dtype),
+            0,
+            torch.randint(0, 6, (9,)),
+            torch.randn(9, 5, dtype=dtype),
+        ),
     ),
     "cat": (torch.cat, lambda dtype, device: ([torch.randn(4, 3, dtype=dtype), torch.randn(5, 3, dtype=dtype)],)),
     "transpose": (torch.t, floats((4, 5))),
@@ -251,7 +256,10 @@ def test_odd_sizes_are_compared_with_the_reference():
     def careless(x):
         return x.sum(0) / max(len(x), 1) if len(x) else x.sum(0) + 1
 
-    assert statuses(careless, floats((4, 5)), ["sizes"], reference=lambda x: x.sum(0) / max(len(x), 1))["sizes"].status == "failed"
+    assert (
+        statuses(careless, floats((4, 5)), ["sizes"], reference=lambda x: x.sum(0) / max(len(x), 1))["sizes"].status
+        == "failed"
+    )
 
 
 def test_nothing_outside_is_changed():
@@ -279,7 +287,9 @@ def test_an_exception_is_one_line_with_its_place():
 
 
 def test_sys_exit_is_an_exception():
-    assert statuses(lambda x: sys.exit(7), floats((3,)), ["runs"])["runs"].message.startswith("RuntimeError: it calls sys.exit(7)")
+    assert statuses(lambda x: sys.exit(7), floats((3,)), ["runs"])["runs"].message.startswith(
+        "RuntimeError: it calls sys.exit(7)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -310,7 +320,9 @@ def test_report():
     planted = next(each for each in PLANTED if each.name == "wrong sign")
     from pointgrad.inspect import Report
 
-    report = Report("<b>f", list(rows(Subject(planted.bad, planted.inputs), ["runs", "gradcheck", "reference"])), {"torch": "2"})
+    report = Report(
+        "<b>f", list(rows(Subject(planted.bad, planted.inputs), ["runs", "gradcheck", "reference"])), {"torch": "2"}
+    )
     assert not report.ok
     assert report.summary == "NOT OK: 1 passed, 1 failed, 1 skipped"
     lines = str(report).splitlines()

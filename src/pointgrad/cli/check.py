@@ -15,10 +15,12 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from pointgrad.inspect.audit import CHECKS
 from pointgrad.inspect.audit.isolated import describe
 from pointgrad.inspect.audit.report import CRASHED, SKIPPED, Report, Row
 from pointgrad.inspect.audit.subject import NOT_RUNNING
 
+STARTING = 120.0  # seconds more until the first message, to import torch
 OK, FAILED, WRONG, NO_IMPORT, NO_INPUTS, CRASH = range(6)  # exit statuses, as the help of the command says
 
 
@@ -59,12 +61,18 @@ class Check:
     timeout: float = 120.0
     """Seconds for one check before it counts as hung."""
 
+    only: list[str] = field(default_factory=list)
+    """Names of the checks to run; all by default."""
+
     def run(self) -> int:
         for path in (self.json, self.html):
             if path is not None and not path.absolute().parent.is_dir():
                 return _fail(WRONG, f"cannot write {path}: there is no folder {path.parent}")
         if self.inputs and self.shapes:
             return _fail(WRONG, "give --inputs or --shapes, not both")
+        unknown = sorted(set(self.only) - set(CHECKS))
+        if unknown:
+            return _fail(WRONG, f"--only must be some of {', '.join(map(repr, CHECKS))}, got {unknown[0]!r}")
         report = Report(self.target)
         try:
             for row in self._rows(report):
@@ -87,9 +95,7 @@ class Check:
 
     def _rows(self, report: Report) -> Iterator[Row]:
         """The rows of one child after another: after a crash, the next goes on behind the check that crashed."""
-        from pointgrad.inspect.audit import CHECKS
-
-        remaining = list(CHECKS)
+        remaining = [name for name in CHECKS if name in self.only or not self.only]
         while remaining:
             doing, stage = None, "starting"
             with Child(self, remaining) as child:
@@ -157,7 +163,7 @@ class Child:
 
     def messages(self) -> Iterator[tuple[str, Any]]:
         """What the child reports, until it ends; `ended` then says how, if it did not finish."""
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self._timeout + STARTING
         while select.select([self._pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
             line = self._pipe.readline()
             if line:

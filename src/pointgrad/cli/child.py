@@ -109,7 +109,11 @@ def _required(fn: Callable[..., Any]) -> list[str]:
     except (TypeError, ValueError):
         raise InputsError("it does not tell its arguments: give --shapes, or --inputs module:make_inputs") from None
     required = [name for name in names if parameters[name].default is inspect.Parameter.empty]
-    plain = [name for name in required if parameters[name].annotation in (int, float, bool, str, "int", "float", "bool", "str")]
+    plain = [
+        name
+        for name in required
+        if parameters[name].annotation in (int, float, bool, str, "int", "float", "bool", "str")
+    ]
     if plain and len(plain) == len(required):
         raise InputsError(f"it takes no tensors, but {', '.join(plain)}")
     return required

@@ -21,7 +21,9 @@ def runs(subject: Subject) -> None:
     leaves = subject.inputs(subject.dtype)
     run = subject.run(leaves)
     if not any(isinstance(value, Tensor) for value in run.outputs):
-        raise Failed(f"it returns no tensor, but {', '.join(type(value).__name__ for value in run.outputs) or 'nothing'}")
+        raise Failed(
+            f"it returns no tensor, but {', '.join(type(value).__name__ for value in run.outputs) or 'nothing'}"
+        )
     with torch.no_grad():
         plain = subject.call(leaves)
     found = compare(Run(plain, [], run.grads), run, rounding(subject.dtype), subject)
@@ -122,7 +124,9 @@ def upstream(subject: Subject) -> None:
             error = (mine - (torch.zeros_like(mine) if theirs is None else theirs)).abs()
             if not error.max().item() <= tolerance * max(scale, 1e-30) and error.isfinite().all():
                 ignored = all(difference(a, b, tolerance) == "" for a, b in zip(first, second, strict=True))
-                raise Failed(f"{subject.name(i)}: " + ("backward ignores the upstream gradient" if ignored else message))
+                raise Failed(
+                    f"{subject.name(i)}: " + ("backward ignores the upstream gradient" if ignored else message)
+                )
     if len(base.live) > 1:
         _one_output_at_a_time(subject, leaves, one, tolerance)
 
@@ -156,7 +160,9 @@ def needs_input_grad(subject: Subject) -> None:
             if found:
                 raise Failed(f"when only {subject.name(i)} needs a gradient, it differs {found}")
         elif (received is None) != (expected is None):
-            raise Failed(f"when only {subject.name(i)} needs a gradient, it is {'missing' if received is None else 'there'}")
+            raise Failed(
+                f"when only {subject.name(i)} needs a gradient, it is {'missing' if received is None else 'there'}"
+            )
     if wasted:
         raise Failed(
             f"{wasted[0]} computes gradients of inputs that need none: ask ctx.needs_input_grad, and return None for them"
@@ -212,7 +218,9 @@ def _move(subject: Subject, leaves: Sequence[Any], base: Run, position: int, ups
         for sign, into in ((1, forth), (-1, back)):
             changed = x.detach().clone(memory_format=torch.contiguous_format)
             changed.view(-1)[coordinate] += sign * step
-            actual = (changed.view(-1)[coordinate].double() - x.reshape(-1)[coordinate].double()).item()  # after rounding
+            actual = (
+                changed.view(-1)[coordinate].double() - x.reshape(-1)[coordinate].double()
+            ).item()  # after rounding
             into.append((value([changed if j == position else v for j, v in enumerate(leaves)]) - middle) / actual)
     right, left = torch.tensor(forth, dtype=torch.float64), torch.tensor(back, dtype=torch.float64)
     central = (right + left) / 2
@@ -283,7 +291,9 @@ def _must_not_depend(subject: Subject) -> None:
     leaves = subject.inputs(subject.dtype)
     generator = torch.Generator().manual_seed(4)
     nudged = [
-        v + 1e-4 * torch.randn(v.shape, generator=generator, dtype=torch.float64).to(v) if i in subject.differentiable else v
+        v + 1e-4 * torch.randn(v.shape, generator=generator, dtype=torch.float64).to(v)
+        if i in subject.differentiable
+        else v
         for i, v in enumerate(leaves)
     ]
     with torch.no_grad():
@@ -322,7 +332,9 @@ def _precise(subject: Subject) -> bool:
         floats = [
             value.detach() for value in subject.base.outputs if isinstance(value, Tensor) and value.is_floating_point()
         ]
-        given = [leaf for leaf in subject.inputs(subject.dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+        given = [
+            leaf for leaf in subject.inputs(subject.dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point()
+        ]
 
         def rounded(values: list[Tensor]) -> bool:
             return all(bool(((v == v.float()) | ~v.isfinite()).all()) for v in values)
@@ -367,7 +379,9 @@ def _computed_for_nothing(live: Sequence[Tensor]) -> list[str]:
         if node is not None and node not in nodes:
             nodes[node] = []
             todo += [following for following, _ in node.next_functions]
-    custom = [node for node in nodes if is_custom(node) and any(following is None for following, _ in node.next_functions)]
+    custom = [
+        node for node in nodes if is_custom(node) and any(following is None for following, _ in node.next_functions)
+    ]
     handles = [node.register_prehook(lambda grads, node=node: nodes[node].extend(grads)) for node in custom]
     try:
         torch.autograd.backward(live, upstream_like(live), retain_graph=True)
@@ -398,4 +412,3 @@ def _computed_for_nothing(live: Sequence[Tensor]) -> list[str]:
 def is_custom(node: Any) -> bool:
     """A user's torch.autograd.Function in Python or C++; torch's own nodes look at what is needed by themselves."""
     return isinstance(node, BackwardCFunction) or "CppNode" in node.name()
-

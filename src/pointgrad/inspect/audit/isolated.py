@@ -1,5 +1,6 @@
 """Running a check where it can do no harm: in a child process that may crash."""
 
+import faulthandler
 import functools
 import json
 import os
@@ -67,6 +68,7 @@ def _tell(check: Callable[[Subject], None], subject: Subject, writing: int) -> N
 
     kind, message = "", ""
     try:
+        faulthandler.disable()  # the parent says what happened
         torch.set_num_threads(1)  # the parent's threads are not here
         subject.progress = functools.partial(write, "doing")
         check(subject)

@@ -12,7 +12,20 @@ import torch
 from torch import Tensor
 
 from .gradients import is_custom
-from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, difference, rounding, snapshot, told, upstream_like
+from .subject import (
+    Failed,
+    Passed,
+    Run,
+    Skipped,
+    Subject,
+    Warned,
+    compare,
+    difference,
+    rounding,
+    snapshot,
+    told,
+    upstream_like,
+)
 
 
 def layouts(subject: Subject) -> None:
@@ -63,7 +76,10 @@ def aliasing(subject: Subject) -> None:
     """No output shares memory with an input unless autograd knows it for a view."""
     leaves = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in subject.inputs(subject.dtype)]
     for with_grad in (True, False):
-        sources = [v.detach().requires_grad_() if with_grad and i in subject.differentiable else v for i, v in enumerate(leaves)]
+        sources = [
+            v.detach().requires_grad_() if with_grad and i in subject.differentiable else v
+            for i, v in enumerate(leaves)
+        ]
         # Not leaves: a leaf that needs a gradient may not be written, and a view of one neither.
         sources = [v.clone() if isinstance(v, Tensor) and v.requires_grad else v for v in sources]
         for output in subject.call(sources):
@@ -79,7 +95,9 @@ def aliasing(subject: Subject) -> None:
                 with torch.no_grad():
                     output.detach().zero_()
                 if source._version == before:
-                    raise Failed(f"the output shares memory with {name}, and autograd does not know: a write to it goes unseen")
+                    raise Failed(
+                        f"the output shares memory with {name}, and autograd does not know: a write to it goes unseen"
+                    )
 
 
 def inplace(subject: Subject) -> None:
@@ -123,9 +141,7 @@ def inplace(subject: Subject) -> None:
 def interleaved(subject: Subject) -> None:
     """Two calls at a time do not disturb each other: nothing is kept outside of the graph."""
     leaves = subject.inputs(subject.dtype)
-    others = [
-        leaf * 0.5 + 0.25 if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves
-    ]
+    others = [leaf * 0.5 + 0.25 if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
     tolerance = rounding(subject.dtype)
     if not subject.differentiable or not subject.base.live:
         first = subject.call(leaves)
@@ -192,7 +208,11 @@ def saved(subject: Subject) -> None:
     sources = [v.clone().requires_grad_() if i in subject.differentiable else v for i, v in enumerate(leaves)]
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
         outputs = subject.call(sources)
-    own = {v.untyped_storage().data_ptr(): v.untyped_storage().nbytes() for v in (*sources, *outputs) if isinstance(v, Tensor)}
+    own = {
+        v.untyped_storage().data_ptr(): v.untyped_storage().nbytes()
+        for v in (*sources, *outputs)
+        if isinstance(v, Tensor)
+    }
     extra = sum(size for place, size in kept.items() if place not in own)
     total = sum(own.values())
     message = f"{sum(kept.values())} bytes saved, {extra} of them neither input nor output ({total} bytes)"
@@ -288,7 +308,9 @@ def _changed(before: Sequence[Any], after: Sequence[Any]) -> int | None:
 def _write_in_between(subject: Subject, leaves: list[Any], expected: Run, given: list[Tensor]) -> None:
     """After forward an input or the output is written to; backward must raise, or still give the right gradient."""
     targets: list[tuple[str, int | None]] = [
-        (f"the input {subject.name(i)}", i) for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.numel()
+        (f"the input {subject.name(i)}", i)
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, Tensor) and leaf.numel()
     ]
     for what, position in [*targets, ("the output", None)]:
         fresh = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
@@ -399,4 +421,6 @@ def _grows(subject: Subject, leaves: Sequence[Any]) -> None:
         raise Failed(f"the process grows by {sum(grown) // (4 * calls)} bytes with every call")
     grown = [after - before for before, after in itertools.pairwise(blocks)]
     if min(grown) >= 0.9 * calls:
-        raise Failed(f"Python objects grow with every call, by {sum(grown) / (4 * calls):.0f}: a list or cache has no bound")
+        raise Failed(
+            f"Python objects grow with every call, by {sum(grown) / (4 * calls):.0f}: a list or cache has no bound"
+        )

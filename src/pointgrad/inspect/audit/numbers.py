@@ -9,7 +9,20 @@ import torch
 from torch import Tensor
 
 from .gradients import _precise, finite_differences
-from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, compare, difference, largest, rounding, told, upstream_like
+from .subject import (
+    DTYPES,
+    Failed,
+    Passed,
+    Run,
+    Skipped,
+    Subject,
+    compare,
+    difference,
+    largest,
+    rounding,
+    told,
+    upstream_like,
+)
 
 FACTOR = 8  # roundings of the result, or of the inputs, that a low-precision result may be away from the exact one
 
@@ -49,7 +62,9 @@ def dtypes(subject: Subject) -> None:
         except Exception as error:
             notes.append(f"refuses {name} ({told(error)})")
             continue
-        kinds = {str(v.dtype).removeprefix("torch.") for v in run.outputs if isinstance(v, Tensor) and v.is_floating_point()}
+        kinds = {
+            str(v.dtype).removeprefix("torch.") for v in run.outputs if isinstance(v, Tensor) and v.is_floating_point()
+        }
         if kinds - {name}:
             notes.append(f"{name} gives {', '.join(sorted(kinds))}")
         found = _overflows(subject, leaves, run, dtype, exact) or _imprecise(subject, leaves, None, dtype, exact)
@@ -62,7 +77,9 @@ def dtypes(subject: Subject) -> None:
                 except Exception:  # noqa: S112: it does not take these values
                     continue
                 if found:
-                    found += "; a large value before many small ones shows it: they are lost, the sum is not kept in float32"
+                    found += (
+                        "; a large value before many small ones shows it: they are lost, the sum is not kept in float32"
+                    )
                     break
         if found:
             raise Failed(f"{name}: {found}")
@@ -114,7 +131,9 @@ def wrong_device(subject: Subject) -> None:
             except Exception:  # noqa: S112
                 continue
             if device != "meta":
-                found = compare(Run(outputs, [], []), Run(subject.call(leaves), [], []), rounding(subject.dtype), subject)
+                found = compare(
+                    Run(outputs, [], []), Run(subject.call(leaves), [], []), rounding(subject.dtype), subject
+                )
                 if found:
                     raise Failed(f"{what}: {found}")
             elif any(isinstance(v, Tensor) and v.device.type != "meta" for v in outputs) and _depends(subject, moved):
@@ -156,14 +175,21 @@ def wrong_dtype(subject: Subject) -> None:
                 theirs = torch.where((mine - theirs).abs() < 1, mine.to(theirs), theirs)  # cut to whole numbers
             found = difference(mine, theirs, tolerance)
             if found:
-                raise Failed(f"{subject.name(which[0])} as {name} is neither refused nor right: the result differs {found}")
+                raise Failed(
+                    f"{subject.name(which[0])} as {name} is neither refused nor right: the result differs {found}"
+                )
 
 
 # Low precision
 
 
 def _imprecise(
-    subject: Subject, leaves: list[Any], upstream: list[Tensor] | None, dtype: torch.dtype, exact: torch.dtype, what: str = ""
+    subject: Subject,
+    leaves: list[Any],
+    upstream: list[Tensor] | None,
+    dtype: torch.dtype,
+    exact: torch.dtype,
+    what: str = "",
 ) -> str:
     """How a run in low precision is worse than it must be, or nothing. what: only "outputs", or only "gradients".
 
@@ -204,7 +230,9 @@ def _imprecise(
         scale = right[there].abs().max()
         allowed = FACTOR * (spread + (eps + summed) * scale) + torch.finfo(dtype).tiny
         error, allowed, right = error[there], allowed[there], right[there]
-        if (error > allowed).any() and not (theirs and error.norm() <= 2 * theirs[k] + eps * scale * error.numel() ** 0.5):
+        if (error > allowed).any() and not (
+            theirs and error.norm() <= 2 * theirs[k] + eps * scale * error.numel() ** 0.5
+        ):
             worst = int((error / allowed).argmax())
             return (
                 f"{_named(subject, run, k)} is off by {error[worst]:.3g} where the exact value is {right[worst]:.5g}: "
@@ -250,7 +278,9 @@ def _named(subject: Subject, run: Run, k: int) -> str:
     return f"the gradient of {subject.name(with_grads[k - outputs])}"
 
 
-def _reference_error(subject: Subject, leaves: list[Any], upstream: list[Tensor], truth: list[Tensor]) -> list[float] | None:
+def _reference_error(
+    subject: Subject, leaves: list[Any], upstream: list[Tensor], truth: list[Tensor]
+) -> list[float] | None:
     if subject.reference is None:
         return None
     try:
@@ -260,7 +290,8 @@ def _reference_error(subject: Subject, leaves: list[Any], upstream: list[Tensor]
     if [v.shape for v in values] != [v.shape for v in truth]:
         return None
     return [
-        ((v.double() - right)[right.isfinite() & v.isfinite()]).norm().item() for v, right in zip(values, truth, strict=True)
+        ((v.double() - right)[right.isfinite() & v.isfinite()]).norm().item()
+        for v, right in zip(values, truth, strict=True)
     ]
 
 
@@ -275,7 +306,9 @@ def _swamped(leaves: list[Any], run: Run) -> Iterator[tuple[list[Any], list[Tens
         return 2.0 ** math.floor(math.log2(largest(value) or 1.0))
 
     def even(value: Any) -> Any:
-        return torch.full_like(value, large(value)) if isinstance(value, Tensor) and value.is_floating_point() else value
+        return (
+            torch.full_like(value, large(value)) if isinstance(value, Tensor) and value.is_floating_point() else value
+        )
 
     def pattern(value: Tensor, dim: int) -> Tensor:
         # Each small value is less than half a rounding of the large one.
@@ -343,7 +376,11 @@ def _right_when_short(subject: Subject, leaves: list[Any], expected: Run | None)
     for i, gradient in zip(subject.differentiable, run.grads, strict=True):
         if gradient is not None and gradient.shape != leaves[i].shape:
             raise Failed(f"the gradient of {subject.name(i)} has shape {tuple(gradient.shape)}")
-    if run.live and all(v.isfinite().all() for v in run.live) and any(leaves[i].numel() for i in subject.differentiable):
+    if (
+        run.live
+        and all(v.isfinite().all() for v in run.live)
+        and any(leaves[i].numel() for i in subject.differentiable)
+    ):
         wrong, _, _ = finite_differences(subject, leaves, run)
         if wrong:
             raise Failed("; ".join(wrong))

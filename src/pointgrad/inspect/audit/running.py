@@ -28,7 +28,9 @@ def determinism(subject: Subject) -> None:
         calls += 1
         found = compare(received, expected, 0, subject)
         if found and draws:
-            raise Failed(f"{found} from call to call: it draws random numbers; if that is meant, audit with seeded=True")
+            raise Failed(
+                f"{found} from call to call: it draws random numbers; if that is meant, audit with seeded=True"
+            )
         if found and subject.device != "cpu" and not compare(received, expected, rounding(subject.dtype), subject):
             raise Warned(f"{found}, within rounding, as sums of atomic additions do")
         if found:
@@ -102,7 +104,9 @@ def opcheck(subject: Subject) -> None:
             torch.library.opcheck(operator, args, kwargs)
         except Exception as error:
             reason = next((line for line in reversed(str(error).splitlines()) if line.strip()), "")
-            raise Failed(f"{operator}: {told(error)}" + (f" ... {reason[:200]}" if reason not in told(error) else "")) from error
+            raise Failed(
+                f"{operator}: {told(error)}" + (f" ... {reason[:200]}" if reason not in told(error) else "")
+            ) from error
     raise Passed(", ".join(map(str, seen.calls)))
 
 

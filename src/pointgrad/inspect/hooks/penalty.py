@@ -78,7 +78,7 @@ class ActivationPenalty(Hooks):
         assert self._penalty is not None
         for value in tree_leaves(output):
             if isinstance(value, Tensor) and value.is_floating_point():
-                term = self._penalty(value)
+                term = self._penalty(value.clone())  # a layer behind may change it in place
                 if term.dim():
                     raise ValueError(f"penalty must return a scalar, got {tuple(term.shape)}")
                 self._total = term if self._total is None else self._total + term.to(self._total.device)

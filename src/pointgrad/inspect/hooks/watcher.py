@@ -165,7 +165,9 @@ class GradientWatcher(Hooks):
         callers.append(name)
         (inputs, kwargs), views = branch((inputs, kwargs))
         for view in views:
-            self._hook_tensor(view, functools.partial(self._gradient, (name, "backward", "gradient of the input"), None))
+            self._hook_tensor(
+                view, functools.partial(self._gradient, (name, "backward", "gradient of the input"), None)
+            )
         return inputs, kwargs
 
     def _after(self, name: str, layer: nn.Module, inputs: Any, output: Any) -> None:
