@@ -198,9 +198,13 @@ def test_inputs_that_cannot_be_found(folder, monkeypatch, name, error, reason):
     """What the child process finds out, without the process."""
     monkeypatch.chdir(folder)
     spec = {"target": f"subjects:{name}", "inputs": None, "shapes": []}
-    with pytest.raises(error, match=re.escape(reason)):
+
+    def find():
         fn = child._callable(spec["target"])
-        Subject(fn, child._find_inputs(fn, spec)).inputs(torch.float64)
+        return Subject(fn, child._find_inputs(fn, spec)).inputs(torch.float64)
+
+    with pytest.raises(error, match=re.escape(reason)):
+        find()
 
 
 def test_inputs_are_found(folder, monkeypatch):

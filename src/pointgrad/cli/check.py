@@ -28,13 +28,13 @@ OK, FAILED, WRONG, NO_IMPORT, NO_INPUTS, CRASH = range(6)  # exit statuses, as t
 class Check:
     """Audits a differentiable function: gradients, precision, layouts, memory, races, leaks, compilation and more.
 
-    Exit status: 0 if no check failed; 1 if one failed; 2 for a wrong command line; 3 if the target cannot be imported or
-    found; 4 if it takes no tensors, or no inputs can be made for it; 5 if it crashed its process, or hung.
+    Exit status: 0 if no check failed; 1 if one failed; 2 for a wrong command line; 3 if the target cannot be imported
+    or found; 4 if it takes no tensors, or no inputs can be made for it; 5 if it crashed its process, or hung.
     """
 
     target: Positional[str]
-    """package.module:function, or path/file.py:function. It may also be a torch.autograd.Function, a torch.nn.Module, or
-    a class of them that needs no arguments."""
+    """package.module:function, or path/file.py:function. It may also be a torch.autograd.Function, a torch.nn.Module,
+    or a class of them that needs no arguments."""
 
     inputs: str | None = None
     """module:make_inputs, where make_inputs(dtype, device) returns the tuple of inputs. By default <function>_inputs or
@@ -133,7 +133,7 @@ class Ended(Exception):
 
 
 class Child:
-    """The process that runs the user's code. What it prints is not shown; its end is part of the reason if it crashes."""
+    """The process that runs the user's code. What it prints is not shown; its last line is, if it crashes."""
 
     def __init__(self, check: Check, names: list[str]) -> None:
         self._timeout = check.timeout

@@ -69,12 +69,15 @@ def _find_inputs(fn: Callable[..., Any], spec: dict[str, Any]) -> Callable[..., 
     if spec["shapes"]:
         return _random([_sizes(shape) for shape in spec["shapes"]])
     module, _, name = spec["target"].partition(":")
-    for candidate in (f"{name.rpartition('.')[2]}_inputs", "make_inputs"):
-        try:
-            return _callable(f"{module}:{candidate}")
-        except TargetError:
-            continue
-    return _guess(fn)
+    beside = [found for found in map(_or_none, (f"{module}:{name}_inputs", f"{module}:make_inputs")) if found]
+    return beside[0] if beside else _guess(fn)
+
+
+def _or_none(target: str) -> Callable[..., Any] | None:
+    try:
+        return _callable(target)
+    except TargetError:
+        return None
 
 
 def _guess(fn: Callable[..., Any]) -> Callable[..., Any]:

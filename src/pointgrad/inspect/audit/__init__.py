@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import gradients, isolated, memory, numbers, running
+from . import gradients, isolated, leaks, memory, numbers, precision, running
 from .report import CRASHED, FAILED, PASSED, SKIPPED, WARNED
 from .report import Report as Report
 from .report import Row as Row
@@ -25,7 +25,7 @@ CHECKS: dict[str, Check] = {
     "upstream": gradients.upstream,
     "needs_input_grad": gradients.needs_input_grad,
     "reference": numbers.reference,
-    "dtypes": isolated.forked(numbers.dtypes),
+    "dtypes": isolated.forked(precision.dtypes),
     "layouts": memory.layouts,
     "aliasing": memory.aliasing,
     "in-place": memory.inplace,
@@ -33,8 +33,8 @@ CHECKS: dict[str, Check] = {
     "uninitialized": memory.uninitialized,
     "determinism": running.determinism,
     "threads": running.threads,
-    "saved": memory.saved,
-    "leaks": memory.leaks,
+    "saved": leaks.saved,
+    "leaks": leaks.leaks,
     "opcheck": running.opcheck,
     "compile": running.compiled,
     "timing": running.timing,
@@ -55,10 +55,10 @@ def audit(
 ) -> Report:
     """Examines a differentiable function, and returns a report with one row per check; `report.ok` if none failed.
 
-    fn: a function, an `autograd.Function`'s `apply`, an operator of `torch.ops`, or an `nn.Module`, whose parameters are
-        then inputs like the others.
-    make_inputs: `make_inputs(dtype, device)` returns the tuple of inputs: tensors, lists of them, indices, numbers. Called
-        with the same seed each time. Gradients are checked for all floating tensors, or for those that have
+    fn: a function, an `autograd.Function`'s `apply`, an operator of `torch.ops`, or an `nn.Module`, whose parameters
+        are then inputs like the others.
+    make_inputs: `make_inputs(dtype, device)` returns the tuple of inputs: tensors, lists of them, indices, numbers.
+        Called with the same seed each time. Gradients are checked for all floating tensors, or for those that have
         `requires_grad` if some have. Give realistic sizes, small enough for finite differences.
     reference: the same function in plain PyTorch: results, precision and time are compared with it.
     seeded: True for a function that draws random numbers on purpose: torch's generator is set before each call.
@@ -100,7 +100,7 @@ def subject_name(fn: Callable[..., Any]) -> str:
 def _result(name: str, subject: Subject) -> tuple[str, str]:
     try:
         if name != "runs":
-            subject.base  # noqa: B018: without one there is nothing to compare with, and the check is skipped
+            _ = subject.base  # without one there is nothing to compare with, and the check is skipped
         CHECKS[name](subject)
     except isolated.Crashed as crash:
         return CRASHED, str(crash)

@@ -1,9 +1,7 @@
 """Checks of the derivative itself: against finite differences, twice, linear in the upstream gradient, and no more."""
 
-import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,9 +9,8 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.gradcheck import GradcheckError
 
+from .differences import COORDINATES, finite_differences, precise
 from .subject import Failed, Passed, Run, Skipped, Subject, compare, difference, rounding, told, upstream_like
-
-COORDINATES = 200  # of one input that are moved; more are drawn at random
 
 
 def runs(subject: Subject) -> None:
@@ -29,7 +26,7 @@ def runs(subject: Subject) -> None:
     found = compare(Run(plain, [], run.grads), run, rounding(subject.dtype), subject)
     if found:
         raise Failed(f"without gradients {found}")
-    if not _precise(subject):
+    if not precise(subject):
         raise Passed(f"it computes in {subject.dtype if subject.dtype != torch.float64 else 'torch.float32'} at best")
 
 
@@ -49,7 +46,7 @@ def gradcheck(subject: Subject) -> None:
         raise Failed("; ".join(wrong))
     if not compared:
         raise Skipped("no coordinate to move: inputs are empty" + (", or lie on kinks" if kinks else ""))
-    if _precise(subject) and not kinks:
+    if precise(subject) and not kinks:
         function, sources = as_function(subject)
         tolerance = 0.0 if subject.device == "cpu" else 1e-10
         fast = max(sum(s.numel() for s in sources), sum(v.numel() for v in base.live)) > COORDINATES
@@ -59,14 +56,14 @@ def gradcheck(subject: Subject) -> None:
             raise Failed(told(error)) from error
     if kinks:
         raise Passed(f"{kinks} of {kinks + compared} coordinates lie on kinks and were not compared")
-    if not _precise(subject):
+    if not precise(subject):
         raise Passed(f"in {subject.dtype}, so only to a few percent")
 
 
 def gradgradcheck(subject: Subject) -> None:
     """The gradient is differentiable once more and right, or says that it is not."""
     subject.need_gradients()
-    if not _precise(subject):
+    if not precise(subject):
         raise Skipped("needs float64")
     function, sources = as_function(subject)
     if not any(source.numel() for source in sources):
@@ -108,7 +105,7 @@ def upstream(subject: Subject) -> None:
         return subject.run(leaves, upstream).grads
 
     first, second = backward(one), backward(two)
-    cases = {
+    cases: dict[str, tuple[list[Tensor], list[Tensor | None]]] = {
         "twice the upstream gradient does not give twice the gradient": ([2 * g for g in one], _combine(first, first)),
         "gradients do not add as upstream gradients do": (
             [a + b for a, b in zip(one, two, strict=True)],
@@ -165,125 +162,8 @@ def needs_input_grad(subject: Subject) -> None:
             )
     if wasted:
         raise Failed(
-            f"{wasted[0]} computes gradients of inputs that need none: ask ctx.needs_input_grad, and return None for them"
+            f"{wasted[0]} computes gradients of inputs that need none: ask ctx.needs_input_grad, and return None there"
         )
-
-
-# Finite differences
-
-
-@dataclass
-class _Moved:
-    """Derivatives of <upstream, outputs> by some coordinates of one input."""
-
-    coordinates: Tensor
-    central: Tensor
-    smooth: Tensor  # where the derivatives from both sides agree
-
-
-def finite_differences(subject: Subject, leaves: Sequence[Any], base: Run) -> tuple[list[str], int, int]:
-    """(what is wrong, one sentence per input; coordinates on kinks; coordinates compared) of a run with these inputs."""
-    wrong, kinks, compared = [], 0, 0
-    given = upstream_like(base.live)
-    for i, gradient in zip(subject.differentiable, base.grads, strict=True):
-        if not leaves[i].numel() or leaves[i].is_complex():
-            continue
-        moved = _move(subject, leaves, base, i, given)
-        analytic = (torch.zeros_like(leaves[i]) if gradient is None else gradient).double().cpu()
-        flat = analytic.reshape(-1)[moved.coordinates]
-        kinks += int((~moved.smooth).sum())
-        compared += int(moved.smooth.sum())
-        error = (flat - moved.central)[moved.smooth].abs()
-        relative, absolute = (1e-3, 1e-5) if _precise(subject) else (5e-2, 2e-2)
-        scale = moved.central[moved.smooth].abs().max().item() if moved.smooth.any() else 0.0
-        allowed = relative * moved.central[moved.smooth].abs() + absolute * max(scale, 1e-2)
-        if not (error <= allowed).all():
-            message = _diagnose(subject, leaves, base, i, gradient, analytic, moved)
-            wrong.append(f"the gradient of {subject.name(i)} {message}")
-    return wrong, kinks, compared
-
-
-def _move(subject: Subject, leaves: Sequence[Any], base: Run, position: int, upstream: Sequence[Tensor]) -> _Moved:
-    x = leaves[position]
-    step = (1e-6 if _precise(subject) else 1e-2) * max(1.0, x[x.isfinite()].abs().mean().item() if x.numel() else 1.0)
-    generator = torch.Generator().manual_seed(3)
-    everything = torch.randperm(x.numel(), generator=generator)[:COORDINATES]
-    value = _weighted(subject, base, upstream)
-    middle = value(leaves)
-    forth, back = [], []
-    stop = time.perf_counter() + 5 * subject.budget
-    for coordinate in everything.tolist():
-        if len(back) >= 20 and time.perf_counter() > stop:
-            break
-        for sign, into in ((1, forth), (-1, back)):
-            changed = x.detach().clone(memory_format=torch.contiguous_format)
-            changed.view(-1)[coordinate] += sign * step
-            actual = (
-                changed.view(-1)[coordinate].double() - x.reshape(-1)[coordinate].double()
-            ).item()  # after rounding
-            into.append((value([changed if j == position else v for j, v in enumerate(leaves)]) - middle) / actual)
-    right, left = torch.tensor(forth, dtype=torch.float64), torch.tensor(back, dtype=torch.float64)
-    central = (right + left) / 2
-    bound = 1e-3 if _precise(subject) else 0.3
-    smooth = (right - left).abs() <= bound * central.abs().clamp(min=max(central.abs().max().item(), 1e-3) * 0.1)
-    return _Moved(everything[: len(central)], central, smooth & central.isfinite())
-
-
-def _weighted(subject: Subject, base: Run, upstream: Sequence[Tensor]) -> Callable[[Sequence[Any]], float]:
-    """<upstream, outputs> over the live and finite outputs, a number that coordinates are moved to change."""
-    live = [i for i, value in enumerate(base.outputs) if any(value is other for other in base.live)]
-    finite = [base.outputs[i].detach().isfinite() for i in live]
-
-    def value(changed: Sequence[Any]) -> float:
-        with torch.no_grad():
-            outputs = subject.call(changed)
-            terms = [
-                (torch.where(mask, outputs[i], 0).double() * gradient.double()).sum()
-                for i, mask, gradient in zip(live, finite, upstream, strict=True)
-            ]
-            return float(sum(terms))
-
-    return value
-
-
-def _diagnose(
-    subject: Subject,
-    leaves: Sequence[Any],
-    base: Run,
-    position: int,
-    gradient: Tensor | None,
-    analytic: Tensor,
-    moved: _Moved,
-) -> str:
-    flat, true = analytic.reshape(-1)[moved.coordinates][moved.smooth], moved.central[moved.smooth]
-    if gradient is None:
-        return "is missing (None), where finite differences are not zero"
-    if not flat.isfinite().all():
-        return f"is not finite in {int((~flat.isfinite()).sum())} places"
-    if not flat.count_nonzero():
-        return "is zero, where finite differences are not"
-    ones = [torch.ones_like(value) for value in base.live]
-    unweighted = _move(subject, leaves, base, position, ones).central[moved.smooth]
-    if _alike(flat, unweighted):
-        return "is that for an upstream gradient of ones: backward ignores the upstream gradient"
-    ratio = (flat @ true / true.square().sum().clamp(min=1e-300)).item()
-    if _alike(flat, ratio * true):
-        return "has the opposite sign" if abs(ratio + 1) < 1e-2 else f"is {ratio:.4g} times the right one"
-    shape = leaves[position].shape
-    if len(shape) >= 2 and shape[-1] == shape[-2] and moved.smooth.all() and len(moved.coordinates) == analytic.numel():
-        if _alike(analytic.mT.reshape(-1)[moved.coordinates], true):
-            return "is transposed"
-    error = (flat - true).abs()
-    worst = int(error.argmax())
-    where = [int(k) for k in torch.unravel_index(moved.coordinates[moved.smooth][worst], shape)]
-    return (
-        f"is wrong by up to {error[worst]:.3g}: at {where} it is {flat[worst]:.5g}, finite differences say {true[worst]:.5g} "
-        f"({int((error > 1e-3 * true.abs() + 1e-6).sum())} of {len(error)} coordinates differ)"
-    )
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    return bool((a - b).norm() <= 1e-2 * b.norm()) and bool(b.norm() > 0)
 
 
 def _must_not_depend(subject: Subject) -> None:
@@ -304,9 +184,6 @@ def _must_not_depend(subject: Subject) -> None:
     raise Skipped("no output has a gradient, and none changes with small changes of the inputs")
 
 
-# Helpers
-
-
 def as_function(subject: Subject) -> tuple[Callable[..., Any], list[Tensor]]:
     """The live, finite outputs as a function of the differentiable inputs alone, as torch's gradcheck wants it."""
     leaves = subject.inputs(subject.dtype)
@@ -324,24 +201,6 @@ def as_function(subject: Subject) -> tuple[Callable[..., Any], list[Tensor]]:
         )
 
     return function, sources
-
-
-def _precise(subject: Subject) -> bool:
-    """Whether float64 is really computed in float64: finite differences with small steps need it."""
-    if "precise" not in subject.cache:
-        floats = [
-            value.detach() for value in subject.base.outputs if isinstance(value, Tensor) and value.is_floating_point()
-        ]
-        given = [
-            leaf for leaf in subject.inputs(subject.dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point()
-        ]
-
-        def rounded(values: list[Tensor]) -> bool:
-            return all(bool(((v == v.float()) | ~v.isfinite()).all()) for v in values)
-
-        single = bool(floats) and rounded(floats) and not rounded(given)
-        subject.cache["precise"] = subject.dtype == torch.float64 and not single
-    return subject.cache["precise"]
 
 
 def _combine(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -396,16 +255,18 @@ def _computed_for_nothing(live: Sequence[Tensor]) -> list[str]:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             if isinstance(node, BackwardCFunction):
-                returned, needed = node.apply(*given), node.needs_input_grad
+                returned, needed = node.apply(*given), list(node.needs_input_grad)
             else:
                 returned, needed = node(*given), [following is not None for following, _ in node.next_functions]
         returned = returned if isinstance(returned, tuple | list) else (returned,)
         known = {gradient.untyped_storage().data_ptr() for gradient in given if gradient is not None}
         for gradient, need in zip(returned, needed, strict=False):
-            if not need and isinstance(gradient, Tensor) and gradient.numel():
-                if gradient.untyped_storage().data_ptr() not in known:  # handing on the upstream gradient costs nothing
-                    found.append(node.name())
-                    break
+            there = not need and isinstance(gradient, Tensor) and gradient.numel()
+            if (
+                there and gradient.untyped_storage().data_ptr() not in known
+            ):  # handing on the upstream one costs nothing
+                found.append(node.name())
+                break
     return found
 
 

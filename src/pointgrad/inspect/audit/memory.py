@@ -1,10 +1,5 @@
-"""Checks of memory: layouts, aliases, writes into what belongs to others, what is kept, and what is never freed."""
+"""Checks of memory: layouts, aliases, writes into what belongs to others, and what was never written."""
 
-import gc
-import itertools
-import os
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +9,6 @@ from torch import Tensor
 from .gradients import is_custom
 from .subject import (
     Failed,
-    Passed,
     Run,
     Skipped,
     Subject,
@@ -42,7 +36,7 @@ def layouts(subject: Subject) -> None:
         for name, changed, same in _arrangements(leaf):
             try:
                 right = expected if same is leaf else subject.run([same if i == j else v for j, v in enumerate(solid)])
-            except Exception:  # noqa: S112: it does not take these values in any layout
+            except Exception:  # it does not take these values in any layout
                 continue
             try:
                 received = subject.run([changed if i == j else v for j, v in enumerate(solid)])
@@ -119,8 +113,8 @@ def inplace(subject: Subject) -> None:
     outputs = subject.call([sources.get(i, leaf) for i, leaf in enumerate(leaves)])
     live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
     values = [value.detach().clone() for value in live]
-    first = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True, retain_graph=True)
-    first = [None if gradient is None else gradient.clone() for gradient in first]  # type: ignore[assignment]
+    returned = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True, retain_graph=True)
+    first: list[Tensor | None] = [None if gradient is None else gradient.clone() for gradient in returned]
     if _changed(kept, given) is not None:
         raise Failed("backward changes the upstream gradient, which others may hold")
     changed = _changed(before, leaves)
@@ -132,7 +126,7 @@ def inplace(subject: Subject) -> None:
         second = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True)
     except RuntimeError as error:
         raise Failed(f"a second backward with retain_graph fails: {told(error)}") from error
-    found = compare(Run([], [], list(second)), Run([], [], list(first)), rounding(subject.dtype), subject)
+    found = compare(Run([], [], list(second)), Run([], [], first), rounding(subject.dtype), subject)
     if found:
         raise Failed(f"in a second backward with retain_graph, {found}")
     _write_in_between(subject, leaves, expected, given)
@@ -165,8 +159,8 @@ def interleaved(subject: Subject) -> None:
     if found:
         raise Failed(f"a second call changes the result of the first: {found}")
     done = []
-    for (sources, outputs, live), right in zip(started, expected, strict=True):
-        grads = torch.autograd.grad(live, sources, upstream_like(live), allow_unused=True)
+    for (wanted, outputs, live), right in zip(started, expected, strict=True):
+        grads = torch.autograd.grad(live, wanted, upstream_like(live), allow_unused=True)
         done.append(Run(outputs, live, list(grads)))
         found = compare(done[-1], right, tolerance, subject)
         if found:
@@ -192,58 +186,6 @@ def uninitialized(subject: Subject) -> None:
     found = compare(received, expected, rounding(subject.dtype), subject)
     if found:
         raise Failed(f"{found}, when new memory is filled with NaN: part of it is never written")
-
-
-def saved(subject: Subject) -> None:
-    """What is kept for backward, against the size of inputs and outputs."""
-    subject.need_gradients()
-    leaves = subject.inputs(subject.dtype)
-    kept: dict[int, int] = {}
-
-    def pack(value: Tensor) -> Tensor:
-        storage = value.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        return value
-
-    sources = [v.clone().requires_grad_() if i in subject.differentiable else v for i, v in enumerate(leaves)]
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-        outputs = subject.call(sources)
-    own = {
-        v.untyped_storage().data_ptr(): v.untyped_storage().nbytes()
-        for v in (*sources, *outputs)
-        if isinstance(v, Tensor)
-    }
-    extra = sum(size for place, size in kept.items() if place not in own)
-    total = sum(own.values())
-    message = f"{sum(kept.values())} bytes saved, {extra} of them neither input nor output ({total} bytes)"
-    raise (Warned if extra > 4 * total + 4096 else Passed)(message)
-
-
-def leaks(subject: Subject) -> None:
-    """After a call nothing stays behind: no tensor, no Python object, no memory of the process."""
-    calls = 12
-    leaves = subject.inputs(subject.dtype)
-    collecting = gc.isenabled()
-    _once(subject, leaves)
-    gc.collect()
-    gc.disable()
-    try:
-        tensors = _live_tensors()
-        kept = [storage for _ in range(calls) for storage in _once(subject, leaves)]
-        # A function may keep its last few arguments; one that keeps most of them keeps them all.
-        until_collected = sum(storage.alive() for storage in kept) >= calls - 2
-        gc.collect()
-        if sum(storage.alive() for storage in kept) >= calls - 2 or _live_tensors() - tensors >= calls - 2:
-            raise Failed(f"tensors of all {calls} calls are never freed: something outside of the graph holds them")
-        if until_collected:
-            raise Failed(
-                "tensors live on until Python's garbage collector runs: a reference cycle, as ctx.y = y makes for an output; "
-                "use ctx.save_for_backward"
-            )
-    finally:
-        if collecting:
-            gc.enable()
-    _grows(subject, leaves)
 
 
 # Layouts
@@ -354,73 +296,3 @@ def _accumulates(subject: Subject, leaves: list[Any], expected: Run, tolerance: 
     found = compare(Run([], [], grads), Run([], [], twice), tolerance, subject)
     if found:
         raise Failed(f"two backward passes do not add up in .grad: {found}; the memory of a gradient is used again")
-
-
-# Leaks
-
-
-class _Storage:
-    """Whether the memory of a tensor is still there; a weak reference to the tensor would not tell."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._reference = tensor.untyped_storage()._weak_ref()
-
-    def alive(self) -> bool:
-        return not torch.UntypedStorage._expired(self._reference)
-
-    def __del__(self) -> None:
-        torch.UntypedStorage._free_weak_ref(self._reference)
-
-
-def _once(subject: Subject, leaves: Sequence[Any]) -> list[_Storage]:
-    """One call with backward on fresh inputs; the memory of inputs and outputs."""
-    fresh = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    for i in subject.differentiable:
-        fresh[i].requires_grad_()
-    outputs = subject.call(fresh)
-    live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
-    if live:
-        torch.autograd.backward(live, upstream_like(live))
-    return [_Storage(value) for value in (*fresh, *outputs) if isinstance(value, Tensor)]
-
-
-def _live_tensors() -> int:
-    return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
-
-
-def _resident() -> int:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-        return torch.cuda.memory_allocated()
-    if not sys.platform.startswith("linux"):
-        return 0
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _grows(subject: Subject, leaves: Sequence[Any]) -> None:
-    """Memory of the process and Python's own blocks over rounds of equal work; a leak grows in every round."""
-
-    def rounds(calls: int) -> None:
-        for _ in range(calls):
-            _once(subject, leaves)
-
-    start = time.perf_counter()
-    rounds(3)
-    calls = int(max(5, min(1000, subject.budget / 8 / max((time.perf_counter() - start) / 3, 1e-6))))
-    rounds(calls)
-    resident, blocks = [], []
-    for i in range(5):
-        if i:
-            rounds(calls)
-        gc.collect()
-        resident.append(_resident())
-        blocks.append(sys.getallocatedblocks())
-    grown = [after - before for before, after in itertools.pairwise(resident)]
-    if min(grown) > 64 * 1024 and sum(grown) > 2**20:
-        raise Failed(f"the process grows by {sum(grown) // (4 * calls)} bytes with every call")
-    grown = [after - before for before, after in itertools.pairwise(blocks)]
-    if min(grown) >= 0.9 * calls:
-        raise Failed(
-            f"Python objects grow with every call, by {sum(grown) / (4 * calls):.0f}: a list or cache has no bound"
-        )

@@ -12,8 +12,8 @@ PASSED, FAILED, CRASHED, WARNED, SKIPPED = "passed", "failed", "crashed", "warne
 class Row:
     """One check: its name, what it proves, how it ended and why, and how long it took.
 
-    status: "passed", "failed", "crashed" (took its process down), "warned" (legal, but worth knowing) or "skipped" (does
-        not apply, or is refused clearly).
+    status: "passed", "failed", "crashed" (took its process down), "warned" (legal, but worth knowing) or "skipped"
+        (does not apply, or is refused clearly).
     """
 
     name: str
@@ -64,7 +64,8 @@ class Report:
     def html(self) -> str:
         """The report as one page that needs nothing else."""
         rows = "".join(
-            f'<tr class="{row.status}"><td class="status">{row.status}</td><td class="name">{html.escape(row.name)}</td>'
+            f'<tr class="{row.status}"><td class="status">{row.status}</td>'
+            f'<td class="name">{html.escape(row.name)}</td>'
             f'<td><div class="proves">{html.escape(row.proves)}</div>{html.escape(row.message)}</td>'
             f'<td class="time">{row.seconds:.2f} s</td></tr>\n'
             for row in self.rows

@@ -197,7 +197,7 @@ def upstream_like(outputs: Sequence[Tensor], seed: int = 1) -> list[Tensor]:
 
 
 def difference(received: Any, expected: Any, tolerance: float, scale: float = 0.0) -> str:
-    """How two results differ, or nothing. tolerance: relative to the largest finite value, or to the scale if larger."""
+    """How two results differ, or nothing. tolerance: relative to the largest finite value, or the scale."""
     if not isinstance(received, Tensor) or not isinstance(expected, Tensor):
         same = received is expected or (type(received) is type(expected) and received == expected)
         return "" if same else f"{received!r} instead of {expected!r}"

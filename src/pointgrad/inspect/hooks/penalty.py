@@ -24,9 +24,10 @@ class ActivationPenalty(Hooks):
         several floating tensors is penalised for each.
 
     `loss()` returns the sum over all calls since the last `loss()` and starts again from zero, so a layer may be called
-    several times in a step, and steps do not run into each other. Calls without gradients (`torch.no_grad`) add nothing.
-    If no chosen layer was called at all, `loss()` is an error and not a silent zero. What is not collected is dropped by
-    `reset()` and on leaving; after 10,000 calls without `loss()`, the next is an error, because each holds its graph.
+    several times in a step, and steps do not run into each other. Calls without gradients (`torch.no_grad`) add
+    nothing. If no chosen layer was called at all, `loss()` is an error and not a silent zero. What is not collected is
+    dropped by `reset()` and on leaving; after 10,000 calls without `loss()`, the next is an error, because each holds
+    its graph.
 
     Under `torch.compile` the penalty is compiled with the module, `fullgraph` too, if it is attached before the first
     compiled call. Compiled code does not look for hooks that come later: then `loss()` says that no layer was called.
@@ -54,8 +55,8 @@ class ActivationPenalty(Hooks):
         """The sum of the penalties since the last call, a scalar with a graph."""
         if not self._called:
             raise RuntimeError(
-                "no chosen layer was called since the last loss(): the module did not run inside this ActivationPenalty, "
-                "or it was compiled before, and compiled code does not look for new hooks"
+                "no chosen layer was called since the last loss(): the module did not run inside this "
+                "ActivationPenalty, or it was compiled before, and compiled code does not look for new hooks"
             )
         total = self._total
         self.reset()

@@ -21,8 +21,8 @@ class NonFinite:
 
     name: qualified name of the layer that produced it, or received it from outside the module.
     direction: "forward" or "backward".
-    what: "input", "output", "own code before <layer>", "gradient of the output", "gradient of the input" or "gradient of
-        <parameter>".
+    what: "input", "output", "own code before <layer>", "gradient of the output", "gradient of the input" or
+        "gradient of <parameter>".
     produced: True if the layer was given finite values and made this of them; a gradient that it was given comes from
         the code behind it, or the loss.
     """
@@ -79,8 +79,8 @@ class GradientWatcher(Hooks):
     for a GPU before one of these is called, and memory does not grow with the number of steps.
 
     "First" is first in the order of execution: in the forward pass the layer whose output is not finite though its
-    inputs are; code of a module between its layers counts as that module. In the backward pass, the layer whose input or
-    parameter gradient is not finite though the gradient of its output is. Minus infinity in an input that needs no
+    inputs are; code of a module between its layers counts as that module. In the backward pass, the layer whose input
+    or parameter gradient is not finite though the gradient of its output is. Minus infinity in an input that needs no
     gradient is taken for a mask.
 
     Under `torch.compile`: as for `Recorder`.
@@ -212,7 +212,7 @@ class GradientWatcher(Hooks):
                 self._first[key] = when if before is None else torch.minimum(before, when.to(before.device))
 
     def __getstate__(self) -> dict[str, Any]:
-        seen = {"_watched": None, "_first": {}, "_callers": {}, "_frozen": (self.norms(), self.first())}
+        seen: dict[str, Any] = {"_watched": None, "_first": {}, "_callers": {}, "_frozen": (self.norms(), self.first())}
         return {**super().__getstate__(), **seen}
 
 
