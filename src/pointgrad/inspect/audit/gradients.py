@@ -1,5 +1,6 @@
 """Checks of the derivative itself: against finite differences, twice, linear in the upstream gradient, and no more."""
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,6 +44,7 @@ def gradcheck(subject: Subject) -> None:
     wrong, kinks, compared = finite_differences(subject, subject.inputs(subject.dtype), base)
     subject.cache["kinks"] = kinks
     if wrong:
+        subject.cache["wrong"] = True
         raise Failed("; ".join(wrong))
     if not compared:
         raise Skipped("no coordinate to move: inputs are empty" + (", or lie on kinks" if kinks else ""))
@@ -63,6 +65,8 @@ def gradcheck(subject: Subject) -> None:
 def gradgradcheck(subject: Subject) -> None:
     """The gradient is differentiable once more and right, or says that it is not."""
     subject.need_gradients()
+    if subject.cache.get("wrong"):
+        raise Skipped("the first derivative is wrong, see `gradcheck`")
     if not precise(subject):
         raise Skipped("needs float64")
     function, sources = as_function(subject)
@@ -87,7 +91,7 @@ def gradgradcheck(subject: Subject) -> None:
     except GradcheckError as error:
         if subject.cache.get("kinks"):
             raise Skipped("the inputs lie on kinks") from error
-        raise Failed(f"the second derivative is wrong: {told(error)}") from error
+        raise Failed(_second_derivative(subject, error)) from error
     except (RuntimeError, NotImplementedError) as error:
         if _refuses_twice(error):
             raise Skipped(f"not twice differentiable, and says so: {told(error)}") from error
@@ -221,6 +225,17 @@ def _one_output_at_a_time(subject: Subject, leaves: Sequence[Any], given: list[T
                 raise Failed(f"with only output {k} used, the gradient of {subject.name(i)} differs")
             if mine is None and theirs is not None and theirs.count_nonzero():
                 raise Failed(f"with only output {k} used, the gradient of {subject.name(i)} is missing")
+
+
+def _second_derivative(subject: Subject, error: GradcheckError) -> str:
+    """Which one is wrong: gradgradcheck counts gradients as outputs, and inputs and upstream gradients as inputs."""
+    found = re.search(r"mismatch for output (\d+) with respect to input (\d+)", str(error))
+    if not found:
+        return f"the second derivative is wrong: {told(error)}"
+    names = [subject.name(i) for i in subject.differentiable]
+    of, by = int(found[1]), int(found[2])
+    by_name = names[by] if by < len(names) else "the upstream gradient"
+    return f"the gradient of {names[of]} is right, but its own derivative by {by_name} is not"
 
 
 def _refuses_twice(error: Exception) -> bool:
