@@ -241,7 +241,9 @@ def test_parameters_of_a_module_are_checked():
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks on Linux only")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or torch.cuda.is_available(), reason="forks on Linux only, and without a GPU"
+)
 def test_a_crash_on_odd_input_is_a_row():
     def careless(x):
         if not x.numel():
@@ -357,3 +359,60 @@ def test_good_square_passes_everything():
     report = audit(good_square, floats((5, 4)), lambda x: x.square())
     assert report.ok, str(report)
     assert {row.status for row in report.rows} == {"passed", "skipped"}
+
+
+def test_inputs_from_another_generator():
+    """Made once per dtype, so it does not matter where they come from."""
+    import numpy as np
+
+    def inputs(dtype, device):
+        return (torch.from_numpy(np.random.default_rng().normal(size=(4, 5))).to(dtype),)
+
+    found = statuses(torch.tanh, inputs, ["runs", "gradcheck", "layouts", "determinism", "in-place"])
+    assert {row.status for row in found.values()} == {"passed"}
+
+
+def test_an_output_without_gradient_is_told():
+    class Pair(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 3
+            ctx.mark_non_differentiable(y)
+            return square(ctx, x), y
+
+        @staticmethod
+        def backward(ctx, g, _):
+            return 2 * ctx.saved_tensors[0] * g
+
+    row = statuses(Pair.apply, floats((4, 5)), ["gradcheck"])["gradcheck"]
+    assert row.status == "warned"
+    assert "output 1 changes with the inputs but has no gradient" in row.message
+
+
+def test_opcheck_finds_a_wrong_registration():
+    @torch.library.custom_op("pointgrad_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.register_fake
+    def _(x):
+        return x.new_empty(3)  # whatever comes in
+
+    twice.register_autograd(lambda ctx, g: g * 2)
+    row = statuses(twice, floats((4, 5)), ["opcheck"])["opcheck"]
+    assert row.status == "failed"
+    assert "pointgrad_tests.twice.default, test_faketensor" in row.message
+
+
+def test_compile_finds_other_numbers():
+    def two_faced(x):
+        return x * 2 if torch.compiler.is_compiling() else x * 3
+
+    def breaks(x):
+        return x * x.sum().item()
+
+    assert "under torch.compile the output differs" in statuses(two_faced, floats((3,)), ["compile"])["compile"].message
+    assert statuses(lambda x: breaks(x.detach()) + x, floats((3,)), ["compile"])["compile"].status in (
+        "warned",
+        "passed",
+    )

@@ -97,7 +97,7 @@ class Check:
         """The rows of one child after another: after a crash, the next goes on behind the check that crashed."""
         remaining = [name for name in CHECKS if name in self.only or not self.only]
         while remaining:
-            doing, stage = None, "starting"
+            doing, at, stage = None, "", "starting"
             with Child(self, remaining) as child:
                 for kind, value in child.messages():
                     if kind == "error":
@@ -106,8 +106,10 @@ class Check:
                         report.versions = value
                     elif kind == "stage":
                         stage = value
+                    elif kind == "progress":
+                        at = f", at {value}"
                     elif kind == "doing":
-                        doing = value
+                        doing, at = value, ""
                         _progress(f"{value} ...")
                     else:
                         remaining.remove(value["name"])
@@ -118,7 +120,7 @@ class Check:
             if doing is None:
                 raise Ended(CRASH, f"{stage}: {child.ended}")
             remaining.remove(doing)
-            yield Row(doing, (CHECKS[doing].__doc__ or "").strip(), CRASHED, child.ended)
+            yield Row(doing, (CHECKS[doing].__doc__ or "").strip(), CRASHED, child.ended + at)
             if doing == "runs":
                 yield from (Row(name, (CHECKS[name].__doc__ or "").strip(), SKIPPED, NOT_RUNNING) for name in remaining)
                 return

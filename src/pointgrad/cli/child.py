@@ -1,5 +1,6 @@
 """What runs in the child process of `pointgrad check`: it loads the target, finds inputs, and reports row after row."""
 
+import functools
 import inspect
 import json
 import os
@@ -36,6 +37,7 @@ def main(pipe: int, spec: dict[str, Any]) -> None:
             say("stage", f"making inputs for {spec['target']}")
             make_inputs = _find_inputs(fn, spec)
             subject = Subject(fn, make_inputs, reference, spec["device"], spec["seeded"])
+            subject.progress = functools.partial(say, "progress")
             for name in spec["checks"]:
                 say("doing", name)
                 for row in rows(subject, [name]):

@@ -35,7 +35,7 @@ def finite_differences(subject: Subject, leaves: Sequence[Any], base: Run) -> tu
         kinks += int((~moved.smooth).sum())
         compared += int(moved.smooth.sum())
         error = (flat - moved.central)[moved.smooth].abs()
-        relative, absolute = (1e-3, 1e-5) if precise(subject) else (5e-2, 2e-2)
+        relative, absolute = (1e-3, 1e-5) if subject.precise else (5e-2, 2e-2)
         scale = moved.central[moved.smooth].abs().max().item() if moved.smooth.any() else 0.0
         allowed = relative * moved.central[moved.smooth].abs() + absolute * max(scale, 1e-2)
         if not (error <= allowed).all():
@@ -46,7 +46,7 @@ def finite_differences(subject: Subject, leaves: Sequence[Any], base: Run) -> tu
 
 def _move(subject: Subject, leaves: Sequence[Any], base: Run, position: int, upstream: Sequence[Tensor]) -> _Moved:
     x = leaves[position]
-    step = (1e-6 if precise(subject) else 1e-2) * max(1.0, x[x.isfinite()].abs().mean().item() if x.numel() else 1.0)
+    step = (1e-6 if subject.precise else 1e-2) * max(1e-3, x[x.isfinite()].abs().mean().item())
     generator = torch.Generator().manual_seed(3)
     everything = torch.randperm(x.numel(), generator=generator)[:COORDINATES]
     value = _weighted(subject, base, upstream)
@@ -66,7 +66,7 @@ def _move(subject: Subject, leaves: Sequence[Any], base: Run, position: int, ups
             into.append((value([changed if j == position else v for j, v in enumerate(leaves)]) - middle) / actual)
     right, left = torch.tensor(forth, dtype=torch.float64), torch.tensor(back, dtype=torch.float64)
     central = (right + left) / 2
-    bound = 1e-3 if precise(subject) else 0.3
+    bound = 1e-3 if subject.precise else 0.3
     smooth = (right - left).abs() <= bound * central.abs().clamp(min=max(central.abs().max().item(), 1e-3) * 0.1)
     return _Moved(everything[: len(central)], central, smooth & central.isfinite())
 
@@ -127,21 +127,3 @@ def _diagnose(
 
 def _alike(a: Tensor, b: Tensor) -> bool:
     return bool((a - b).norm() <= 1e-2 * b.norm()) and bool(b.norm() > 0)
-
-
-def precise(subject: Subject) -> bool:
-    """Whether float64 is really computed in float64: finite differences with small steps need it."""
-    if "precise" not in subject.cache:
-        floats = [
-            value.detach() for value in subject.base.outputs if isinstance(value, Tensor) and value.is_floating_point()
-        ]
-        given = [
-            leaf for leaf in subject.inputs(subject.dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point()
-        ]
-
-        def rounded(values: list[Tensor]) -> bool:
-            return all(bool(((v == v.float()) | ~v.isfinite()).all()) for v in values)
-
-        single = bool(floats) and rounded(floats) and not rounded(given)
-        subject.cache["precise"] = subject.dtype == torch.float64 and not single
-    return subject.cache["precise"]

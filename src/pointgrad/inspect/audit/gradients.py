@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.gradcheck import GradcheckError
 
-from .differences import COORDINATES, finite_differences, precise
-from .subject import Failed, Passed, Run, Skipped, Subject, compare, difference, rounding, told, upstream_like
+from .differences import COORDINATES, finite_differences
+from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, difference, told, upstream_like
 
 
 def runs(subject: Subject) -> None:
@@ -24,10 +24,10 @@ def runs(subject: Subject) -> None:
         )
     with torch.no_grad():
         plain = subject.call(leaves)
-    found = compare(Run(plain, [], run.grads), run, rounding(subject.dtype), subject)
+    found = compare(Run(plain, [], run.grads), run, subject.tolerance, subject)
     if found:
         raise Failed(f"without gradients {found}")
-    if not precise(subject):
+    if not subject.precise:
         raise Passed(f"it computes in {subject.dtype if subject.dtype != torch.float64 else 'torch.float32'} at best")
 
 
@@ -48,7 +48,7 @@ def gradcheck(subject: Subject) -> None:
         raise Failed("; ".join(wrong))
     if not compared:
         raise Skipped("no coordinate to move: inputs are empty" + (", or lie on kinks" if kinks else ""))
-    if precise(subject) and not kinks:
+    if subject.precise and not kinks:
         function, sources = as_function(subject)
         tolerance = 0.0 if subject.device == "cpu" else 1e-10
         fast = max(sum(s.numel() for s in sources), sum(v.numel() for v in base.live)) > COORDINATES
@@ -56,9 +56,12 @@ def gradcheck(subject: Subject) -> None:
             torch.autograd.gradcheck(function, sources, fast_mode=fast, nondet_tol=tolerance)
         except GradcheckError as error:
             raise Failed(told(error)) from error
+    dead = _dead_outputs(subject)
+    if dead:
+        raise Warned(f"output {dead[0]} changes with the inputs but has no gradient: right if that is meant")
     if kinks:
         raise Passed(f"{kinks} of {kinks + compared} coordinates lie on kinks and were not compared")
-    if not precise(subject):
+    if not subject.precise:
         raise Passed(f"in {subject.dtype}, so only to a few percent")
 
 
@@ -67,7 +70,7 @@ def gradgradcheck(subject: Subject) -> None:
     subject.need_gradients()
     if subject.cache.get("wrong"):
         raise Skipped("the first derivative is wrong, see `gradcheck`")
-    if not precise(subject):
+    if not subject.precise:
         raise Skipped("needs float64")
     function, sources = as_function(subject)
     if not any(source.numel() for source in sources):
@@ -103,7 +106,7 @@ def upstream(subject: Subject) -> None:
     base = subject.need_gradients()
     leaves = subject.inputs(subject.dtype)
     one, two = upstream_like(base.live, 1), upstream_like(base.live, 2)
-    tolerance = rounding(subject.dtype)
+    tolerance = subject.tolerance
 
     def backward(upstream: Sequence[Tensor]) -> list[Tensor | None]:
         return subject.run(leaves, upstream).grads
@@ -157,7 +160,7 @@ def needs_input_grad(subject: Subject) -> None:
             raise Failed(f"when only {subject.name(i)} needs a gradient: {told(error)}") from error
         expected = base.grads[place]
         if received is not None and expected is not None:
-            found = difference(received, expected, rounding(subject.dtype))
+            found = difference(received, expected, subject.tolerance)
             if found:
                 raise Failed(f"when only {subject.name(i)} needs a gradient, it differs {found}")
         elif (received is None) != (expected is None):
@@ -172,6 +175,13 @@ def needs_input_grad(subject: Subject) -> None:
 
 def _must_not_depend(subject: Subject) -> None:
     """No output has a gradient: right only if none changes with the inputs."""
+    if _dead_outputs(subject):
+        raise Failed("the gradient is dropped: no output has one, though they change with the inputs")
+    raise Skipped("no output has a gradient, and none changes with small changes of the inputs")
+
+
+def _dead_outputs(subject: Subject) -> list[int]:
+    """Floating outputs without a gradient that change with the differentiable inputs."""
     leaves = subject.inputs(subject.dtype)
     generator = torch.Generator().manual_seed(4)
     nudged = [
@@ -182,10 +192,13 @@ def _must_not_depend(subject: Subject) -> None:
     ]
     with torch.no_grad():
         before, after = subject.call(leaves), subject.call(nudged)
-    for a, b in zip(before, after, strict=True):
-        if isinstance(a, Tensor) and a.is_floating_point() and a.shape == b.shape and difference(b, a, 1e-12):
-            raise Failed("the gradient is dropped: no output has one, though they change with the inputs")
-    raise Skipped("no output has a gradient, and none changes with small changes of the inputs")
+    live = {id(value) for value in subject.base.live}
+    return [
+        k
+        for k, (value, a, b) in enumerate(zip(subject.base.outputs, before, after, strict=True))
+        if isinstance(a, Tensor) and a.is_floating_point() and id(value) not in live
+        if a.shape == b.shape and difference(b, a, 1e-12)
+    ]
 
 
 def as_function(subject: Subject) -> tuple[Callable[..., Any], list[Tensor]]:

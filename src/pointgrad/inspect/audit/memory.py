@@ -15,7 +15,6 @@ from .subject import (
     Warned,
     compare,
     difference,
-    rounding,
     snapshot,
     told,
     upstream_like,
@@ -26,7 +25,7 @@ def layouts(subject: Subject) -> None:
     """Transposed, strided, offset and expanded inputs, and upstream gradients, give what contiguous ones give."""
     if subject.seeded:
         raise Skipped("random numbers are drawn in the order of memory")
-    leaves, tolerance = subject.inputs(subject.dtype), rounding(subject.dtype)
+    leaves, tolerance = subject.inputs(subject.dtype), subject.tolerance
     solid = [leaf.contiguous() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     expected = subject.run(solid)
     refused = []
@@ -126,7 +125,7 @@ def inplace(subject: Subject) -> None:
         second = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True)
     except RuntimeError as error:
         raise Failed(f"a second backward with retain_graph fails: {told(error)}") from error
-    found = compare(Run([], [], list(second)), Run([], [], first), rounding(subject.dtype), subject)
+    found = compare(Run([], [], list(second)), Run([], [], first), subject.tolerance, subject)
     if found:
         raise Failed(f"in a second backward with retain_graph, {found}")
     _write_in_between(subject, leaves, expected, given)
@@ -136,7 +135,7 @@ def interleaved(subject: Subject) -> None:
     """Two calls at a time do not disturb each other: nothing is kept outside of the graph."""
     leaves = subject.inputs(subject.dtype)
     others = [leaf * 0.5 + 0.25 if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
-    tolerance = rounding(subject.dtype)
+    tolerance = subject.tolerance
     if not subject.differentiable or not subject.base.live:
         first = subject.call(leaves)
         kept = [value.clone() if isinstance(value, Tensor) else value for value in first]
@@ -183,7 +182,7 @@ def uninitialized(subject: Subject) -> None:
     finally:
         torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])
         torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
-    found = compare(received, expected, rounding(subject.dtype), subject)
+    found = compare(received, expected, subject.tolerance, subject)
     if found:
         raise Failed(f"{found}, when new memory is filled with NaN: part of it is never written")
 
@@ -266,7 +265,7 @@ def _write_in_between(subject: Subject, leaves: list[Any], expected: Run, given:
             grads = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True)
         except (RuntimeError, ValueError, IndexError):
             continue  # noticed
-        found = compare(Run([], [], list(grads)), Run([], [], expected.grads), rounding(subject.dtype), subject)
+        found = compare(Run([], [], list(grads)), Run([], [], expected.grads), subject.tolerance, subject)
         if found:
             raise Failed(
                 f"{what} written in place between forward and backward goes unnoticed: {found}; keep tensors with "

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .differences import finite_differences, precise
+from .differences import finite_differences
 from .subject import (
     Failed,
     Passed,
@@ -82,9 +82,7 @@ def wrong_device(subject: Subject) -> None:
             except Exception:
                 continue
             if device != "meta":
-                found = compare(
-                    Run(outputs, [], []), Run(subject.call(leaves), [], []), rounding(subject.dtype), subject
-                )
+                found = compare(Run(outputs, [], []), Run(subject.call(leaves), [], []), subject.tolerance, subject)
                 if found:
                     raise Failed(f"{what}: {found}")
             elif any(isinstance(v, Tensor) and v.device.type != "meta" for v in outputs) and _depends(subject, moved):
@@ -109,10 +107,10 @@ def wrong_dtype(subject: Subject) -> None:
     for name, which, dtype, values in variants:
         subject.progress(f"{subject.name(which[0])} as {name}")
         try:
+            expected = subject.call(values)
             outputs = subject.call([leaf.to(dtype) if i in which else leaf for i, leaf in enumerate(values)])
         except Exception:
             continue
-        expected = subject.call(values)
         if len(outputs) != len(expected):
             raise Failed(f"{subject.name(which[0])} as {name} gives {len(outputs)} outputs, not {len(expected)}")
         kinds = [v.dtype for v in outputs if isinstance(v, Tensor) and v.is_floating_point()]
@@ -167,7 +165,7 @@ def _right_when_short(subject: Subject, leaves: list[Any], expected: Run | None)
             raise Failed(found)
         return
     again = subject.run(leaves)
-    found = compare(again, run, rounding(subject.dtype), subject)
+    found = compare(again, run, subject.tolerance, subject)
     if found:
         raise Failed(f"two calls disagree, {found}")
     for i, gradient in zip(subject.differentiable, run.grads, strict=True):
@@ -196,4 +194,4 @@ def _depends(subject: Subject, which: Sequence[int]) -> bool:
 
 def _close(subject: Subject) -> float:
     """Two right implementations of the same function, in the most precise dtype."""
-    return 1e-8 if precise(subject) else rounding(torch.float32 if subject.dtype == torch.float64 else subject.dtype)
+    return 1e-8 if subject.precise else subject.tolerance

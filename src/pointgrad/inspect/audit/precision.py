@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .differences import precise
 from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, largest, told, upstream_like
 
 FACTOR = 8  # roundings of the result, or of the inputs, that a low-precision result may be away from the exact one
@@ -18,7 +17,7 @@ def dtypes(subject: Subject) -> None:
     """In low precision, results and gradients are the exact ones up to a few roundings: sums are kept in float32."""
     if not any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in subject.inputs(torch.float64)):
         raise Skipped("no input is floating")
-    exact = torch.float64 if precise(subject) else torch.float32
+    exact = torch.float64 if subject.precise else torch.float32
     notes = []
     stop = time.perf_counter() + 10 * subject.budget
     for dtype in DTYPES:

@@ -44,7 +44,10 @@ class Report:
 
     def __getitem__(self, name: str) -> Row:
         """The row of a check."""
-        return next(row for row in self.rows if row.name == name)
+        found = {row.name: row for row in self.rows}
+        if name not in found:
+            raise KeyError(f"there is no check {name!r}, only {', '.join(found)}")
+        return found[name]
 
     def __str__(self) -> str:
         """A table of 120 columns; the same without a terminal."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .subject import Failed, Passed, Skipped, Subject, Warned, compare, rounding, snapshot, told, upstream_like
+from .subject import Failed, Passed, Skipped, Subject, Warned, compare, snapshot, told, upstream_like
 
 TORCH_NAMESPACES = {"aten", "prim", "prims", "profiler", "inductor", "higher_order", "_c10d_functional", "c10d"}
 
@@ -30,7 +30,7 @@ def determinism(subject: Subject) -> None:
             raise Failed(
                 f"{found} from call to call: it draws random numbers; if that is meant, audit with seeded=True"
             )
-        if found and subject.device != "cpu" and not compare(received, expected, rounding(subject.dtype), subject):
+        if found and subject.device != "cpu" and not compare(received, expected, subject.tolerance, subject):
             raise Warned(f"{found}, within rounding, as sums of atomic additions do")
         if found:
             raise Failed(f"{found} between call 0 and call {calls} with the same input, as a race does")
@@ -41,7 +41,7 @@ def threads(subject: Subject) -> None:
     """Calls from several threads at a time, and with one thread inside, give what single calls give."""
     if subject.seeded:
         raise Skipped("random numbers come from one generator")
-    leaves, tolerance = subject.inputs(subject.dtype), rounding(subject.dtype)
+    leaves, tolerance = subject.inputs(subject.dtype), subject.tolerance
     work = [(leaves, snapshot(subject.run(leaves)))]
     others = [leaf * 0.5 + 0.25 if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
     try:
@@ -111,7 +111,7 @@ def opcheck(subject: Subject) -> None:
 def compiled(subject: Subject) -> None:
     """Under torch.compile results and gradients are the same; that the graph breaks is worth knowing, no more."""
     leaves, expected = subject.inputs(subject.dtype), subject.base
-    tolerance = rounding(subject.dtype)
+    tolerance = subject.tolerance
     import torch._dynamo
 
     def under(fullgraph: bool) -> str:
@@ -161,7 +161,7 @@ class _Operators(TorchDispatchMode):
             from torch.utils._pytree import tree_map_only
 
             def copy(value: Tensor) -> Tensor:
-                return value.detach().clone().requires_grad_(value.is_floating_point())
+                return value.detach().clone().requires_grad_(value.requires_grad and torch.is_grad_enabled())
 
             self.calls[func] = tree_map_only(Tensor, copy, (tuple(args), dict(kwargs or {})))
         return func(*args, **(kwargs or {}))

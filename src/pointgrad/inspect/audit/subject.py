@@ -2,8 +2,10 @@
 
 import functools
 import inspect
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +13,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+NOT_THE_USERS = (
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parents[1]),
+    str(Path(__file__).parents[2] / "cli"),
+)
 NOT_RUNNING = "it does not run, see `runs`"
 MakeInputs = Callable[[torch.dtype, str], Any]
 
@@ -67,6 +74,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         self._names = input_names(self.fn)
+        self._made: dict[torch.dtype, list[Any]] = {}
         self.parameters = 0  # leaves in front that are parameters of a module: never strided, never of another size
         if isinstance(self.fn, nn.Module):
             parameters = dict(self.fn.named_parameters())
@@ -79,7 +87,12 @@ class Subject:
     # Inputs
 
     def inputs(self, dtype: torch.dtype) -> list[Any]:
-        """The leaves of the inputs in a dtype, the same at every call: tensors detached, and whatever else there is."""
+        """The leaves of the inputs in a dtype, the same values at every call, in new memory."""
+        if dtype not in self._made:
+            self._made[dtype] = self._make(dtype)
+        return [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in self._made[dtype]]
+
+    def _make(self, dtype: torch.dtype) -> list[Any]:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(0)
             try:
@@ -100,7 +113,8 @@ class Subject:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if not any(leaf.device.type == torch.device(self.device).type for leaf in tensors):  # nor about devices
             leaves = [leaf.to(self.device) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        return [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        # Cloned: they may be the user's own, or share memory.
+        return [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
     @functools.cached_property
     def dtype(self) -> torch.dtype:
@@ -171,6 +185,25 @@ class Subject:
             return snapshot(self.run(self.inputs(self.dtype)))
         except Exception as error:
             raise Skipped(NOT_RUNNING) from error
+
+    @functools.cached_property
+    def precise(self) -> bool:
+        """Whether float64 is really computed in float64: finite differences with small steps need it."""
+        given, outputs = (
+            [value for value in values if isinstance(value, Tensor) and value.is_floating_point()]
+            for values in (self.inputs(self.dtype), self.base.outputs)
+        )
+
+        def rounded(values: list[Tensor]) -> bool:
+            return all(bool(((value == value.float()) | ~value.isfinite()).all()) for value in values)
+
+        single = bool(outputs) and rounded(outputs) and not rounded(given)
+        return self.dtype == torch.float64 and not single
+
+    @functools.cached_property
+    def tolerance(self) -> float:
+        """Relative, for the same computation in another order."""
+        return rounding(torch.float32 if self.dtype == torch.float64 and not self.precise else self.dtype)
 
     def need_gradients(self) -> Run:
         if not self.differentiable:
@@ -266,12 +299,10 @@ def rounding(dtype: torch.dtype) -> float:
 def told(error: BaseException) -> str:
     """An exception in one line, with the place in the caller's own code."""
     lines = str(error).strip().splitlines() or [""]
-    where, trace = "", error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if "/torch/" not in file and "/pointgrad/inspect/" not in file and not file.startswith("<"):
-            where = f" ({file.rsplit('/', 1)[-1]}:{trace.tb_lineno})"
-        trace = trace.tb_next
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith((*NOT_THE_USERS, "<")):
+            where = f" ({Path(frame.filename).name}:{frame.lineno})"
     text = f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
     return (text if len(text) <= 300 else text[:297] + "...") + where
 
