@@ -14,8 +14,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"pointgrad: the command line needs {error.name}: pip install 'pointgrad[cli]'", file=sys.stderr)
         return MISSING
+    from .check import Check
     from .graph import Graph
 
-    commands: dict[str, Callable[..., Any]] = {"graph": Graph}
+    commands: dict[str, Callable[..., Any]] = {"check": Check, "graph": Graph}
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()

@@ -1,0 +1,132 @@
+"""Checks of what a call leaves behind: what backward keeps, and what is never freed."""
+
+import gc
+import itertools
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .subject import Failed, Passed, Subject, Warned, upstream_like
+
+
+def saved(subject: Subject) -> None:
+    """What is kept for backward, against the size of inputs and outputs."""
+    subject.need_gradients()
+    leaves = subject.inputs(subject.dtype)
+    kept: dict[int, int] = {}
+
+    def pack(value: Tensor) -> Tensor:
+        storage = value.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    sources = [v.clone().requires_grad_() if i in subject.differentiable else v for i, v in enumerate(leaves)]
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        outputs = subject.call(sources)
+    own = {
+        v.untyped_storage().data_ptr(): v.untyped_storage().nbytes()
+        for v in (*sources, *outputs)
+        if isinstance(v, Tensor)
+    }
+    extra = sum(size for place, size in kept.items() if place not in own)
+    total = sum(own.values())
+    message = f"{sum(kept.values())} bytes saved, {extra} of them neither input nor output ({total} bytes)"
+    raise (Warned if extra > 4 * total + 4096 else Passed)(message)
+
+
+def leaks(subject: Subject) -> None:
+    """After a call nothing stays behind: no tensor, no Python object, no memory of the process."""
+    calls, many = 24, 9  # more than a small cache keeps, and less than a leak at every other call
+    leaves = subject.inputs(subject.dtype)
+    collecting = gc.isenabled()
+    _once(subject, leaves)
+    gc.collect()
+    gc.disable()
+    try:
+        tensors = _live_tensors()
+        kept = [storage for _ in range(calls) for storage in _once(subject, leaves)]
+        until_collected = sum(storage.alive() for storage in kept) >= many
+        gc.collect()
+        if sum(storage.alive() for storage in kept) >= many or _live_tensors() - tensors >= many:
+            raise Failed(f"tensors of {calls} calls are never freed: something outside of the graph holds them")
+        if until_collected:
+            raise Failed(
+                "tensors live on until Python's garbage collector runs: a reference cycle, as ctx.y = y makes for an "
+                "output; use ctx.save_for_backward"
+            )
+    finally:
+        if collecting:
+            gc.enable()
+    _grows(subject, leaves)
+
+
+class _Storage:
+    """Whether the memory of a tensor is still there; a weak reference to the tensor would not tell."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._reference = tensor.untyped_storage()._weak_ref()
+
+    def alive(self) -> bool:
+        return not torch.UntypedStorage._expired(self._reference)
+
+    def __del__(self) -> None:
+        torch.UntypedStorage._free_weak_ref(self._reference)
+
+
+def _once(subject: Subject, leaves: Sequence[Any]) -> list[_Storage]:
+    """One call with backward on fresh inputs; the memory of inputs and outputs."""
+    fresh = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    for i in subject.differentiable:
+        fresh[i].requires_grad_()
+    outputs = subject.call(fresh)
+    live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
+    if live:
+        torch.autograd.backward(live, upstream_like(live))
+    return [_Storage(value) for value in (*fresh, *outputs) if isinstance(value, Tensor)]
+
+
+def _live_tensors() -> int:
+    return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
+
+
+def _resident(subject: Subject) -> int:
+    if subject.device != "cpu":
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated()
+    if not sys.platform.startswith("linux"):
+        return 0
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _grows(subject: Subject, leaves: Sequence[Any]) -> None:
+    """Memory of the process and Python's own blocks over rounds of equal work; a leak grows in every round."""
+
+    def rounds(calls: int) -> None:
+        for _ in range(calls):
+            _once(subject, leaves)
+
+    start = time.perf_counter()
+    rounds(3)
+    calls = int(max(5, min(1000, subject.budget / 8 / max((time.perf_counter() - start) / 3, 1e-6))))
+    rounds(calls)
+    resident, blocks = [], []
+    for i in range(5):
+        if i:
+            rounds(calls)
+        gc.collect()
+        resident.append(_resident(subject))
+        blocks.append(sys.getallocatedblocks())
+    grown = [after - before for before, after in itertools.pairwise(resident)]
+    if min(grown) > 64 * 1024 and sum(grown) > 2**20:
+        raise Failed(f"the process grows by {sum(grown) // (4 * calls)} bytes with every call")
+    grown = [after - before for before, after in itertools.pairwise(blocks)]
+    if min(grown) >= 0.4 * calls:
+        raise Failed(
+            f"Python objects grow with every call, by {sum(grown) / (4 * calls):.1f}: a list or cache has no bound"
+        )

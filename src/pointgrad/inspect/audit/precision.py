@@ -1,0 +1,204 @@
+"""The check of low precision: results in float32, float16 and bfloat16 against exact ones."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, largest, told, upstream_like
+
+FACTOR = 8  # roundings of the result, or of the inputs, that a low-precision result may be away from the exact one
+
+
+def dtypes(subject: Subject) -> None:
+    """In low precision, results and gradients are the exact ones up to a few roundings: sums are kept in float32."""
+    if not any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in subject.inputs(torch.float64)):
+        raise Skipped("no input is floating")
+    exact = torch.float64 if subject.precise else torch.float32
+    notes = []
+    stop = time.perf_counter() + 10 * subject.budget
+    for dtype in DTYPES:
+        if dtype == subject.dtype or torch.finfo(dtype).eps <= torch.finfo(exact).eps:
+            continue
+        leaves = subject.inputs(dtype)
+        name = str(dtype).removeprefix("torch.")
+        subject.progress(name)
+        try:
+            run = subject.run(leaves)
+        except Exception as error:
+            notes.append(f"refuses {name} ({told(error)})")
+            continue
+        kinds = {
+            str(v.dtype).removeprefix("torch.") for v in run.outputs if isinstance(v, Tensor) and v.is_floating_point()
+        }
+        if kinds - {name}:
+            notes.append(f"{name} gives {', '.join(sorted(kinds))}")
+        found = _overflows(subject, leaves, run, dtype, exact) or _imprecise(subject, leaves, None, dtype, exact)
+        if not found and dtype.itemsize == 2:
+            for probe, upstream, what in _swamped(leaves, run):
+                if time.perf_counter() > stop:
+                    break
+                try:
+                    found = _imprecise(subject, probe, upstream, dtype, exact, what)
+                except Exception:  # it does not take these values
+                    continue
+                if found:
+                    found += (
+                        "; a large value before many small ones shows it: they are lost, the sum is not kept in float32"
+                    )
+                    break
+        if found:
+            raise Failed(f"{name}: {found}")
+    if notes:
+        raise Passed("; ".join(notes))
+
+
+def _imprecise(
+    subject: Subject,
+    leaves: list[Any],
+    upstream: list[Tensor] | None,
+    dtype: torch.dtype,
+    exact: torch.dtype,
+    what: str = "",
+) -> str:
+    """How a run in low precision is worse than it must be, or nothing. what: only "outputs", or only "gradients".
+
+    Inputs are moved by one rounding a few times, and each result compared with the exact one for the same inputs. How
+    far the exact results move is what rounding may do anyway. An error counts as far as it is there every time: what
+    jumps, as the choice between near equals does, is not wrong each time in the same place; a lost term is.
+    """
+    eps, generator = torch.finfo(dtype).eps, torch.Generator().manual_seed(5)
+    fn = subject.reference or subject.fn
+    upstream = upstream_like(subject.run(leaves).live) if upstream is None else upstream
+    errors: list[list[Tensor]] = []
+    truths: list[list[Tensor]] = []
+    theirs: list[float] | None = None
+    for k in range(6):
+        noise = eps if k else 0.0
+        given, ups = ([_noisy(v, noise, generator) for v in values] for values in (leaves, upstream))
+        run = subject.run(given, ups)
+        truth = [v.double() for v in _floats(subject.run(_widened(given, exact), _widened(ups, exact), fn))]
+        received = [v.double() for v in _floats(run)]
+        if [v.shape for v in received] != [v.shape for v in (truths[0] if truths else truth)]:
+            return ""  # values decide about shapes
+        errors.append([(a - b).abs() for a, b in zip(received, truth, strict=True)])
+        truths.append(truth)
+        if k == 0:
+            theirs = _reference_error(subject, given, ups, truth)
+    outputs = sum(isinstance(v, Tensor) and v.is_floating_point() for v in run.outputs)
+    terms = max((v.numel() for v in leaves if isinstance(v, Tensor)), default=1)
+    summed = torch.finfo(torch.float32 if dtype.itemsize < 4 else dtype).eps * terms**0.5
+    for k, right in enumerate(truths[0]):
+        if what and (k < outputs) != (what == "outputs"):
+            continue
+        limit = torch.finfo(dtype).max
+        error = torch.stack([each[k] for each in errors]).amin(0)
+        spread = torch.stack([(each[k] - right).abs() for each in truths]).amax(0)
+        there = right.isfinite() & spread.isfinite() & (right.abs() < limit / 2) & error.isfinite()
+        if not there.any():
+            continue
+        scale = right[there].abs().max()
+        allowed = FACTOR * (spread + (eps + summed) * scale) + torch.finfo(dtype).tiny
+        error, allowed, right = error[there], allowed[there], right[there]
+        if (error > allowed).any() and not (
+            theirs and error.norm() <= 2 * theirs[k] + eps * scale * error.numel() ** 0.5
+        ):
+            worst = int((error / allowed).argmax())
+            return (
+                f"{_named(subject, run, k)} is off by {error[worst]:.3g} where the exact value is {right[worst]:.5g}: "
+                f"{FACTOR * error[worst] / allowed[worst]:.0f} roundings"
+            )
+    return ""
+
+
+def _overflows(subject: Subject, leaves: list[Any], run: Run, dtype: torch.dtype, exact: torch.dtype) -> str:
+    """Where a result is infinite or NaN though the exact one is well inside the range of the dtype, or nothing."""
+    fn = subject.reference or subject.fn
+    truth = _floats(subject.run(_widened(leaves, exact), _widened(upstream_like(run.live), exact), fn))
+    for k, (mine, right) in enumerate(zip(_floats(run), truth, strict=True)):
+        if mine.shape == right.shape:
+            lost = right.isfinite() & (right.abs() < torch.finfo(dtype).max / 2) & ~mine.isfinite()
+            if lost.any():
+                what = _named(subject, run, k)
+                return f"{what} overflows, to {mine[lost][0]:.3g} where the exact value is {right[lost][0]:.5g}"
+    return ""
+
+
+def _noisy(value: Any, noise: float, generator: torch.Generator) -> Any:
+    if not isinstance(value, Tensor) or not value.is_floating_point() or not noise:
+        return value
+    drawn = 2 * torch.rand(value.shape, generator=generator, dtype=torch.float64) - 1
+    return (value.double() * (1 + noise * drawn.to(value.device))).to(value.dtype)
+
+
+def _widened(values: Sequence[Any], exact: torch.dtype) -> list[Any]:
+    return [v.to(exact) if isinstance(v, Tensor) and v.is_floating_point() else v for v in values]
+
+
+def _floats(run: Run) -> list[Tensor]:
+    """What is compared in low precision: floating outputs, and gradients."""
+    return [v.detach() for v in (*run.outputs, *run.grads) if isinstance(v, Tensor) and v.is_floating_point()]
+
+
+def _named(subject: Subject, run: Run, k: int) -> str:
+    outputs = sum(isinstance(v, Tensor) and v.is_floating_point() for v in run.outputs)
+    if k < outputs:
+        return "the result"
+    with_grads = [i for i, grad in zip(subject.differentiable, run.grads, strict=True) if grad is not None]
+    return f"the gradient of {subject.name(with_grads[k - outputs])}"
+
+
+def _reference_error(
+    subject: Subject, leaves: list[Any], upstream: list[Tensor], truth: list[Tensor]
+) -> list[float] | None:
+    if subject.reference is None:
+        return None
+    try:
+        values = _floats(subject.run(leaves, upstream, subject.reference))
+    except Exception:
+        return None
+    if [v.shape for v in values] != [v.shape for v in truth]:
+        return None
+    return [
+        ((v.double() - right)[right.isfinite() & v.isfinite()]).norm().item()
+        for v, right in zip(values, truth, strict=True)
+    ]
+
+
+def _swamped(leaves: list[Any], run: Run) -> Iterator[tuple[list[Any], list[Tensor], str]]:
+    """Inputs, then upstream gradients, of the same shapes and range: positive, one large value before many small ones.
+
+    A sum forward is seen in the outputs, one backward in the gradients; other gradients may hang on a choice between
+    values that are equal in low precision.
+    """
+
+    def large(value: Tensor) -> float:
+        return 2.0 ** math.floor(math.log2(largest(value) or 1.0))
+
+    def even(value: Any) -> Any:
+        return (
+            torch.full_like(value, large(value)) if isinstance(value, Tensor) and value.is_floating_point() else value
+        )
+
+    def pattern(value: Tensor, dim: int) -> Tensor:
+        # Each small value is less than half a rounding of the large one.
+        steps = torch.randperm(value.numel(), generator=torch.Generator().manual_seed(6)).double() / value.numel()
+        small = (large(value) * torch.finfo(value.dtype).eps * (0.3 + 0.19 * steps)).reshape(value.shape)
+        small.select(dim, 0).fill_(large(value))
+        return small.to(value)
+
+    def long(value: Tensor) -> list[int]:
+        return [dim for dim, size in enumerate(value.shape) if size >= 32]  # fewer lose no more than rounding may
+
+    plain = [even(leaf) for leaf in leaves]
+    ups = [even(gradient) for gradient in upstream_like(run.live)]
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            for dim in long(leaf):
+                yield [pattern(leaf, dim) if i == j else v for j, v in enumerate(plain)], ups, "outputs"
+    for k, gradient in enumerate(ups):
+        for dim in long(gradient):
+            yield leaves, [pattern(g, dim) if j == k else g for j, g in enumerate(ups)], "gradients"

@@ -1,0 +1,366 @@
+"""The function under audit: its inputs, how it is called and differentiated, and how results are compared."""
+
+import functools
+import inspect
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+NOT_THE_USERS = (
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parents[1]),
+    str(Path(__file__).parents[2] / "cli"),
+)
+NOT_RUNNING = "it does not run, see `runs`"
+MakeInputs = Callable[[torch.dtype, str], Any]
+
+
+class Outcome(Exception):
+    """How a check ended, other than by passing without a word."""
+
+
+class Passed(Outcome):
+    """With something to tell."""
+
+
+class Failed(Outcome):
+    pass
+
+
+class Warned(Outcome):
+    """Legal, but worth knowing."""
+
+
+class Skipped(Outcome):
+    """Does not apply, or the function refuses in a clear way."""
+
+
+class InputsError(ValueError):
+    """There is nothing to audit with: `make_inputs` fails, or gives no tensors."""
+
+
+@dataclass
+class Run:
+    """One forward and backward pass. `outputs` are all leaves of the result; `grads` one per differentiable input."""
+
+    outputs: list[Any]
+    live: list[Tensor]  # the outputs that have a gradient
+    grads: list[Tensor | None]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All outputs and gradients that are tensors, detached; what is compared between runs."""
+        values = [*self.outputs, *self.grads]
+        return [value.detach() for value in values if isinstance(value, Tensor)]
+
+
+@dataclass
+class Subject:
+    fn: Callable[..., Any]
+    make_inputs: MakeInputs
+    reference: Callable[..., Any] | None = None
+    device: str = "cpu"
+    seeded: bool = False
+    budget: float = 1.0  # seconds for each check that repeats calls
+    progress: Callable[[str], None] = lambda what: None  # told before what might take the process down
+    cache: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._names = input_names(self.fn)
+        self._made: dict[torch.dtype, list[Any]] = {}
+        self.parameters = 0  # leaves in front that are parameters of a module: never strided, never of another size
+        if isinstance(self.fn, nn.Module):
+            parameters = dict(self.fn.named_parameters())
+            self.make_inputs = _with_parameters(self.make_inputs, list(parameters.values()))
+            self._names = [*parameters, *self._names]
+            self.parameters = len(parameters)
+            self.reference = _same_signature(self.reference, list(parameters))
+            self.fn = _as_function(self.fn)
+
+    # Inputs
+
+    def inputs(self, dtype: torch.dtype) -> list[Any]:
+        """The leaves of the inputs in a dtype, the same values at every call, in new memory."""
+        if dtype not in self._made:
+            self._made[dtype] = self._make(dtype)
+        return [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in self._made[dtype]]
+
+    def _make(self, dtype: torch.dtype) -> list[Any]:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(0)
+            try:
+                made = self.make_inputs(dtype, self.device)
+            except Exception as error:
+                raise InputsError(f"make_inputs({dtype}, {self.device!r}) fails: {told(error)}") from error
+        made = made if isinstance(made, tuple) else tuple(made) if isinstance(made, list) else (made,)
+        leaves, spec = tree_flatten(made)
+        floats = [i for i, leaf in enumerate(leaves) if _is_float(leaf)]
+        if not any(isinstance(leaf, Tensor) for leaf in leaves):
+            raise InputsError(f"make_inputs returned no tensors, but {_kinds(made)}")
+        if floats and not any(leaves[i].dtype == dtype for i in floats):  # it does not care about dtypes
+            leaves = [leaf.to(dtype) if _is_float(leaf) and not leaf.is_complex() else leaf for leaf in leaves]
+        chosen = [i for i in floats if leaves[i].requires_grad] or floats
+        self.cache.setdefault("spec", spec)
+        self.cache.setdefault("differentiable", chosen)
+        self.cache.setdefault("depth", [position for position, each in enumerate(made) for _ in tree_flatten(each)[0]])
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if not any(leaf.device.type == torch.device(self.device).type for leaf in tensors):  # nor about devices
+            leaves = [leaf.to(self.device) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        # Cloned: they may be the user's own, or share memory.
+        return [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+    @functools.cached_property
+    def dtype(self) -> torch.dtype:
+        """The most precise dtype that the function takes."""
+        refused = None
+        for dtype in DTYPES:
+            leaves = self.inputs(dtype)
+            try:
+                self.call(leaves)
+            except Exception as error:
+                refused = refused or error
+            else:
+                return dtype
+        assert refused is not None
+        raise refused
+
+    @functools.cached_property
+    def differentiable(self) -> list[int]:
+        """Which leaves get a gradient: the floating ones, or those that make_inputs marked with requires_grad."""
+        self.inputs(torch.float64)
+        return self.cache["differentiable"]
+
+    @functools.cached_property
+    def scale(self) -> float:
+        """The largest magnitude among the inputs."""
+        return max(map(largest, self.inputs(self.dtype)), default=0.0)
+
+    def name(self, position: int) -> str:
+        """What the message calls the input of this position."""
+        argument = self.cache["depth"][position]
+        return f"`{self._names[argument]}`" if argument < len(self._names) else f"input {argument}"
+
+    # Calls
+
+    def call(self, leaves: Sequence[Any], fn: Callable[..., Any] | None = None) -> list[Any]:
+        """The leaves of the result."""
+        if self.seeded:
+            torch.manual_seed(0)
+        try:
+            result = (fn or self.fn)(*tree_unflatten(list(leaves), self.cache["spec"]))
+        except SystemExit as error:
+            raise RuntimeError(f"it calls sys.exit({error.code})") from error
+        return tree_flatten(result)[0]
+
+    def run(
+        self,
+        leaves: Sequence[Any],
+        upstream: Sequence[Tensor] | None = None,
+        fn: Callable[..., Any] | None = None,
+        only: Sequence[int] | None = None,
+        **options: Any,
+    ) -> Run:
+        """Forward and backward. upstream: one gradient per live output, random if not given; only: these inputs."""
+        only = self.differentiable if only is None else only
+        sources = {i: leaves[i].detach().requires_grad_() for i in only}
+        outputs = self.call([sources.get(i, leaf) for i, leaf in enumerate(leaves)], fn)
+        live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
+        if not live or not sources:
+            return Run(outputs, [], [None] * len(only))
+        given = upstream_like(live) if upstream is None else list(upstream)
+        grads = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True, **options)
+        return Run(outputs, live, list(grads))
+
+    @functools.cached_property
+    def base(self) -> Run:
+        """The results that other runs are compared with: copies, which later calls cannot change."""
+        try:
+            return snapshot(self.run(self.inputs(self.dtype)))
+        except Exception as error:
+            raise Skipped(NOT_RUNNING) from error
+
+    @functools.cached_property
+    def precise(self) -> bool:
+        """Whether float64 is really computed in float64: finite differences with small steps need it."""
+        given, outputs = (
+            [value for value in values if isinstance(value, Tensor) and value.is_floating_point()]
+            for values in (self.inputs(self.dtype), self.base.outputs)
+        )
+
+        def rounded(values: list[Tensor]) -> bool:
+            return all(bool(((value == value.float()) | ~value.isfinite()).all()) for value in values)
+
+        single = bool(outputs) and rounded(outputs) and not rounded(given)
+        return self.dtype == torch.float64 and not single
+
+    @functools.cached_property
+    def tolerance(self) -> float:
+        """Relative, for the same computation in another order."""
+        return rounding(torch.float32 if self.dtype == torch.float64 and not self.precise else self.dtype)
+
+    def need_gradients(self) -> Run:
+        if not self.differentiable:
+            raise Skipped("no input is floating")
+        if not self.base.live:
+            raise Skipped("no output has a gradient")
+        return self.base
+
+
+def snapshot(run: Run) -> Run:
+    outputs = [value.detach().clone() if isinstance(value, Tensor) else value for value in run.outputs]
+    live = [copy for copy, value in zip(outputs, run.outputs, strict=True) if any(value is other for other in run.live)]
+    return Run(outputs, live, [None if grad is None else grad.detach().clone() for grad in run.grads])
+
+
+def upstream_like(outputs: Sequence[Tensor], seed: int = 1) -> list[Tensor]:
+    """Random upstream gradients, the same for the same shapes and dtypes; zero where an output is not finite."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [
+        torch.randn(value.shape, dtype=torch.promote_types(value.dtype, torch.float64), generator=generator).to(value)
+        for value in outputs
+    ]
+    return [torch.where(value.detach().isfinite(), g, 0) for value, g in zip(outputs, drawn, strict=True)]
+
+
+def difference(received: Any, expected: Any, tolerance: float, scale: float = 0.0) -> str:
+    """How two results differ, or nothing. tolerance: relative to the largest finite value, or the scale."""
+    if not isinstance(received, Tensor) or not isinstance(expected, Tensor):
+        same = received is expected or (type(received) is type(expected) and received == expected)
+        return "" if same else f"{received!r} instead of {expected!r}"
+    if received.shape != expected.shape:
+        return f"shape {tuple(received.shape)} instead of {tuple(expected.shape)}"
+    if not received.numel():
+        return ""
+    kind = torch.promote_types(received.dtype, expected.dtype)
+    kind = torch.promote_types(kind, torch.float64) if kind.is_floating_point or kind.is_complex else kind
+    received, expected = received.detach().to(kind), expected.detach().to(kind)
+    if tolerance == 0 or not (kind.is_floating_point or kind.is_complex):
+        wrong = (received != expected) & ~(received.isnan() & expected.isnan())
+        return f"{int(wrong.sum())} of {wrong.numel()} values differ" if wrong.any() else ""
+    finite = received.isfinite() & expected.isfinite()
+    odd = ~finite & (received != expected) & ~(received.isnan() & expected.isnan())
+    if odd.any():
+        return f"{int(odd.sum())} of {odd.numel()} values are NaN or infinite in one only"
+    if not finite.any():
+        return ""
+    error = (received - expected)[finite].abs().max().item()
+    largest = expected[finite].abs().max().item()
+    return f"by {error:.2g}, where values reach {largest:.2g}" if error > tolerance * max(scale, largest) else ""
+
+
+def compare(received: Run, expected: Run, tolerance: float, subject: Subject) -> str:
+    """Where two runs differ, or nothing."""
+    # Where everything cancels, the rounding of what was cancelled remains.
+    scale = max([subject.scale, *map(largest, expected.tensors)])
+    if len(received.outputs) != len(expected.outputs):
+        return f"{len(received.outputs)} outputs instead of {len(expected.outputs)}"
+    for i, (mine, theirs) in enumerate(zip(received.outputs, expected.outputs, strict=True)):
+        found = difference(mine, theirs, tolerance, scale)
+        if found:
+            return f"{'the output' if len(received.outputs) == 1 else f'output {i}'} differs: {found}"
+    if not received.grads:
+        return ""
+    for i, mine, theirs in zip(subject.differentiable, received.grads, expected.grads, strict=True):
+        found = _gradient_difference(mine, theirs, tolerance, scale)
+        if found:
+            return f"the gradient of {subject.name(i)} differs: {found}"
+    return ""
+
+
+def _gradient_difference(mine: Tensor | None, theirs: Tensor | None, tolerance: float, scale: float) -> str:
+    if mine is None and theirs is None:
+        return ""
+    # No gradient is a gradient of zero.
+    shape = next(grad for grad in (mine, theirs) if grad is not None)
+    mine, theirs = (torch.zeros_like(shape) if grad is None else grad for grad in (mine, theirs))
+    return difference(mine, theirs, tolerance, scale)
+
+
+def largest(value: Any) -> float:
+    """The largest finite magnitude of a floating tensor."""
+    if not _is_float(value):
+        return 0.0
+    finite = value.detach()[value.detach().isfinite()]
+    return finite.abs().max().item() if finite.numel() else 0.0
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """A relative tolerance for the same computation in another order."""
+    return {torch.float64: 1e-11, torch.float32: 1e-4}.get(dtype, 16 * torch.finfo(dtype).eps)
+
+
+def told(error: BaseException) -> str:
+    """An exception in one line, with the place in the caller's own code."""
+    lines = str(error).strip().splitlines() or [""]
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith((*NOT_THE_USERS, "<")):
+            where = f" ({Path(frame.filename).name}:{frame.lineno})"
+    text = f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
+    return (text if len(text) <= 300 else text[:297] + "...") + where
+
+
+def input_names(fn: Callable[..., Any]) -> list[str]:
+    """Names of the positional arguments; none if it does not tell."""
+    owner = getattr(fn, "__self__", None)
+    skip = 0
+    target: Any = fn
+    if isinstance(fn, nn.Module):
+        target = fn.forward
+    elif isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        target = owner.forward
+        skip = int(owner.setup_context is torch.autograd.Function.setup_context)  # then the first argument is ctx
+    try:
+        parameters = list(inspect.signature(target).parameters.values())[skip:]
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [parameter.name for parameter in parameters if parameter.kind in kinds]
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+
+
+def _kinds(values: Sequence[Any]) -> str:
+    return ", ".join(type(value).__name__ for value in values) or "nothing"
+
+
+def _with_parameters(make_inputs: MakeInputs, parameters: list[Tensor]) -> MakeInputs:
+    def make(dtype: torch.dtype, device: str) -> Any:
+        made = make_inputs(dtype, device)
+        made = made if isinstance(made, tuple | list) else (made,)
+        return (*(parameter.detach().to(device, dtype, copy=True) for parameter in parameters), *made)
+
+    return make
+
+
+def _as_function(module: nn.Module) -> Callable[..., Any]:
+    """The module as a function of its parameters and inputs; its buffers are not changed."""
+    names = [name for name, _ in module.named_parameters()]
+
+    def call(*arguments: Any) -> Any:
+        parameters = dict(zip(names, arguments, strict=False))
+        dtype = next((value.dtype for value in parameters.values()), None)
+        buffers = {
+            name: value.to(dtype, copy=True) if dtype and value.is_floating_point() else value.clone()
+            for name, value in module.named_buffers()
+        }
+        return torch.func.functional_call(module, {**parameters, **buffers}, tuple(arguments[len(names) :]))
+
+    return call
+
+
+def _same_signature(reference: Callable[..., Any] | None, parameters: list[str]) -> Callable[..., Any] | None:
+    if reference is None:
+        return None
+    if isinstance(reference, nn.Module) and [name for name, _ in reference.named_parameters()] == parameters:
+        return _as_function(reference)
+    return lambda *arguments: reference(*arguments[len(parameters) :])

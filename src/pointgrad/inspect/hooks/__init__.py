@@ -1,0 +1,8 @@
+"""Hooks on the layers of a module: context managers that record, penalise or watch, and leave nothing behind."""
+
+from .penalty import ActivationPenalty as ActivationPenalty
+from .recorder import Record as Record
+from .recorder import Recorder as Recorder
+from .watcher import GradientWatcher as GradientWatcher
+from .watcher import LayerNorms as LayerNorms
+from .watcher import NonFinite as NonFinite
