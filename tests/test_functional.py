@@ -119,6 +119,28 @@ def test_compile(call, shapes):
     torch.testing.assert_close(received, results(call, P, inputs))
 
 
+SIZED = {
+    "softmax": lambda n: P.softmax(torch.rand(n, 3), 1),
+    "mean": lambda n: P.mean(torch.rand(n, 3), 0),
+    "cat": lambda n: P.cat([torch.rand(n, 3), torch.rand(2, 3)]),
+    "linear": lambda n: P.linear(torch.rand(n, 3), torch.rand(2, 3)),
+    "cosine": lambda n: P.cosine_similarity(torch.rand(n, 3), torch.rand(1, 3)),
+    "cross_entropy": lambda n: P.cross_entropy(torch.rand(n, 3), torch.zeros(n, dtype=torch.int64)),
+    "probabilities": lambda n: P.cross_entropy(torch.rand(n, 3), torch.rand(n, 3), label_smoothing=0.1),
+    "nll": lambda n: P.nll_loss(torch.rand(n, 3), torch.zeros(n, dtype=torch.int64)),
+}
+
+
+@pytest.mark.parametrize("call", SIZED.values(), ids=SIZED)
+def test_compiled_once_for_all_sizes(call):
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: call(x.shape[0]), fullgraph=True, dynamic=True, backend="aot_eager")
+    compiled(torch.rand(6))
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for size in (7, 11, 30):
+            compiled(torch.rand(size))
+
+
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "log", "relu", "mean-dims", "cat-last", "cosine-broadcast",
                                   "linear", "linear-batched"])  # fmt: skip
 def test_export_and_transforms(name):
@@ -251,6 +273,7 @@ def test_integers_as_torch():
     torch.testing.assert_close(P.log(whole), torch.log(whole))
     torch.testing.assert_close(P.log(whole > 1), torch.log(whole > 1))
     torch.testing.assert_close(P.relu(whole - 2), F.relu(whole - 2))
+    torch.testing.assert_close(P.relu(whole - 2, inplace=True), F.relu(whole - 2))
     torch.testing.assert_close(P.mean(whole, dtype=torch.float64), torch.mean(whole, dtype=torch.float64))
     torch.testing.assert_close(P.softmax(whole, 0, dtype=torch.float32), F.softmax(whole, 0, dtype=torch.float32))
     torch.testing.assert_close(P.cat([whole, whole.float()]), torch.cat([whole, whole.float()]))

@@ -55,7 +55,7 @@ def rows(device: str) -> list[Row]:
                 _check(logits, target),
                 _both(cross_entropy, logits, target),
                 {"PyTorch": _both(F.cross_entropy, logits, target)},
-                at_least=1 / 1.1,
+                at_least=0.91,  # no slower than 1.1 times
                 memory_at_least=2.0 if gpu else None,
                 moved=3 * logits.numel() * logits.element_size(),  # read, read again, gradient written
             )

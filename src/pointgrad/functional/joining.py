@@ -33,6 +33,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             and tensor.shape[dim + 1 :] == shaped.shape[dim + 1 :]
         )
         checks.shape(fits, f"tensors[{number}]", lambda: f"{tuple(shaped.shape)} except in dimension {dim}", tensor)
+    if not any(tensor.requires_grad for tensor in tensors):
+        return torch.cat(list(tensors), dim)  # torch's compiler stumbles over a Function of any number of tensors then
     return _Cat.apply(dim, *tensors)
 
 

@@ -50,7 +50,7 @@ def cross_entropy(
     if soft:
         logits, coefficients, dtype = _with_probabilities(input, target, weight, label_smoothing)
         rows, _, _ = register.cross_entropy(logits, coefficients, None, ignore_index, 0.0)
-        counts: Tensor | int = rows.numel()
+        counts = None
     else:
         logits, classes, weight = _with_classes(input, target, weight)
         rows, _, _ = register.cross_entropy(logits, classes, weight, ignore_index, float(label_smoothing))
@@ -105,10 +105,9 @@ def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: i
     checks.shape(input.dim() >= 1, "input", "(C,), (N, C) or (N, C, d1, ...)", input)
     soft = probabilities and target.shape == input.shape
     if not soft:
-        or_else = f" or {tuple(input.shape)} probabilities" if probabilities else ""
         expected = _position_shape(input)
         fits = target.shape == expected or (input.dim() == 1 and target.shape == (1,))
-        checks.shape(fits, "target", lambda: f"{tuple(expected)} classes{or_else} with this input", target)
+        checks.shape(fits, "target", lambda: f"{_targets(input, probabilities)} with this input", target)
     if weight is not None:
         classes = input.shape[min(1, input.dim() - 1)]
         checks.shape(weight.shape == (classes,), "weight", lambda: f"(C,) = ({classes},)", weight)
@@ -126,6 +125,11 @@ def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: i
         checks.value(not learnt, "weight", "without a gradient where the target is classes", "requires_grad=True")
     checks.value(not soft or ignore_index < 0, "ignore_index", "negative with probabilities", ignore_index)
     return soft
+
+
+def _targets(input: Tensor, probabilities: bool) -> str:
+    classes = f"{tuple(_position_shape(input))} classes"
+    return f"{classes} or {tuple(input.shape)} probabilities" if probabilities else classes
 
 
 def _position_shape(input: Tensor) -> torch.Size:
@@ -181,12 +185,12 @@ def _counts(target: Tensor, classes: int, weight: Tensor | None, ignore_index: i
     return kept if weight is None else torch.where(kept, weight[torch.where(kept, target, 0)], 0)
 
 
-def _reduced(rows: Tensor, counts: Tensor | int, input: Tensor, dtype: torch.dtype, reduction: str) -> Tensor:
-    """rows: the loss of each position. counts: how much each counts in the mean, or how many they are."""
+def _reduced(rows: Tensor, counts: Tensor | None, input: Tensor, dtype: torch.dtype, reduction: str) -> Tensor:
+    """rows: the loss of each position. counts: how much each counts in the mean; None: all alike."""
     dtype = rows.dtype if checks.autocasts(input) else dtype
     if reduction == "none":
         return rows.reshape(_position_shape(input)).to(dtype)
     total = rows.sum()
     if reduction == "mean":
-        total = total / (counts if isinstance(counts, int) else counts.sum())
+        total = total / (rows.numel() if counts is None else counts.sum())
     return total.to(dtype)
