@@ -2,12 +2,10 @@
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from pointgrad.inspect.audit import CHECKS
-from pointgrad.inspect.audit.isolated import describe
+from pointgrad.inspect.audit.isolated import describe, messages
 from pointgrad.inspect.audit.report import CRASHED, SKIPPED, Report, Row
 from pointgrad.inspect.audit.subject import NOT_RUNNING
 
@@ -141,7 +139,7 @@ class Child:
         self._timeout = check.timeout
         self.ended: str | None = None  # how, other than by finishing
         self._tail = b""
-        reading, writing = os.pipe()
+        self._pipe, writing = os.pipe()
         options = asdict(check)
         spec = {key: options[key] for key in ("target", "inputs", "shapes", "reference", "device", "seeded")}
         self._process = subprocess.Popen(
@@ -150,7 +148,6 @@ class Child:
             pass_fds=[writing], start_new_session=True,
         )  # fmt: skip
         os.close(writing)
-        self._pipe = os.fdopen(reading, "rb")
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
 
@@ -161,27 +158,23 @@ class Child:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)  # its own session: itself and what it started
             self._process.wait()
-        self._pipe.close()
+        os.close(self._pipe)
 
     def messages(self) -> Iterator[tuple[str, Any]]:
         """What the child reports, until it ends; `ended` then says how, if it did not finish."""
-        deadline = time.monotonic() + self._timeout + STARTING
-        while select.select([self._pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            line = self._pipe.readline()
-            if line:
-                deadline = time.monotonic() + self._timeout
-                kind, value = json.loads(line)
+        try:
+            for kind, value in messages(self._pipe, self._timeout, first=STARTING):
                 if kind == "done":
                     return
                 yield kind, value
-                continue
-            status = self._process.wait()
-            self._reader.join(1)
-            last = self._tail.decode(errors="replace").strip().splitlines()
-            said = f" ({last[-1][:200]})" if last and status != 0 else ""
-            self.ended = f"the process ended {describe(status)}{said}"
+        except TimeoutError as error:
+            self.ended = str(error)
             return
-        self.ended = f"no answer after {self._timeout:g} s"
+        status = self._process.wait()
+        self._reader.join(1)
+        last = self._tail.decode(errors="replace").strip().splitlines()
+        said = f" ({last[-1][:200]})" if last and status != 0 else ""
+        self.ended = f"the process ended {describe(status)}{said}"
 
     def _drain(self) -> None:
         assert self._process.stdout is not None

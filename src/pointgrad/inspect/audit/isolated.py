@@ -7,10 +7,9 @@ import os
 import select
 import signal
 import sys
-import time
 import warnings
-from collections.abc import Callable
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -42,9 +41,10 @@ def forked(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
         if child == 0:
             _tell(check, subject, writing)
         os.close(writing)
-        with os.fdopen(reading, "rb") as pipe:
-            lines, ended = _listen(pipe, child)
-        kind, message = json.loads(lines[-1]) if lines else ("doing", "")
+        try:
+            (kind, message), ended = _listen(reading, child)
+        finally:
+            os.close(reading)
         if kind == "doing":  # and it did not live to tell the result
             raise Crashed(f"{ended}{message and f', at {message}'}")
         if kind:
@@ -84,15 +84,27 @@ def _tell(check: Callable[[Subject], None], subject: Subject, writing: int) -> N
         os._exit(0)
 
 
-def _listen(pipe: BinaryIO, child: int) -> tuple[list[bytes], str]:
-    """What the child wrote, and how it ended."""
-    lines: list[bytes] = []
-    deadline = time.monotonic() + TIMEOUT
-    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        line = pipe.readline()
-        if not line:
-            return lines, f"the process ended {describe(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))}"
-        lines.append(line)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return lines, f"no answer after {TIMEOUT:.0f} s"
+def messages(pipe: int, timeout: float, first: float = 0.0) -> Iterator[Any]:
+    """The JSON lines from a pipe until it is closed, or until none came for so long; the first may take longer."""
+    waiting, buffer = timeout + first, b""
+    while select.select([pipe], [], [], waiting)[0]:
+        chunk = os.read(pipe, 65536)
+        if not chunk:
+            return
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        yield from map(json.loads, lines)
+        waiting = timeout if lines else waiting
+    raise TimeoutError(f"no answer after {timeout:g} s")
+
+
+def _listen(pipe: int, child: int) -> tuple[tuple[str, str], str]:
+    """The last that the child wrote, and how it ended."""
+    last = ("doing", "")
+    try:
+        for kind, message in messages(pipe, TIMEOUT):
+            last = (kind, message)
+    except TimeoutError as error:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return last, str(error)
+    return last, f"the process ended {describe(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))}"
