@@ -1,4 +1,4 @@
-"""Looking into gradients: a small network on points, what its backward holds, its layers, and an operator with a mistake.
+"""Looking into gradients: a network on points, what its backward holds, its layers, and an operator with a mistake.
 
     python examples/gradients.py
 

@@ -161,7 +161,8 @@ def test_autocast(place):
             expected = theirs(x, target)
         assert loss.dtype == expected.dtype == torch.float32
         assert grad.dtype == torch.bfloat16
-        torch.testing.assert_close(loss, expected)
+        # On a GPU, PyTorch rounds the log-softmax to 16 bits on the way.
+        torch.testing.assert_close(loss.double(), theirs(x.double(), target), rtol=1e-6, atol=1e-6)
 
 
 def test_integer_targets(place):

@@ -40,7 +40,9 @@ class _CosineSimilarity(torch.autograd.Function):
         a, b = torch.broadcast_tensors(*_widened(x1, x2))
         similarity = ((a / _length(a, dim, eps)) * (b / _length(b, dim, eps))).sum(dim)
         casts = x1.is_cuda and checks.autocasts(x1)  # then float32 is what comes out, as in PyTorch
-        return similarity if casts else similarity.to(torch.promote_types(x1.dtype, x2.dtype))
+        narrow = torch.promote_types(x1.dtype, x2.dtype)
+        # Not `to` where nothing changes: see softmax.py.
+        return similarity if casts or narrow == similarity.dtype else similarity.to(narrow)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int, float], output: Tensor) -> None:

@@ -36,12 +36,16 @@ def log_softmax(
     return _LogSoftmax.apply(*_checked("log_softmax", input, dim, _stacklevel, dtype))
 
 
+# Forwards return new tensors: torch.compile up to 2.11 loses the gradient of one that was changed in place, or that
+# `to` returned as it was.
+
+
 class _Softmax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, dim: int) -> Tensor:
-        return torch.softmax(input, dim).masked_fill_(_nothing(input, dim), 0)
+        return torch.softmax(input, dim).masked_fill(_nothing(input, dim), 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
@@ -62,7 +66,7 @@ class _LogSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(input: Tensor, dim: int) -> Tensor:
-        return torch.log_softmax(input, dim).masked_fill_(_nothing(input, dim), -torch.inf)
+        return torch.log_softmax(input, dim).masked_fill(_nothing(input, dim), -torch.inf)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:

@@ -6,7 +6,6 @@ function called like the operator. `kernels.py` is imported only when it is firs
 without a GPU never imports Triton.
 """
 
-import functools
 import importlib
 import importlib.util
 import os
@@ -25,6 +24,7 @@ BACKENDS = ("reference", "cpu", "triton")
 _MODULES = {"reference": "reference", "cpu": "cpu", "triton": "kernels"}
 
 _library = torch.library.Library("pointgrad", "DEF")
+_HAS_TRITON = importlib.util.find_spec("triton") is not None  # asked once: torch.compile cannot trace the question
 _forced: str | None = None
 _warned: set[str] = set()
 
@@ -155,13 +155,8 @@ def _default_on_cpu() -> str:
     return "reference"
 
 
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
 def _default_on_cuda() -> str:
-    if _has_triton():
+    if _HAS_TRITON:
         return "triton"
     _warn_once(
         "Triton is not installed, so pointgrad's operators run in plain PyTorch, which is much slower. "

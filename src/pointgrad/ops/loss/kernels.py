@@ -161,8 +161,9 @@ def _loss(
     classes = units * UNIT
     class_step = 1 if BY_ROW else inner
     x_ptr = logits_ptr + offset
-    dot = tl.zeros((BLOCK_S,), WIDE)
-    amount = tl.zeros((BLOCK_S,), WIDE)
+    # Tiles are added up whole and reduced at the end: Triton 3.6 fails on a sum over an axis inside a loop.
+    dots = tl.zeros((BLOCK_S, BLOCK_C), WIDE)
+    amounts = tl.zeros((BLOCK_S, BLOCK_C), WIDE)
     if WHOLE:
         x = _tile(x_ptr, 0, classes, class_step, mask, WIDE, BLOCK_C)
         top = tl.max(x, 1)
@@ -170,8 +171,8 @@ def _loss(
         total = tl.sum(tl.exp(x - top[:, None]), 1)
         if BASE:
             base = _base_tile(base_ptr, offset, 0, classes, class_step, mask, WIDE, OWN, BLOCK_C)
-            dot += tl.sum(_times(base, top[:, None] - x), 1)
-            amount += tl.sum(base, 1)
+            dots += _times(base, top[:, None] - x)
+            amounts += base
     else:
         highest = tl.full((BLOCK_S, BLOCK_C), -float("inf"), WIDE)
         for start in range(0, classes, BLOCK_C):
@@ -185,11 +186,13 @@ def _loss(
             totals += tl.exp(x - top[:, None])
             if BASE:
                 base = _base_tile(base_ptr, offset, start, classes, class_step, mask, WIDE, OWN, BLOCK_C)
-                dot += tl.sum(_times(base, top[:, None] - x), 1)
-                amount += tl.sum(base, 1)
+                dots += _times(base, top[:, None] - x)
+                amounts += base
         total = tl.sum(totals, 1)
     log_total = tl.log(tl.where(total == 0, 1.0, total))
-    value = dot + _times(amount, log_total)
+    value = tl.zeros((BLOCK_S,), WIDE)
+    if BASE:
+        value += tl.sum(dots, 1) + _times(tl.sum(amounts, 1), log_total)
     if HARD:
         t = tl.load(target_ptr + position, mask=mask, other=ignore_index)
         kept = mask & (t != ignore_index) & (t >= 0) & (t < classes)
@@ -236,8 +239,10 @@ def _slopes(
     total = tl.where(live, total, 1.0)
     amount = tl.zeros((BLOCK_S,), WIDE)
     if BASE:
+        amounts = tl.zeros((BLOCK_S, BLOCK_C), WIDE)
         for start in range(0, classes, BLOCK_C):
-            amount += tl.sum(_base_tile(base_ptr, offset, start, classes, class_step, mask, WIDE, OWN, BLOCK_C), 1)
+            amounts += _base_tile(base_ptr, offset, start, classes, class_step, mask, WIDE, OWN, BLOCK_C)
+        amount += tl.sum(amounts, 1)
     if HARD:
         t = tl.load(target_ptr + position, mask=mask, other=ignore_index)
         kept = mask & (t != ignore_index) & (t >= 0) & (t < classes)
