@@ -36,7 +36,7 @@ def main(pipe: int, spec: dict[str, Any]) -> None:
             reference = _callable(spec["reference"]) if spec["reference"] else None
             say("stage", f"making inputs for {spec['target']}")
             make_inputs = _find_inputs(fn, spec)
-            subject = Subject(fn, make_inputs, reference, spec["device"], spec["seeded"])
+            subject = Subject(fn, make_inputs, reference, spec["device"], spec["seeded"], isolated=True)
             subject.progress = functools.partial(say, "progress")
             for name in spec["checks"]:
                 say("doing", name)

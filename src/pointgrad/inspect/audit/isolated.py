@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from . import subject as outcomes
-from .subject import Outcome, Subject, told
+from .subject import Outcome, Skipped, Subject, told
 
 TIMEOUT = 60.0
 
@@ -27,11 +27,14 @@ def forked(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
     """The check, run in a fork of this process where that is possible: on Linux, and without a GPU.
 
     Where there is one, backward has threads for it, even of tensors on the CPU, and a fork cannot do without them.
+    Then it is run only in a process that is there for nothing else.
     """
 
     @functools.wraps(check)
     def run(subject: Subject) -> None:
         if torch.cuda.is_available() or not sys.platform.startswith("linux"):
+            if not subject.isolated:
+                raise Skipped("might take this process down, and it cannot be forked here: `pointgrad check` runs it")
             check(subject)
             return
         reading, writing = os.pipe()

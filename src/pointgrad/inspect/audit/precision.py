@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, largest, told, upstream_like
+from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, Warned, largest, told, upstream_like
 
 FACTOR = 8  # roundings of the result, or of the inputs, that a low-precision result may be away from the exact one
 
@@ -18,7 +18,7 @@ def dtypes(subject: Subject) -> None:
     if not any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in subject.inputs(torch.float64)):
         raise Skipped("no input is floating")
     exact = torch.float64 if subject.precise else torch.float32
-    notes = []
+    notes, remarks = [], []
     stop = time.perf_counter() + 10 * subject.budget
     for dtype in DTYPES:
         if dtype == subject.dtype or torch.finfo(dtype).eps <= torch.finfo(exact).eps:
@@ -52,8 +52,22 @@ def dtypes(subject: Subject) -> None:
                     break
         if found:
             raise Failed(f"{name}: {found}")
+        if dtype == torch.float16 and (found := _leaves_range(subject, leaves, exact)):
+            remarks.append(found)
+    if remarks:
+        raise Warned("; ".join([*remarks, *notes]))
     if notes:
         raise Passed("; ".join(notes))
+
+
+def _leaves_range(subject: Subject, leaves: list[Any], exact: torch.dtype) -> str:
+    """Whether float16 overflows between input and result, as the square of a distance of 256 does, or nothing."""
+    large = [v * 256 if isinstance(v, Tensor) and v.is_floating_point() else v for v in leaves]
+    try:
+        found = _overflows(subject, large, subject.run(large), torch.float16, exact)
+    except Exception:  # it does not take these values
+        return ""
+    return found and f"float16, with inputs 256 times as large: {found}; a step in between leaves the range"
 
 
 def _imprecise(

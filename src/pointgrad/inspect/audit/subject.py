@@ -69,6 +69,7 @@ class Subject:
     device: str = "cpu"
     seeded: bool = False
     budget: float = 1.0  # seconds for each check that repeats calls
+    isolated: bool = False  # in a process that may crash
     progress: Callable[[str], None] = lambda what: None  # told before what might take the process down
     cache: dict[str, Any] = field(default_factory=dict)
 
