@@ -197,6 +197,21 @@ def demos(device: str) -> list[Demo]:
             {"weights": torch.randn(2, 3, **double), "values": rows["features"], "index": rows["index"]},
         ),
         Demo(
+            "conv2d", "4 x 32 x 48^2, kernel 3", pointgrad.conv2d,
+            {"input": torch.randn(4, 32, 48, 48, device=device), "weight": torch.randn(32, 32, 3, 3, device=device)},
+            torch.nn.functional.conv2d, ("input", "weight"),
+            {"input": torch.randn(1, 2, 4, 4, **double), "weight": torch.randn(3, 2, 2, 2, **double)},
+        ),
+        Demo(
+            "cross_entropy", "100k x 40 logits", pointgrad.functional.cross_entropy,
+            {
+                "input": torch.randn(100_000, 40, device=device),
+                "target": torch.randint(0, 40, (100_000,), device=device),
+            },
+            torch.nn.functional.cross_entropy, ("input",),
+            {"input": torch.randn(4, 3, **double), "target": torch.tensor([0, 2, 1, 1], device=device)},
+        ),
+        Demo(
             "neighbor_attention", "20k x 16, 8 heads of 8", pointgrad.neighbor_attention,
             {
                 "query": features.view(-1, 8, 8), "key": features.flip(0).view(-1, 8, 8),

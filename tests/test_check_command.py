@@ -189,7 +189,7 @@ def test_what_cannot_be_audited(check, arguments, status, reason):
         ("number", TargetError, "subjects:number must be a function, got int"),
         ("Needy", TargetError, "subjects:Needy cannot be made without arguments: TypeError"),
         ("no_arguments", InputsError, "it takes no tensors: it has no arguments that must be given; give --shapes, or"),
-        ("takes_numbers", InputsError, "it takes no tensors, but n, m"),
+        ("takes_numbers", InputsError, "it takes no tensors: its arguments are n: int, m: float"),
         ("raises", InputsError, r"with random (5, 7) tensors it raises ValueError: first line (subjects.py:"),
         ("bad_inputs", InputsError, "make_inputs(torch.float64, 'cpu') fails: KeyError: 'nowhere' (subjects.py:"),
     ],

@@ -120,7 +120,7 @@ def _required(fn: Callable[..., Any]) -> list[str]:
         if parameters[name].annotation in (int, float, bool, str, "int", "float", "bool", "str")
     ]
     if plain and len(plain) == len(required):
-        raise InputsError(f"it takes no tensors, but {', '.join(plain)}")
+        raise InputsError(f"it takes no tensors: its arguments are {', '.join(map(str, parameters.values()))}")
     return required
 
 

@@ -51,7 +51,8 @@ class Graph:
         try:
             found = graph(*_call(function, sizes))
         except Exception as error:  # the user's code
-            return _fail(FAILED, f"{self.target}{_where(error)}: {describe(error)}")
+            hint = "; --shapes gives it inputs" if not sizes and isinstance(error, TypeError) else ""
+            return _fail(FAILED, f"{self.target}{_where(error)}: {describe(error)}{hint}")
         try:
             found.write(out)
         except OSError as error:
