@@ -11,6 +11,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/operators.py
+	$(BIN)/python examples/gradients.py
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto

@@ -77,6 +77,16 @@ def default_place(request):
     return request.param
 
 
+def pytest_collection_modifyitems(config, items):
+    def runs(item):
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        place, case = params.get("place"), params.get("case")
+        return not (place and place.interpreted and getattr(case, "composed", False))
+
+    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+    items[:] = [item for item in items if runs(item)]
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)

@@ -45,6 +45,7 @@ class Case:
     waits: bool = False  # on a GPU, the host hands something over or must learn the size of the result
     any_order: bool = False  # a GPU adds in any order, unless told otherwise: equal up to rounding
     plain: bool = False  # plain PyTorch: calls no operator of ours
+    composed: bool = False  # of operators with cases of their own: the interpreter, which is slow, is left out
     smooth: bool = True  # False at a kink or a tie, where finite differences say nothing
     rows: Callable[[dict[str, Any]], int] | None = None  # takes an `index` that counts this many rows
 

@@ -1,5 +1,6 @@
 """Ways to call interpolation, right and wrong."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -133,6 +134,8 @@ CASES = [
     ),
     splat_case("empty", (2, 0, 3), (2, 2, 2)),
 ]  # fmt: skip
+
+CASES = [replace(case, composed=case.operator is interpolate) for case in CASES]
 
 points = torch.zeros(6, 3)
 corners = torch.zeros(6, 8, 4)
