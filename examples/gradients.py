@@ -97,7 +97,8 @@ def main() -> None:
     with open(f"{OUT}/audit.html", "w") as file:
         file.write(report.html())
     print(report)
-    print(f"\npictures: {OUT}/graph.html, {OUT}/audit.html")
+    print("\nThat is as it should be: Cube's backward forgets the upstream gradient, and the audit says so.")
+    print(f"pictures: {OUT}/graph.html, {OUT}/audit.html")
 
 
 if __name__ == "__main__":
