@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from pointgrad.inspect.audit import rows
 from pointgrad.inspect.audit.subject import InputsError, Subject, input_names, told
 
-from .target import TargetError, load
+from .target import TargetError, load, sizes
 
 NO_INPUTS = 4
 GUESSES = [(5, 7), (5, 5), (2, 5, 7), (7,), (2, 3, 8, 8)]  # shapes that all arguments get, until a call works
@@ -69,7 +69,7 @@ def _find_inputs(fn: Callable[..., Any], spec: dict[str, Any]) -> Callable[..., 
     if spec["inputs"]:
         return _callable(spec["inputs"])
     if spec["shapes"]:
-        return _random([_sizes(shape) for shape in spec["shapes"]])
+        return _random([sizes(shape) for shape in spec["shapes"]])
     module, _, name = spec["target"].partition(":")
     beside = [found for found in map(_or_none, (f"{module}:{name}_inputs", f"{module}:make_inputs")) if found]
     return beside[0] if beside else _guess(fn)
@@ -126,16 +126,6 @@ def _required(fn: Callable[..., Any]) -> list[str]:
 
 def _random(shapes: list[tuple[int, ...]]) -> Callable[..., Any]:
     return lambda dtype, device: tuple(torch.randn(shape, dtype=dtype, device=device) for shape in shapes)
-
-
-def _sizes(shape: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(size) for size in shape.split(",") if size)
-    except ValueError:
-        sizes = (-1,)
-    if min(sizes, default=0) < 0:
-        raise TargetError(f"--shapes must be sizes separated by commas, such as 2,1024,3, got {shape!r}", status=2)
-    return sizes
 
 
 if __name__ == "__main__":

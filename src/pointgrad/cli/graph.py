@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from pointgrad.inspect import graph
 
-from .target import TargetError, describe, load
+from .target import TargetError, describe, load, sizes
 
 WRONG, NOT_FOUND, FAILED = 2, 3, 4  # exit statuses, as the help of the command says
 SUFFIXES = (".html", ".svg", ".json")
@@ -42,16 +42,16 @@ class Graph:
         if out.suffix not in SUFFIXES:
             return _fail(WRONG, f"--out must end in {', '.join(SUFFIXES)}, got {str(out)!r}")
         try:
-            sizes = [_sizes(shape) for shape in self.shapes]
+            shapes = [sizes(shape) for shape in self.shapes]
             function = load(self.target)
         except TargetError as error:
             return _fail(error.status, str(error))
         if not callable(function):
             return _fail(NOT_FOUND, f"{self.target} must be a function or a module, got {type(function).__qualname__}")
         try:
-            found = graph(*_call(function, sizes))
+            found = graph(*_call(function, shapes))
         except Exception as error:  # the user's code
-            hint = "; --shapes gives it inputs" if not sizes and isinstance(error, TypeError) else ""
+            hint = "; --shapes gives it inputs" if not shapes and isinstance(error, TypeError) else ""
             return _fail(FAILED, f"{self.target}{_where(error)}: {describe(error)}{hint}")
         try:
             found.write(out)
@@ -62,22 +62,12 @@ class Graph:
         return 0
 
 
-def _sizes(shape: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(size) for size in shape.split(","))
-    except ValueError:
-        sizes = (-1,)
-    if min(sizes) < 0:
-        raise TargetError(f"--shapes must be sizes separated by commas, such as 2,1024,3, got {shape!r}", WRONG)
-    return sizes
-
-
-def _call(function: Any, sizes: list[tuple[int, ...]]) -> tuple[Any, Any]:
+def _call(function: Any, shapes: list[tuple[int, ...]]) -> tuple[Any, Any]:
     """The output, and what gives names."""
     torch.manual_seed(0)  # the same picture every time
     if isinstance(function, type) and issubclass(function, torch.nn.Module):
         function = function()
-    inputs = [torch.randn(size, requires_grad=True) for size in sizes]
+    inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
     output = function(*inputs)
     if isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], (torch.nn.Module, dict)):
         output, names = output

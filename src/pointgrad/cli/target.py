@@ -41,6 +41,21 @@ def load(target: str) -> Any:
     return found
 
 
+def sizes(shape: str) -> tuple[int, ...]:
+    """The sizes in one of `--shapes`; nothing is the shape of a number.
+
+    >>> sizes("2,1024,3")
+    (2, 1024, 3)
+    """
+    try:
+        found = tuple(int(size) for size in shape.split(",") if size)
+    except ValueError:
+        found = (-1,)
+    if min(found, default=0) < 0:
+        raise TargetError(f"--shapes must be sizes separated by commas, such as 2,1024,3, got {shape!r}", status=2)
+    return found
+
+
 def describe(error: BaseException) -> str:
     """The type and the message of an error, in one line."""
     message = " ".join(str(error).split())
