@@ -258,6 +258,13 @@ def test_a_crash_on_odd_input_is_a_row():
     assert (row.status, row.message) == ("crashed", "the process ended by SIGSEGV, at size 4 made 0")
 
 
+def test_what_cannot_be_forked_does_not_take_this_process_down(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    found = statuses(torch.tanh, floats((4, 5)), ["dtypes", "sizes", "wrong dtype", "wrong device"], isolated=False)
+    assert [row.status for row in found.values()] == ["passed", "skipped", "skipped", "skipped"]
+    assert "`pointgrad check` runs it" in found["sizes"].message
+
+
 def test_float16_that_leaves_its_range_on_the_way_is_a_remark():
     """The square of a distance of 256 is no float16, though the distance is."""
 

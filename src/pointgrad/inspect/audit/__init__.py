@@ -25,7 +25,7 @@ CHECKS: dict[str, Check] = {
     "upstream": gradients.upstream,
     "needs_input_grad": gradients.needs_input_grad,
     "reference": numbers.reference,
-    "dtypes": isolated.forked(precision.dtypes),
+    "dtypes": isolated.forked(precision.dtypes, else_here=True),
     "layouts": memory.layouts,
     "aliasing": memory.aliasing,
     "in-place": memory.inplace,

@@ -147,7 +147,7 @@ def needs_input_grad(subject: Subject) -> None:
             outputs = subject.call([v.detach().requires_grad_() if j == i else v for j, v in enumerate(leaves)])
             live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
             if not live:
-                if base.grads[place] is not None and base.grads[place].count_nonzero():  # type: ignore[union-attr]
+                if (gradient := base.grads[place]) is not None and gradient.count_nonzero():
                     raise Failed(f"when only {subject.name(i)} needs a gradient, no output has one")
                 continue
             wasted += _computed_for_nothing(live)

@@ -23,17 +23,17 @@ class Crashed(Exception):
     """The process did not live to tell the result."""
 
 
-def forked(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
+def forked(check: Callable[[Subject], None], else_here: bool = False) -> Callable[[Subject], None]:
     """The check, run in a fork of this process where that is possible: on Linux, and without a GPU.
 
     Where there is one, backward has threads for it, even of tensors on the CPU, and a fork cannot do without them.
-    Then it is run only in a process that is there for nothing else.
+    Then it is run only in a process that is there for nothing else; else_here: in any, as it seldom crashes.
     """
 
     @functools.wraps(check)
     def run(subject: Subject) -> None:
         if torch.cuda.is_available() or not sys.platform.startswith("linux"):
-            if not subject.isolated:
+            if not (subject.isolated or else_here):
                 raise Skipped("might take this process down, and it cannot be forked here: `pointgrad check` runs it")
             check(subject)
             return
