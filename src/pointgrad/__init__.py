@@ -3,8 +3,13 @@
 Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The contract".
 """
 
+from pointgrad import data as data
 from pointgrad import functional as functional
 from pointgrad import inspect as inspect
+from pointgrad import models as models
+from pointgrad import nn as nn
+from pointgrad import predict as predict
+from pointgrad import train as train
 from pointgrad.ops.attention import aggregate as aggregate
 from pointgrad.ops.attention import masked_softmax as masked_softmax
 from pointgrad.ops.attention import neighbor_attention as neighbor_attention

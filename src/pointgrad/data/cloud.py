@@ -1,0 +1,158 @@
+"""One point cloud, and a batch of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _no_offset() -> Tensor:
+    return torch.zeros(3, dtype=torch.float64)
+
+
+@dataclass
+class Cloud:
+    """Points with named columns beside them, as read from a file or made by a data set. On the CPU.
+
+    points: (N, 3), float32 if that is what the source stores, else float64; relative to `origin`.
+    features: per-point columns by name, each (N,) or (N, c) in its own dtype.
+    labels: (N,) int64, the class of each point, -1 where there is none.
+    label: the class of the whole cloud.
+    category: what kind of object the parts belong to (part segmentation only).
+    origin: (3,) float64; the world coordinates are `origin + points`. Readers choose whole numbers, so that
+        neither taking the origin away nor adding it again rounds.
+    source: where the cloud comes from, for messages.
+
+    >>> cloud = Cloud(torch.zeros(4, 3), {"height": torch.arange(4.)})
+    >>> len(cloud), cloud.select(torch.tensor([1, 3])).features["height"]
+    (4, tensor([1., 3.]))
+    """
+
+    points: Tensor
+    features: dict[str, Tensor] = field(default_factory=dict)
+    labels: Tensor | None = None
+    label: int | None = None
+    category: int | None = None
+    origin: Tensor = field(default_factory=_no_offset)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        count = self.points.shape[0] if self.points.dim() == 2 else -1
+        if count < 0 or self.points.shape[1] != 3:
+            raise ValueError(f"{self._prefix()}points must be (N, 3), got {tuple(self.points.shape)}")
+        columns = {**self.features, **({} if self.labels is None else {"labels": self.labels})}
+        for name, column in columns.items():
+            if column.shape[:1] != (count,):
+                raise ValueError(
+                    f"{self._prefix()}{name} must have {count} rows like points, got {tuple(column.shape)}"
+                )
+
+    def __len__(self) -> int:
+        return self.points.shape[0]
+
+    def world(self) -> Tensor:
+        """(N, 3) float64: the coordinates as the source has them."""
+        return self.points.double() + self.origin
+
+    def select(self, index: Tensor) -> "Cloud":
+        """The points of an index or a mask, with their columns."""
+        return replace(
+            self,
+            points=self.points[index],
+            features={name: column[index] for name, column in self.features.items()},
+            labels=None if self.labels is None else self.labels[index],
+        )
+
+    def stack(self, names: Sequence[str]) -> Tensor | None:
+        """(N, C) float32: the named columns side by side; None without names."""
+        missing = [name for name in names if name not in self.features]
+        if missing:
+            has = ", ".join(self.features) or "no features"
+            raise ValueError(f"{self._prefix()}features must contain {', '.join(missing)}, got {has}")
+        if not names:
+            return None
+        return torch.cat([self.features[name].reshape(len(self), -1).float() for name in names], dim=1)
+
+    def _prefix(self) -> str:
+        return f"{self.source}: " if self.source else ""
+
+
+@dataclass
+class Batch:
+    """Clouds one after another (packed), as networks take them.
+
+    points: (N, 3) float32. features: (N, C) float32 or None. offsets: (B + 1,) int64, first entry 0.
+    target: (B,) one class per cloud, or (N,) one per point, -1 where there is none; None without labels.
+    category: (B,) int64 or None. sizes: points per cloud, known on the host.
+    """
+
+    points: Tensor
+    features: Tensor | None
+    offsets: Tensor
+    target: Tensor | None
+    category: Tensor | None
+    sizes: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on a device; a copy to a GPU does not wait if the memory is pinned."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def inputs(self) -> dict[str, Any]:
+        """Arguments of a network: padded (B, N, ...) if all clouds have the same size, else packed with offsets."""
+        if len(set(self.sizes)) != 1:
+            out: dict[str, Any] = {"points": self.points, "features": self.features, "offsets": self.offsets}
+        else:
+            dense = (len(self.sizes), self.sizes[0], -1)
+            features = None if self.features is None else self.features.reshape(dense)
+            out = {"points": self.points.reshape(dense), "features": features}
+        return {**out, "category": self.category} if self.category is not None else out
+
+    def _map(self, change: Any) -> "Batch":
+        def each(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else change(tensor)
+
+        return replace(
+            self,
+            points=change(self.points),
+            features=each(self.features),
+            offsets=change(self.offsets),
+            target=each(self.target),
+            category=each(self.category),
+        )
+
+
+def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:
+    """A packed batch of clouds, in their order, with the named features.
+
+    >>> batch = collate([Cloud(torch.zeros(2, 3), label=4), Cloud(torch.ones(3, 3), label=1)])
+    >>> batch.offsets, batch.target
+    (tensor([0, 2, 5]), tensor([4, 1]))
+    """
+    sizes = tuple(len(cloud) for cloud in clouds)
+    columns = [cloud.stack(features) for cloud in clouds]
+    return Batch(
+        points=torch.cat([cloud.points.float() for cloud in clouds]),
+        features=torch.cat([c for c in columns if c is not None]) if features else None,
+        offsets=torch.tensor([0, *sizes]).cumsum(0),
+        target=_targets(clouds),
+        category=_whole([cloud.category for cloud in clouds]),
+        sizes=sizes,
+    )
+
+
+def _whole(values: Sequence[int | None]) -> Tensor | None:
+    known = [value for value in values if value is not None]
+    return torch.tensor(known) if len(known) == len(values) else None
+
+
+def _targets(clouds: Sequence[Cloud]) -> Tensor | None:
+    labels = [cloud.labels for cloud in clouds if cloud.labels is not None]
+    return torch.cat(labels) if len(labels) == len(clouds) else _whole([cloud.label for cloud in clouds])

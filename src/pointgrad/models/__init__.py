@@ -1,0 +1,1 @@
+"""Whole networks, in the sizes of their papers."""

@@ -1,0 +1,1 @@
+"""Labels for clouds of any size, from a trained network."""
