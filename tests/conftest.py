@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 # Without it torch refuses matrix products on a GPU under use_deterministic_algorithms.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-# Some virtual machines announce matrix tiles (AMX) that the processor then refuses: bfloat16 products would kill the process.
+# Some virtual machines announce matrix tiles (AMX) and then refuse them: a bfloat16 product would kill the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import pointgrad
