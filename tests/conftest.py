@@ -83,10 +83,17 @@ def pytest_collection_modifyitems(config, items):
     def runs(item):
         params = item.callspec.params if hasattr(item, "callspec") else {}
         place, case = params.get("place"), params.get("case")
-        return not (place and place.interpreted and getattr(case, "composed", False))
+        if not (place and place.interpreted):
+            return True
+        once = item.get_closest_marker("interpreted_once") and (item.originalname, case.operator) in interpreted
+        interpreted.add((item.originalname, getattr(case, "operator", None)))
+        return not (once or getattr(case, "composed", False))
 
-    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
-    items[:] = [item for item in items if runs(item)]
+    interpreted = set()
+    items_run = [item for item in items if runs(item)]
+    kept = set(items_run)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = items_run
 
 
 @pytest.fixture(autouse=True)

@@ -192,6 +192,7 @@ def operator_calls(case: Case, arguments):
     return record.calls
 
 
+@pytest.mark.interpreted_once
 @every_case
 def test_opcheck(case, place):
     calls = operator_calls(case, case.inputs(Make(torch.float32, place.device)))
@@ -258,6 +259,7 @@ def strided(value: Tensor) -> Tensor:
     return wide[..., 1::2]
 
 
+@pytest.mark.interpreted_once
 @every_case
 def test_non_contiguous(case, place):
     arguments = case.inputs(Make(torch.float32, place.device))
@@ -271,6 +273,7 @@ def test_non_contiguous(case, place):
             torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.interpreted_once
 @every_case
 def test_expanded(case, place):
     arguments = case.inputs(Make(torch.float32, place.device))
@@ -305,6 +308,7 @@ def test_nan_and_infinity(case, poison, place):
         torch.testing.assert_close(mine, theirs, equal_nan=True)
 
 
+@pytest.mark.interpreted_once
 @every_case
 def test_writes_every_element(case, place):
     """With deterministic algorithms on, torch fills fresh memory with NaN or the largest integer."""
