@@ -3,3 +3,6 @@
 from pointgrad.data.cloud import Batch as Batch
 from pointgrad.data.cloud import Cloud as Cloud
 from pointgrad.data.cloud import collate as collate
+from pointgrad.data.files import FileError as FileError
+from pointgrad.data.files import read as read
+from pointgrad.data.files import write as write
