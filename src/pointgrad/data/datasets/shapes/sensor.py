@@ -1,0 +1,80 @@
+"""What a scanner makes of an object: a pose, hidden and missing points, uneven density, noise, outliers."""
+
+import math
+
+import numpy as np
+
+OVERSAMPLING = 3  # points drawn from the surface for each that is kept
+OUTLIER = -1  # the part of a point that belongs to none
+
+TILT = math.radians(25)  # at most
+ONE_SIDED = 0.6  # share of objects that are seen from one side only
+HOLES, HOLE = 3, (0.12, 0.3)  # at most so many; their radii, of an object of radius 1
+UNEVEN = 1.8  # at most: the logarithm of the density changes by so much along the radius
+NOISE = (0.004, 0.02)  # standard deviation
+OUTLIERS = 0.04  # at most, of all points
+SIZE = (0.5, 1.5)  # radius
+
+
+def scan(points: np.ndarray, parts: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(count, 3) float32 points and their parts (count,), from a denser sample (3, M) of the surface."""
+    points = points - points.mean(1, keepdims=True)
+    points /= np.sqrt((points * points).sum(0).max())
+    points = _rotation(rng) @ points
+    weight = _density(points, rng)
+    if rng.random() < ONE_SIDED:
+        weight *= _visible(points, rng)
+    for _ in range(rng.integers(HOLES + 1)):
+        center = points[:, rng.integers(points.shape[1]), None]
+        weight *= np.square(points - center).sum(0) > rng.uniform(*HOLE) ** 2
+    # The smallest of exponential draws with these rates: a weighted choice without repetition.
+    with np.errstate(divide="ignore"):
+        order = np.argsort(rng.standard_exponential(len(weight), np.float32) / weight)
+    # If fewer are left than asked for, some come twice, and the noise sets them apart.
+    chosen = rng.permutation(np.resize(order[: max(1, np.count_nonzero(weight))], count))
+    noise = rng.standard_normal((3, count), np.float32) * np.float32(rng.uniform(*NOISE))
+    out, part = points[:, chosen] + noise, parts[chosen]
+    outliers = int(rng.uniform(0, OUTLIERS) * count)
+    out[:, :outliers] = rng.uniform(-1, 1, (3, outliers))
+    part[:outliers] = OUTLIER
+    order = rng.permutation(count)
+    return np.ascontiguousarray((out[:, order] * np.float32(rng.uniform(*SIZE))).T), part[order]
+
+
+def _rotation(rng: np.random.Generator) -> np.ndarray:
+    """Any turn about z, then a tilt about a horizontal axis."""
+    heading, tilt, toward = rng.random(3) * (2 * math.pi, TILT, 2 * math.pi)
+    c, s = math.cos(heading), math.sin(heading)
+    turn = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]], np.float32)
+    x, y, c, s = math.cos(toward), math.sin(toward), math.cos(tilt), math.sin(tilt)
+    lean = [
+        [c + x * x * (1 - c), x * y * (1 - c), y * s],
+        [x * y * (1 - c), c + y * y * (1 - c), -x * s],
+        [-y * s, x * s, c],
+    ]
+    return np.array(lean, np.float32) @ turn
+
+
+def _direction(heading: float, elevation: float) -> tuple[float, float, float]:
+    flat = math.cos(elevation)
+    return flat * math.cos(heading), flat * math.sin(heading), math.sin(elevation)
+
+
+def _density(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Relative density: higher on one side, as nearer to a scanner."""
+    toward = np.array(_direction(rng.uniform(0, 2 * math.pi), rng.uniform(-0.5, 0.5)), np.float32)
+    return np.exp(np.float32(rng.uniform(0, UNEVEN)) * (toward @ points))
+
+
+def _visible(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Which points are seen from a place far away: those near the front of their cell of an image."""
+    heading, elevation = rng.uniform(0, 2 * math.pi), math.radians(rng.uniform(-10, 60))
+    right = _direction(heading + math.pi / 2, 0)
+    up = _direction(heading + math.pi, math.pi / 2 - elevation)
+    across, upward, nearness = np.array([right, up, _direction(heading, elevation)], np.float32) @ points
+    cell = 2.5 / math.sqrt(points.shape[1])  # a few points each
+    side = int(2.2 / cell) + 1
+    index = ((across + 1.1) / cell).astype(np.int64) * side + ((upward + 1.1) / cell).astype(np.int64)
+    front = np.full(side * side, -np.inf, np.float32)
+    np.maximum.at(front, index, nearness)
+    return nearness > front[index] - 1.5 * cell
