@@ -41,13 +41,11 @@ class Cloud:
     def __post_init__(self) -> None:
         count = self.points.shape[0] if self.points.dim() == 2 else -1
         if count < 0 or self.points.shape[1] != 3:
-            raise ValueError(f"{self._prefix()}points must be (N, 3), got {tuple(self.points.shape)}")
+            raise ValueError(f"{self.prefix()}points must be (N, 3), got {tuple(self.points.shape)}")
         columns = {**self.features, **({} if self.labels is None else {"labels": self.labels})}
         for name, column in columns.items():
             if column.shape[:1] != (count,):
-                raise ValueError(
-                    f"{self._prefix()}{name} must have {count} rows like points, got {tuple(column.shape)}"
-                )
+                raise ValueError(f"{self.prefix()}{name} must have {count} rows like points, got {tuple(column.shape)}")
 
     def __len__(self) -> int:
         return self.points.shape[0]
@@ -66,16 +64,25 @@ class Cloud:
         )
 
     def stack(self, names: Sequence[str]) -> Tensor | None:
-        """(N, C) float32: the named columns side by side; None without names."""
+        """(N, C) float32: the named columns side by side; None without names.
+
+        Columns of 8 and 16 bits without a sign, as colours and intensities are stored, become shares of their
+        range, from 0 to 1.
+        """
+        self.need(names)
+        if not names:
+            return None
+        return torch.cat([_floats(self.features[name]).reshape(len(self), -1) for name in names], dim=1)
+
+    def need(self, names: Sequence[str]) -> None:
+        """A ValueError unless there are features of these names."""
         missing = [name for name in names if name not in self.features]
         if missing:
             has = ", ".join(self.features) or "no features"
-            raise ValueError(f"{self._prefix()}features must contain {', '.join(missing)}, got {has}")
-        if not names:
-            return None
-        return torch.cat([self.features[name].reshape(len(self), -1).float() for name in names], dim=1)
+            raise ValueError(f"{self.prefix()}features must contain {', '.join(missing)}, got {has}")
 
-    def _prefix(self) -> str:
+    def prefix(self) -> str:
+        """What a message about this cloud starts with."""
         return f"{self.source}: " if self.source else ""
 
 
@@ -129,13 +136,23 @@ class Batch:
         )
 
 
+_RANGE = {torch.uint8: 255, torch.uint16: 65535}
+
+
+def _floats(column: Tensor) -> Tensor:
+    return column.float() / _RANGE[column.dtype] if column.dtype in _RANGE else column.float()
+
+
 def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:
-    """A packed batch of clouds, in their order, with the named features.
+    """A packed batch of clouds, in their order, with the named features; of none, an empty batch.
 
     >>> batch = collate([Cloud(torch.zeros(2, 3), label=4), Cloud(torch.ones(3, 3), label=1)])
     >>> batch.offsets, batch.target
     (tensor([0, 2, 5]), tensor([4, 1]))
     """
+    if not clouds:  # a process's share of the last batch, or nothing but unreadable files
+        none = torch.zeros(0, dtype=torch.int64)
+        return Batch(torch.zeros(0, 3), None, torch.zeros(1, dtype=torch.int64), none, None, ())
     sizes = tuple(len(cloud) for cloud in clouds)
     columns = [cloud.stack(features) for cloud in clouds]
     return Batch(

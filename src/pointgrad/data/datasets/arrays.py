@@ -1,0 +1,208 @@
+"""A data set in one file of arrays."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from pointgrad.data.cloud import Cloud
+from pointgrad.data.datasets.split import Task, check_split, held_out
+
+RESERVED = ("points", "offsets", "label", "val", "classes", "category", "categories")
+
+
+class Arrays(Dataset[Cloud]):
+    """Clouds from an `.npz` or `.h5` file, or from a dictionary of the same arrays. All of it is held in memory.
+
+    points: (n, p, 3) floating, or packed (P, 3) with `offsets` (n + 1,): cloud i is `points[offsets[i]:offsets[i + 1]]`.
+    label: integers, one per cloud (n,): classification; or one per point, (n, p) or (P,): segmentation, -1 where there
+        is none.
+    classes: their names, optional.
+    val: (n,) bool, optional.
+    category: (n,) integers, optional, and `categories`, their names: what kind of object the parts belong to.
+    Any other array with a row per point, (n, p), (n, p, c), (P,) or (P, c), is a feature under its name. The rest is
+    not looked at.
+
+    split: "train" and "val" take what `val` says; without `val`, a tenth of each class is chosen by the seed to
+        validate on. "test" and None take everything.
+    task: if given, the labels must fit it.
+
+    >>> arrays = {"points": np.zeros((3, 5, 3), "f4"), "label": np.array([0, 1, 1]), "val": np.array([0, 0, 1], bool)}
+    >>> data = Arrays(arrays, "train")
+    >>> len(data), data.classes, data[1].points.shape, data[1].label
+    (2, ('0', '1'), torch.Size([5, 3]), 1)
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Mapping[str, Any],
+        split: str | None = None,
+        task: Task | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        check_split(split)
+        if isinstance(source, Mapping):
+            name, arrays = "arrays", {key: np.asarray(value) for key, value in source.items()}
+        else:
+            name, arrays = str(source), _load(Path(source))
+        self.name = name
+        read = _Reader(name, arrays)
+        self._points, offsets = read.points()
+        count = len(offsets) - 1
+        self._offsets: list[int] = offsets.tolist()
+        self._features = read.features(len(self._points))
+        self._label, self.task = read.label(count, len(self._points))
+        if task not in (None, self.task):
+            one = "cloud" if task == "classification" else "point"
+            raise ValueError(f"{name}: label must be one per {one} for {task}, got shape {arrays['label'].shape}")
+        self.classes = read.names("classes", self._label, least=-1 if self.task == "segmentation" else 0)
+        self._category = read.category(count)
+        if self._category is not None:
+            self.categories = read.names("categories", self._category, least=0)
+        self._number = torch.arange(count).tolist()
+        if split in ("train", "val"):
+            strata = self._label if self.task == "classification" else torch.zeros(count)
+            val = read.val(count) if "val" in arrays else held_out(strata, seed)
+            self._number = torch.nonzero(val == (split == "val")).squeeze(1).tolist()
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+    def __getitem__(self, index: int) -> Cloud:
+        number = self._number[index]
+        begin, end = self._offsets[number], self._offsets[number + 1]
+        whole = self.task == "classification"
+        return Cloud(
+            self._points[begin:end],
+            {name: column[begin:end] for name, column in self._features.items()},
+            labels=None if whole else self._label[begin:end],
+            label=int(self._label[number]) if whole else None,
+            category=None if self._category is None else int(self._category[number]),
+            source=f"{self.name}[{number}]",
+        )
+
+
+class _Reader:
+    """The arrays of a file, checked one by one."""
+
+    def __init__(self, name: str, arrays: dict[str, np.ndarray]) -> None:
+        self.name, self.arrays = name, arrays
+        missing = [key for key in ("points", "label") if key not in arrays]
+        if missing:
+            self.fail(f"arrays must contain {' and '.join(missing)}", ", ".join(arrays) or "none")
+
+    def fail(self, contract: str, received: Any) -> None:
+        raise ValueError(f"{self.name}: {contract}, got {received}")
+
+    def integers(self, key: str) -> np.ndarray:
+        array = self.arrays[key]
+        if array.dtype.kind not in "iu":
+            self.fail(f"{key} must be integers", array.dtype)
+        return array.astype(np.int64)
+
+    def points(self) -> tuple[Tensor, np.ndarray]:
+        """Packed, float32 or float64, and offsets."""
+        points = self.arrays["points"]
+        packed = "offsets" in self.arrays
+        if points.dtype.kind != "f":
+            self.fail("points must be floating", points.dtype)
+        if points.ndim != (2 if packed else 3) or points.shape[-1] != 3:
+            self.fail("points must be (P, 3) with offsets, or (n, p, 3) without", points.shape)
+        offsets = self.offsets(len(points)) if packed else np.arange(len(points) + 1) * points.shape[1]
+        if len(offsets) < 2:
+            self.fail("there must be at least one cloud", "none")
+        empty = np.flatnonzero(np.diff(offsets) == 0)
+        if len(empty):
+            self.fail("each cloud must have points", f"none in {_listed('cloud', empty)}")
+        points = points.reshape(-1, 3)
+        dtype = np.float64 if points.dtype.itemsize > 4 else np.float32
+        out = torch.from_numpy(np.ascontiguousarray(points, dtype))
+        if not out.sum().isfinite() and not out.isfinite().all():
+            rows = np.flatnonzero(~out.isfinite().all(1).numpy())
+            clouds = np.unique(np.searchsorted(offsets, rows, side="right") - 1)
+            self.fail("coordinates must be finite", f"NaN or infinity in {_listed('cloud', clouds)}")
+        return out, offsets
+
+    def offsets(self, total: int) -> np.ndarray:
+        offsets = self.integers("offsets")
+        if offsets.ndim != 1 or not len(offsets):
+            self.fail("offsets must be (n + 1,)", offsets.shape)
+        if offsets[0] != 0 or offsets[-1] != total:
+            self.fail(f"offsets must go from 0 to {total}, the number of points", f"{offsets[0]} to {offsets[-1]}")
+        falls = np.flatnonzero(np.diff(offsets) < 0)
+        if len(falls):
+            at = falls[0]
+            self.fail("offsets must not decrease", f"{offsets[at]} then {offsets[at + 1]} at entry {at + 1}")
+        return offsets
+
+    def label(self, clouds: int, points: int) -> tuple[Tensor, Task]:
+        label = self.integers("label")
+        if label.shape == (clouds,):
+            return torch.from_numpy(label), "classification"
+        if label.size != points or label.ndim > 2 or (label.ndim == 2 and len(label) != clouds):
+            self.fail(f"label must be one per cloud ({clouds},) or one per point, of {points} points", label.shape)
+        return torch.from_numpy(label.reshape(-1)), "segmentation"
+
+    def names(self, key: str, label: Tensor, least: int) -> tuple[str, ...]:
+        """The names of classes, and the labels in their range."""
+        low, high = int(label.min()), int(label.max())
+        if key in self.arrays:
+            names = tuple(item.decode() if isinstance(item, bytes) else str(item) for item in self.arrays[key].tolist())
+        else:
+            names = tuple(str(number) for number in range(high + 1))
+        if low < least or high >= len(names):
+            what = "label" if key == "classes" else "category"
+            self.fail(
+                f"{what} must be from {least} to {len(names) - 1}, as there are {len(names)} {key}", f"{low} to {high}"
+            )
+        return names
+
+    def category(self, clouds: int) -> Tensor | None:
+        if "category" not in self.arrays:
+            return None
+        category = self.integers("category")
+        if category.shape != (clouds,):
+            self.fail(f"category must be ({clouds},), one per cloud", category.shape)
+        return torch.from_numpy(category)
+
+    def val(self, clouds: int) -> Tensor:
+        val = self.arrays["val"]
+        if val.dtype != bool or val.shape != (clouds,):
+            self.fail(f"val must be bool ({clouds},), one per cloud", f"{val.dtype} {val.shape}")
+        return torch.from_numpy(val)
+
+    def features(self, total: int) -> dict[str, Tensor]:
+        rows = self.arrays["points"].shape[:-1]
+        found = {}
+        for key, array in self.arrays.items():
+            if key in RESERVED or array.shape[: len(rows)] != rows or array.dtype.kind not in "fiub":
+                continue
+            if array.ndim <= len(rows) + 1:
+                found[key] = torch.from_numpy(np.ascontiguousarray(array.reshape(total, *array.shape[len(rows) :])))
+        return found
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    if path.suffix == ".npz":
+        try:
+            with np.load(path) as file:
+                return {key: file[key] for key in file.files}
+        except OSError as error:
+            raise type(error)(error.errno, error.strerror, str(path)) from None
+        except Exception as error:  # zipfile, zlib, lzma and numpy each have their own
+            raise ValueError(f"{path}: expected an .npz file of plain arrays, got {error}") from None
+    import h5py
+
+    with h5py.File(path) as file:
+        return {key: value[()] for key, value in file.items()}
+
+
+def _listed(noun: str, numbers: np.ndarray, most: int = 5) -> str:
+    shown = ", ".join(map(str, numbers[:most].tolist()))
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {shown}{more}"

@@ -1,0 +1,112 @@
+"""Surfaces made of patches, and points drawn evenly from them.
+
+A patch maps (u, v) in the unit square to `origin + alpha a + beta b + gamma c`, in one of three ways: a flat
+parallelogram, a ring between two radii (so cones, cylinders, discs, and any turned profile as a stack of them), or an
+arc of a torus.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+FLAT, RING, ARC = 0, 1, 2
+Vector = Sequence[float]
+X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+
+
+class Surface:
+    """Collects the patches of one shape. The first argument of each method is the number of the part."""
+
+    def __init__(self) -> None:
+        self._patches: tuple[list[tuple[float, ...]], ...] = ([], [], [])
+
+    def flat(self, part: int, origin: Vector, a: Vector, b: Vector) -> None:
+        """The parallelogram with the corners origin, origin + a, origin + b."""
+        area = math.hypot(a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+        self._patches[FLAT].append((part, area, *origin, *a, *b, 0, 0, 0, 0, 0, 0, 0))
+
+    def box(self, part: int, center: Vector, size: Vector, slant: float = 0.0) -> None:
+        """Axis-aligned; with a slant, the top is moved along y by so much."""
+        (cx, cy, cz), (w, d, h) = center, size
+        x, y, z = cx - w / 2, cy - d / 2, cz - h / 2
+        a, b, c = (w, 0, 0), (0, d, 0), (0, slant, h)
+        top, right, back = (x, y + slant, z + h), (x + w, y, z), (x, y + d, z)
+        for origin, first, second in (
+            ((x, y, z), a, b), (top, a, b), ((x, y, z), a, c), (back, a, c), ((x, y, z), b, c), (right, b, c),
+        ):  # fmt: skip
+            self.flat(part, origin, first, second)
+
+    def lathe(
+        self,
+        part: int,
+        profile: Sequence[tuple[float, float]],
+        center: Vector = (0, 0, 0),
+        axes: tuple[Vector, Vector, Vector] = (X, Y, Z),
+    ) -> None:
+        """The surface that the polyline of (radius, height) draws when it turns about the third axis."""
+        a, b, c = axes
+        for (r0, z0), (r1, z1) in zip(profile[:-1], profile[1:], strict=True):
+            origin = (center[0] + z0 * c[0], center[1] + z0 * c[1], center[2] + z0 * c[2])
+            area = math.pi * (r0 + r1) * math.hypot(r1 - r0, z1 - z0) * math.sqrt(math.hypot(*a) * math.hypot(*b))
+            self._patches[RING].append((part, area, *origin, *a, *b, *c, r0, r1, z1 - z0, 2 * math.pi))
+
+    def rod(self, part: int, start: Vector, end: Vector, r0: float, r1: float | None = None) -> None:
+        """A round bar from one place to another, open at its ends."""
+        c = (end[0] - start[0], end[1] - start[1], end[2] - start[2])
+        length = math.hypot(*c)
+        c = (c[0] / length, c[1] / length, c[2] / length)
+        other = X if abs(c[0]) < 0.7 else Y
+        a = _unit(_cross(other, c))
+        self.lathe(part, [(r0, 0), (r0 if r1 is None else r1, length)], start, (a, _cross(c, a), c))
+
+    def arc(
+        self, part: int, center: Vector, a: Vector, b: Vector, radius: float, tube: float, begin: float, end: float
+    ) -> None:
+        """Part of a torus: a tube bent in the plane of a and b, from one angle to another."""
+        c = _cross(a, b)
+        area = 2 * math.pi * tube * radius * (end - begin)
+        self._patches[ARC].append((part, area, *center, *a, *b, *c, radius, tube, begin, end))
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """(count, 3) points, even by area, and the parts (count,) they belong to. Sorted by patch."""
+        patches = np.array([patch for kind in self._patches for patch in kind])
+        bounds = np.cumsum(patches[:, 1])
+        draw = (np.arange(count) + rng.random(count)) * (bounds[-1] / count)  # one in each equal share of the area
+        index = np.minimum(np.searchsorted(bounds, draw), len(bounds) - 1)
+        chosen = patches[index]
+        u, v = rng.random((2, count))
+        ends = np.searchsorted(index, np.cumsum([len(kind) for kind in self._patches]))
+        flat, ring, arc = slice(0, ends[0]), slice(ends[0], ends[1]), slice(ends[1], ends[2])
+        alpha, beta, gamma = u.copy(), v.copy(), np.zeros(count)
+
+        r0, r1, rise, turn = chosen[ring, 14:18].T
+        slope = r1 - r0
+        # Even by area: the share of a ring within radius r grows with r squared.
+        share = np.where(
+            np.abs(slope) < 1e-6,
+            v[ring],
+            (np.sqrt(r0**2 + v[ring] * (r1**2 - r0**2)) - r0) / np.where(np.abs(slope) < 1e-6, 1, slope),
+        )
+        radius, angle = r0 + share * slope, u[ring] * turn
+        alpha[ring], beta[ring], gamma[ring] = radius * np.cos(angle), radius * np.sin(angle), share * rise
+
+        bend, tube, begin, end = chosen[arc, 14:18].T
+        angle, around = begin + u[arc] * (end - begin), 2 * math.pi * v[arc]
+        radius = bend + tube * np.cos(around)
+        alpha[arc], beta[arc], gamma[arc] = radius * np.cos(angle), radius * np.sin(angle), tube * np.sin(around)
+
+        weights = np.stack([alpha, beta, gamma])[:, :, None]
+        points = (
+            chosen[:, 2:5] + weights[0] * chosen[:, 5:8] + weights[1] * chosen[:, 8:11] + weights[2] * chosen[:, 11:14]
+        )
+        return points, chosen[:, 0].astype(np.int64)
+
+
+def _cross(a: Vector, b: Vector) -> tuple[float, float, float]:
+    return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+
+
+def _unit(a: Vector) -> tuple[float, float, float]:
+    length = math.hypot(*a)
+    return (a[0] / length, a[1] / length, a[2] / length)

@@ -1,0 +1,117 @@
+"""The door that all networks share: both layouts in, logits out."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pointgrad.nn.level import Level, offsets_of
+from pointgrad.ops import checks
+
+TASKS = ("classification", "segmentation")
+
+
+class Network(nn.Module):
+    """A network on point clouds. `config` holds plain values that build it again: `models.build(**network.config)`.
+
+    `network(points, features=None, *, offsets=None, lengths=None, category=None)` gives logits:
+
+    points: packed (N, 3) with offsets (B + 1,), or padded (B, N, 3), with lengths (B,) if the clouds differ in size.
+    features: (N, C) or (B, N, C), C = `config["channels"]`; None if that is 0.
+    category: (B,) int64, what each cloud is, for networks with `categories`.
+    returns: (B, classes) for classification. For segmentation (N, classes) or (B, N, classes), zero in padding.
+
+    Clouds must have at least one point. Packed clouds and lengths are read once on the host; padded clouds of one size
+    never, so that a GPU does not wait and `torch.compile(fullgraph=True)` and `torch.export` work.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(
+        self,
+        points: Tensor,
+        features: Tensor | None = None,
+        *,
+        offsets: Tensor | None = None,
+        lengths: Tensor | None = None,
+        category: Tensor | None = None,
+    ) -> Tensor:
+        channels = self.config["channels"]
+        checks.clouds(points, offsets, lengths)
+        _check_features(features, points, channels)
+        level = Level(points, features, offsets)
+        real = None
+        if lengths is not None:
+            level, real = _pack(level, lengths)
+        level = level.with_sizes()
+        _check_sizes(level)
+        batch = len(level.sizes) if level.sizes is not None else points.shape[0]
+        self._check_category(category, batch, points)
+        # Clouds of one size need no offsets.
+        dense = level.sizes is not None and len(set(level.sizes)) == 1
+        logits = self.logits(_unpack(level) if dense else level, category)
+        if self.config["task"] == "classification":
+            return logits
+        if real is not None:
+            return logits.new_zeros(*real.shape, logits.shape[-1]).masked_scatter(real.unsqueeze(-1), logits)
+        return logits.flatten(0, 1) if dense else logits
+
+    def logits(self, level: Level, category: Tensor | None) -> Tensor:
+        """Of each cloud, or of each point in the level's layout."""
+        raise NotImplementedError
+
+    def _check_category(self, category: Tensor | None, batch: int, points: Tensor) -> None:
+        categories = self.config.get("categories", 0)
+        if category is None or not categories:
+            checks.value(category is None, "category", "None for a network without categories", "a tensor")
+            checks.value(not categories, "category", lambda: f"(B,) in [0, {categories})", "None")
+            return
+        checks.tensor("category", category)
+        checks.shape(category.shape == (batch,), "category", lambda: f"(B,) = ({batch},)", category)
+        checks.dtype("category", category, checks.INDICES)
+        checks.device("category", category, "points", points)
+
+
+def _check_features(features: Any, points: Tensor, channels: int) -> None:
+    if features is None:
+        checks.value(channels == 0, "features", lambda: f"a tensor of {channels} channels", "None")
+        return
+    checks.tensor("features", features)
+    expected = (*points.shape[:-1], channels)
+    checks.value(channels > 0, "features", "None for a network with channels=0", "a tensor")
+    checks.shape(features.shape == expected, "features", lambda: f"{expected}", features)
+    checks.device("features", features, "points", points)
+
+
+def _check_sizes(level: Level) -> None:
+    if level.sizes is None:
+        checks.shape(level.points.shape[0] > 0, "points", "at least one cloud", level.points)
+        checks.shape(level.points.shape[1] > 0, "points", "at least one point in each cloud", level.points)
+        return
+    checks.value(len(level.sizes) > 0, "points", "at least one cloud", "none")
+    for number, size in enumerate(level.sizes):
+        checks.value(size > 0, "points", "at least one point in each cloud", f"{size} in cloud {number}")
+    total = sum(level.sizes)
+    checks.value(total == len(level.points), "offsets", f"N = {len(level.points)} in its last entry", total)
+
+
+def _pack(level: Level, lengths: Tensor) -> tuple[Level, Tensor]:
+    """The real points one after another, and (B, N) which they are."""
+    sizes = tuple(lengths.tolist())
+    most = level.points.shape[1]
+    for number, size in enumerate(sizes):
+        checks.value(0 < size <= most, "lengths", f"in [1, N = {most}]", f"{size} for cloud {number}")
+    real = torch.arange(most, device=lengths.device) < lengths.unsqueeze(1)
+    # The sizes are known: selecting by row numbers instead of by the mask keeps a GPU from waiting once more.
+    rows = torch.cat([torch.arange(size) + number * most for number, size in enumerate(sizes)]).to(lengths.device)
+    features = None if level.features is None else level.features.flatten(0, 1)[rows]
+    return Level(level.points.flatten(0, 1)[rows], features, offsets_of(sizes, lengths.device), sizes), real
+
+
+def _unpack(level: Level) -> Level:
+    assert level.sizes is not None
+    shape = (len(level.sizes), level.sizes[0], -1)
+    features = None if level.features is None else level.features.reshape(shape)
+    return Level(level.points.reshape(shape), features)

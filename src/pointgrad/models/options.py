@@ -1,0 +1,39 @@
+"""Checks of what networks are built with, before anything is built."""
+
+from typing import Any
+
+from pointgrad.models.network import TASKS
+from pointgrad.ops import checks
+
+
+def check(config: dict[str, Any]) -> dict[str, Any]:
+    """The same options, or one sentence that says what is wrong."""
+    task = config["task"]
+    checks.value(task in TASKS, "task", " or ".join(TASKS), repr(task))
+    for name, least in (("classes", 1), ("channels", 0), ("categories", 0), ("k", 1)):
+        if name in config:
+            checks.kind(checks.is_integer(config[name]), name, "an int", config[name])
+            checks.value(config[name] >= least, name, f"at least {least}", config[name])
+    for name in ("width", "radius"):
+        if name in config:
+            checks.kind(_is_number(config[name]), name, "a number", config[name])
+            checks.value(0 < config[name] < float("inf"), name, "positive and finite", config[name])
+    checks.kind(_is_number(config["dropout"]), "dropout", "a number", config["dropout"])
+    checks.value(0 <= config["dropout"] < 1, "dropout", "in [0, 1)", config["dropout"])
+    checks.value(config["norm"] in ("batch", "group"), "norm", '"batch" or "group"', repr(config["norm"]))
+    if config.get("categories"):
+        checks.value(task == "segmentation", "categories", "0 for classification", config["categories"])
+    return config
+
+
+def scaled(width: float, size: int) -> int:
+    """A width of the paper, times the user's factor: a multiple of 8, at least 8."""
+    return size if width == 1 else max(8, round(size * width / 8) * 8)
+
+
+def variant(config: dict[str, Any], allowed: tuple[str, ...]) -> None:
+    checks.value(config["variant"] in allowed, "variant", " or ".join(allowed), repr(config["variant"]))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

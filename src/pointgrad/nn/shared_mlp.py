@@ -1,0 +1,70 @@
+"""The multilayer perceptron that all points share."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from pointgrad.ops import checks
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "leaky_relu": lambda: nn.LeakyReLU(0.2), "gelu": nn.GELU}
+
+
+def make_norm(norm: str | None, channels: int) -> nn.Module | None:
+    """A normalisation of rows (R, C): "batch", over all rows; "group", of each row by itself; None."""
+    checks.value(norm in ("batch", "group", None), "norm", '"batch", "group" or None', repr(norm))
+    if norm == "batch":
+        return nn.BatchNorm1d(channels)
+    if norm == "group":
+        # Groups of at least 8 channels: fewer have no spread to normalise by.
+        groups = next(
+            groups for groups in (8, 4, 2, 1) if (channels % groups == 0 and channels >= 8 * groups) or groups == 1
+        )
+        return nn.GroupNorm(groups, channels)
+    return None
+
+
+class SharedMLP(nn.Module):
+    """Linear layers with normalisation and activation, on the last dimension: the same for every point.
+
+    channels: of the input. widths: of each layer's output; the last is the output's.
+    norm: "batch", with statistics over all rows of the input: in a packed batch the points of all clouds, each once,
+        and no padding. "group": each row by itself, in groups of its channels, so that nothing depends on the rest
+        of the batch. None: linear layers with a bias.
+    activation: after every layer: "relu", "leaky_relu" (slope 0.2) or "gelu".
+    plain_last: the last layer is linear only, with a bias.
+
+    Input (..., channels), output (..., widths[-1]).
+
+    >>> SharedMLP(3, [16, 32])(torch.rand(2, 100, 3)).shape
+    torch.Size([2, 100, 32])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        widths: Sequence[int],
+        *,
+        norm: str | None = "batch",
+        activation: str = "relu",
+        plain_last: bool = False,
+    ) -> None:
+        super().__init__()
+        checks.value(activation in ACTIVATIONS, "activation", " or ".join(ACTIVATIONS), repr(activation))
+        ins = [channels, *widths[:-1]]
+        norms = [None if plain_last and i == len(widths) - 1 else norm for i in range(len(widths))]
+        # A batch or group norm has a bias of its own.
+        self.linears = nn.ModuleList(
+            nn.Linear(a, b, bias=n is None) for a, b, n in zip(ins, widths, norms, strict=True)
+        )
+        self.norms = nn.ModuleList(make_norm(n, b) or nn.Identity() for b, n in zip(widths, norms, strict=True))
+        self.activation = ACTIVATIONS[activation]()
+        self.plain_last = plain_last
+        self.out_channels = widths[-1] if widths else channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        for i, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
+            rows = norm(linear(rows))
+            if not (self.plain_last and i == len(self.linears) - 1):
+                rows = self.activation(rows)
+        return rows.reshape(*x.shape[:-1], self.out_channels)
