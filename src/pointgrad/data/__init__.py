@@ -23,3 +23,6 @@ from pointgrad.data.transforms import Shuffle as Shuffle
 from pointgrad.data.transforms import Transform as Transform
 from pointgrad.data.transforms import Translate as Translate
 from pointgrad.data.transforms import VoxelSample as VoxelSample
+from pointgrad.data.files import FileError as FileError
+from pointgrad.data.files import read as read
+from pointgrad.data.files import write as write
