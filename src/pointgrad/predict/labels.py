@@ -2,18 +2,16 @@
 
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pointgrad.data import Cloud
-from pointgrad.data.files.table import FAR
 from pointgrad.predict import voting
-from pointgrad.predict.scene import Pieces, Sample, Tile, Tree
+from pointgrad.predict.scene import Progress, Scene, collect
 
 if TYPE_CHECKING:
     from pointgrad.train import Trained
@@ -22,8 +20,6 @@ NONE = -1  # the label of a point without finite coordinates
 WHOLE_POINTS = 2_000_000  # a scene with more is always cut into tiles
 MAX_POINTS = 65_536
 VOTES = 3
-
-Progress = Callable[[str, int], None]  # what is done, and with how many points so far
 
 
 def quiet(what: str, done: int) -> None:
@@ -77,7 +73,6 @@ def label(
     tensor([ 0,  1, -1])
     """
     check(trained, tile, votes, max_points)
-    cloud.need(trained.prepare.features)
     scene = collect(lambda: [cloud], io.BytesIO(), trained.prepare.features, quiet)
     labels = torch.full((len(cloud),), NONE)
     confidence = torch.zeros(len(cloud))
@@ -98,50 +93,51 @@ def check(trained: "Trained", tile: float | None, votes: int, max_points: int) -
             raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-@dataclass(frozen=True)
-class Scene:
-    """Points kept by place. count: how many have finite coordinates; total: how many there are."""
-
-    tree: Tree  # over world coordinates
-    pieces: Pieces
-    like: Cloud  # without points: origin, category and source of all
-    count: int
-    total: int
-
-    def around(self, tile: Tile, margin: float) -> tuple[np.ndarray, Cloud, Tensor]:
-        """The points of a tile and its margin: their numbers, they, and which of them are of the tile."""
-        records = self.pieces.read(self.tree.around(tile, margin))
-        xy = self._xy(records)
-        near = ((xy >= tile.low - margin) & (xy <= tile.high + margin)).all(1)
-        records = records[near]
-        columns = {name: torch.from_numpy(records[name].copy()) for name in records.dtype.names[1:]}
-        cloud = replace(self.like, points=columns.pop("points"), features=columns)
-        return records["number"], cloud, torch.from_numpy(tile.contains(xy[near]))
-
-    def add(self, chunk: Cloud, features: tuple[str, ...], first: int) -> None:
-        """chunk: points, the first of which is the first-th of the scene."""
-        records = _records(_rebased(chunk, self.like.origin), features, first)[_finite(chunk).numpy()]
-        self.pieces.add(records, self.tree.leaf(self._xy(records)))
-
-    def _origin(low: Tensor, high: Tensor) -> Tensor:
-    """Of a scene that comes in several chunks: near it, where taking it away rounds nothing."""
-    is_far = torch.maximum(low.abs(), high.abs()) > FAR
-    is_exact = (low >= 0) | ((high < 0) & (high - low <= -high))
-    return torch.where(is_far & is_exact, low.floor(), 0.0)
+def parts(
+    trained: "Trained", scene: Scene, tile: float | None, votes: int, max_points: int, progress: Progress
+) -> Iterator[Part]:
+    """The labels of a scene, tile by tile, each point once."""
+    window = tile if tile is not None else _window(trained, scene, max_points)
+    options = voting.Options(window, votes, max_points)
+    margin = voting.margin(trained, window)
+    done = 0
+    for place in [scene.tree.whole] if math.isinf(window) else scene.tree.tiles():
+        number, cloud, core = scene.around(place, margin)
+        if not core.any():
+            continue
+        confidence, labels = voting.probabilities(trained, cloud, core, options).max(1)
+        if not bool(confidence.isfinite().all()):
+            raise ValueError(f"{cloud.source or 'the cloud'}: the network gave values that are not finite")
+        done += len(labels)
+        progress("predicting", done)
+        yield Part(number[core.numpy()], labels.cpu().numpy(), confidence.cpu().numpy())
 
 
-def _rebased(chunk: Cloud, origin: Tensor) -> Cloud:
-    if torch.equal(chunk.origin, origin):
-        return chunk
-    return replace(chunk, points=chunk.world() - origin, origin=origin)
+def _window(trained: "Trained", scene: Scene, max_points: int) -> float:
+    """The edge length to use where none is given; infinite for the whole scene."""
+    of_objects = trained.prepare.normalize == "sphere"
+    if scene.count <= WHOLE_POINTS:
+        if of_objects or trained.prepare.points:
+            return math.inf
+        _, cloud, _ = scene.around(scene.tree.whole, math.inf)
+        if len(voting.thin(trained, cloud)) <= max_points:
+            return math.inf
+    elif of_objects:
+        raise ValueError(
+            f"{scene.like.source or 'the cloud'}: tile must be given for more than {WHOLE_POINTS} points (got "
+            f"{scene.count}) where the network was trained on clouds scaled into a sphere"
+        )
+    return _edge(trained, scene, voting.limit(trained, max_points))
 
 
-def _records(chunk: Cloud, features: tuple[str, ...], first: int) -> np.ndarray:
-    """A row per point: its number in the scene, coordinates, features."""
-    columns = {"points": chunk.points.numpy(), **{name: chunk.features[name].numpy() for name in features}}
-    dtype = [("number", np.int64), *((name, column.dtype, column.shape[1:]) for name, column in columns.items())]
-    records = np.empty(len(chunk), dtype)
-    records["number"] = np.arange(first, first + len(chunk))
-    for name, column in columns.items():
-        records[name] = column
-    return records
+def _edge(trained: "Trained", scene: Scene, points: int) -> float:
+    """Such that a column holds about so many points, where there are as many as in the middle one of nine places."""
+    tiles = scene.tree.tiles()
+    edges = []
+    for tile in tiles[:: max(1, len(tiles) // 9)]:
+        _, cloud, core = scene.around(tile, 0)
+        if core.any():
+            thinned = cloud.select(core).select(voting.thin(trained, cloud.select(core)))
+            size = (thinned.points.amax(0) - thinned.points.amin(0))[:2].double().clamp(min=1e-9)
+            edges.append(math.sqrt(float(size.prod()) / len(thinned) * points))
+    return float(np.format_float_positional(np.median(edges), precision=2, fractional=False))

@@ -1,126 +1,22 @@
-"""Points of a scene of any size, kept by place, so that the points of a rectangle can be had again.
+"""Points of a scene of any size, kept by place, so that those of a rectangle can be had again.
 
-A tree over x and y, built from a sample of the points, cuts the plane into leaves that hold about equally many points
-however unevenly they lie. Points are written leaf by leaf into one file as they come; nothing else grows with the scene.
+Points are written by leaf of a tree over x and y into one file as they come; little else grows with the scene.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
+import torch
+from torch import Tensor
 
-LEAF_POINTS = 32_768  # what is read at once
-TILE_POINTS = 16 * LEAF_POINTS  # what is predicted at once, besides the margin around it
-SAMPLE_EVERY = 256  # the tree is built from every n-th point,
-SAMPLE_POINTS = 1 << 20  # or from fewer if those would be more than this
+from pointgrad.data import Cloud
+from pointgrad.data.files.table import FAR
+from pointgrad.predict.tree import Sample, Tile, Tree
 
-
-class Sample:
-    """Every n-th of a stream of points, n as small as `SAMPLE_POINTS` allows."""
-
-    def __init__(self) -> None:
-        self.every = SAMPLE_EVERY
-        self.seen = 0
-        self._kept: list[np.ndarray] = []
-        self._count = 0
-
-    def add(self, xy: np.ndarray) -> None:
-        """xy: (n, 2), the next points."""
-        kept = xy[-self.seen % self.every :: self.every].copy()
-        self.seen += len(xy)
-        self._kept.append(kept)
-        self._count += len(kept)
-        while self._count > SAMPLE_POINTS:
-            self._kept = [np.concatenate(self._kept)[::2]]
-            self._count = len(self._kept[0])
-            self.every *= 2
-
-    def points(self) -> np.ndarray:
-        return np.concatenate(self._kept) if self._kept else np.zeros((0, 2))
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A rectangle of the plane, low (2,) to high (2,), the high end not included, and its leaves."""
-
-    low: np.ndarray
-    high: np.ndarray
-    leaves: range
-
-    def contains(self, xy: np.ndarray) -> np.ndarray:
-        return ((xy >= self.low) & (xy < self.high)).all(1)
-
-
-class Tree:
-    """The plane cut in two again and again, at the median of the longer side."""
-
-    def __init__(self, sample: np.ndarray, every: int) -> None:
-        """sample: (n, 2); every: how many points one of them stands for."""
-        self._every = every
-        self._splits: list[tuple[int, float, int, int]] = []  # axis, where, node below, node above; leaves are ~number
-        self._boxes: list[tuple[np.ndarray, np.ndarray]] = []
-        self._tiles: list[Tile] = []
-        everywhere = np.full(2, -np.inf), np.full(2, np.inf)
-        self._root = self._build(sample, *everywhere, in_tile=False)
-        self.whole = Tile(*everywhere, range(len(self._boxes)))
-        self._low, self._high = (np.array([box[end] for box in self._boxes]) for end in (0, 1))
-
-    def tiles(self) -> list[Tile]:
-        """Rectangles of about `TILE_POINTS` points, which together are the plane."""
-        return self._tiles
-
-    def leaf(self, xy: np.ndarray) -> np.ndarray:
-        """(n,) the number of the leaf of each point (n, 2)."""
-        out = np.zeros(len(xy), np.int64)
-        todo = [(self._root, np.arange(len(xy)))]
-        while todo:
-            node, points = todo.pop()
-            if node < 0:
-                out[points] = ~node
-                continue
-            axis, where, below, above = self._splits[node]
-            is_below = xy[points, axis] < where
-            todo += [(below, points[is_below]), (above, points[~is_below])]
-        return out
-
-    def around(self, tile: Tile, margin: float) -> np.ndarray:
-        """Numbers of the leaves that touch a tile or its margin."""
-        touches = (self._low <= tile.high + margin) & (self._high >= tile.low - margin)
-        return np.flatnonzero(touches.all(1))
-
-    def _build(self, sample: np.ndarray, low: np.ndarray, high: np.ndarray, in_tile: bool) -> int:
-        count = len(sample) * self._every
-        if is_tile := not in_tile and count <= TILE_POINTS:
-            first = len(self._boxes)
-        node = self._split(sample, low, high, in_tile or is_tile) if count > LEAF_POINTS else None
-        if node is None:  # a leaf, also if all of its points lie at one place
-            node = ~len(self._boxes)
-            self._boxes.append((low, high))
-            if not in_tile and not is_tile:
-                self._tiles.append(Tile(low, high, range(~node, ~node + 1)))
-        if is_tile:
-            self._tiles.append(Tile(low, high, range(first, len(self._boxes))))
-        return node
-
-    def _split(self, sample: np.ndarray, low: np.ndarray, high: np.ndarray, in_tile: bool) -> int | None:
-        extent = sample.max(0) - sample.min(0)
-        axis = int(extent.argmax())
-        if not extent[axis] > 0:
-            return None
-        values = np.sort(sample[:, axis])
-        where = values[len(values) // 2]
-        if where == values[0]:
-            where = values[np.searchsorted(values, where, "right")]
-        node = len(self._splits)
-        self._splits.append((0, 0.0, 0, 0))  # its place: the children come after it
-        is_below = sample[:, axis] < where
-        end_below, begin_above = high.copy(), low.copy()
-        end_below[axis] = begin_above[axis] = where
-        below = self._build(sample[is_below], low, end_below, in_tile)
-        above = self._build(sample[~is_below], begin_above, high, in_tile)
-        self._splits[node] = (axis, float(where), below, above)
-        return node
+Progress = Callable[[str, int], None]  # what is done, and with how many points so far
 
 
 class Pieces:
@@ -169,3 +65,95 @@ def _joined(extents: np.ndarray) -> Iterator[tuple[int, int]]:
     for start, stop in zip(starts, [*starts[1:], len(extents)], strict=True):
         first = int(extents[start, 1])
         yield first, int(ends[stop - 1]) - first
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Points kept by place. count: how many have finite coordinates; total: how many there are."""
+
+    tree: Tree  # over world coordinates
+    pieces: Pieces
+    like: Cloud  # without points: origin, category and source of all
+    count: int
+    total: int
+
+    def around(self, tile: Tile, margin: float) -> tuple[np.ndarray, Cloud, Tensor]:
+        """The points of a tile and its margin: their numbers, they, and which of them are of the tile."""
+        records = self.pieces.read(self.tree.around(tile, margin))
+        xy = self._xy(records)
+        near = ((xy >= tile.low - margin) & (xy <= tile.high + margin)).all(1)
+        records = records[near]
+        columns = {name: torch.from_numpy(records[name].copy()) for name in records.dtype.names[1:]}
+        cloud = replace(self.like, points=columns.pop("points"), features=columns)
+        return records["number"], cloud, torch.from_numpy(tile.contains(xy[near]))
+
+    def add(self, chunk: Cloud, features: tuple[str, ...], first: int) -> None:
+        """chunk: points, the first of which is the first-th of the scene."""
+        records = _records(_rebased(chunk, self.like.origin), features, first)[_finite(chunk).numpy()]
+        self.pieces.add(records, self.tree.leaf(self._xy(records)))
+
+    def _xy(self, records: np.ndarray) -> np.ndarray:
+        return records["points"][:, :2].astype(np.float64) + self.like.origin[:2].numpy()
+
+
+def collect(
+    chunks: Callable[[], Iterable[Cloud]], file: BinaryIO, features: tuple[str, ...], progress: Progress
+) -> Scene:
+    """Goes through the chunks of a scene twice, and puts their points into a file by place."""
+    sample = Sample()
+    total, count, like = 0, 0, None
+    low, high = torch.full((3,), math.inf).double(), torch.full((3,), -math.inf).double()
+    for like in chunks():
+        count += 1
+        total += len(like)
+        world = like.world()[_finite(like)]
+        if len(world):
+            sample.add(world[:, :2].numpy())
+            low, high = torch.minimum(low, world.amin(0)), torch.maximum(high, world.amax(0))
+        progress("reading", total)
+    if like is None or not sample.seen:
+        got = f"{total} with NaN or infinite coordinates" if total else "none"
+        raise ValueError(f"{like.prefix() if like else ''}expected at least one point to label, got {got}")
+    like.need(features)
+    nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), like.origin if count == 1 else _origin(low, high))
+    scene = Scene(
+        tree=Tree(sample.points(), sample.every),
+        pieces=Pieces(file, _records(nothing, features, 0).dtype),
+        like=replace(nothing, features={}, labels=None),
+        count=sample.seen,
+        total=total,
+    )
+    done = 0
+    for chunk in chunks():
+        scene.add(chunk, features, done)
+        done += len(chunk)
+        progress("sorting", done)
+    return scene
+
+
+def _finite(chunk: Cloud) -> Tensor:
+    return chunk.points.isfinite().all(1)
+
+
+def _origin(low: Tensor, high: Tensor) -> Tensor:
+    """Of a scene that comes in several chunks: near it, where taking it away rounds nothing."""
+    is_far = torch.maximum(low.abs(), high.abs()) > FAR
+    is_exact = (low >= 0) | ((high < 0) & (high - low <= -high))
+    return torch.where(is_far & is_exact, low.floor(), 0.0)
+
+
+def _rebased(chunk: Cloud, origin: Tensor) -> Cloud:
+    if torch.equal(chunk.origin, origin):
+        return chunk
+    return replace(chunk, points=chunk.world() - origin, origin=origin)
+
+
+def _records(chunk: Cloud, features: tuple[str, ...], first: int) -> np.ndarray:
+    """A row per point: its number in the scene, coordinates, features."""
+    columns = {"points": chunk.points.numpy(), **{name: chunk.features[name].numpy() for name in features}}
+    dtype = [("number", np.int64), *((name, column.dtype, column.shape[1:]) for name, column in columns.items())]
+    records = np.empty(len(chunk), dtype)
+    records["number"] = np.arange(first, first + len(chunk))
+    for name, column in columns.items():
+        records[name] = column
+    return records

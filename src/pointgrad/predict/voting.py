@@ -83,10 +83,8 @@ def probabilities(trained: "Trained", cloud: Cloud, core: Tensor, options: Optio
     blocks = _blocks(trained, thinned.points, _near(thinned.points, wanted, 2 * trained.prepare.voxel), options)
     for batch in _batches(blocks, options.max_points):
         votes.index_add_(0, *_predict(trained, thinned, batch, device))
-    if trained.prepare.voxel:
-        votes = votes[_nearest(thinned.points, wanted, device)]
-    else:
-        votes = votes[core.to(device)]
+    seen = _nearest(thinned.points, wanted, device) if trained.prepare.voxel else core.nonzero()[:, 0].to(device)
+    votes = votes[seen]
     return votes / votes.sum(1, keepdim=True)
 
 

@@ -66,3 +66,12 @@ def _remove_left(place: Path, pattern: str) -> None:
                 shutil.rmtree(place / name, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Gives the name of the file to errors of the disk."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: expected a file that can be written, got: {error.strerror or error}") from error
