@@ -1,0 +1,118 @@
+"""Checkpoints: one file, readable with `torch.load(weights_only=True)`.
+
+{"format": 1, "model": config of the network, "state": its weights (the running mean, if there is one), "task", "classes",
+"prepare", and in those to resume from "training"}.
+"""
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pointgrad import models
+from pointgrad.data import Prepare
+
+from .files import write_atomically
+
+FORMAT = 1
+BEST, LAST = "best.pt", "last.pt"
+
+
+class CheckpointError(ValueError):
+    """A file that is no checkpoint, or not one of this network. The message starts with its path."""
+
+
+@dataclass
+class Trained:
+    """A network with what is needed to use it: the names of its classes, and how clouds are prepared for it."""
+
+    model: nn.Module
+    task: str
+    classes: tuple[str, ...]
+    prepare: Prepare
+
+
+def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
+    """A trained network, in evaluation mode. path: a checkpoint, or a run folder, of which the best one is taken."""
+    path = find(Path(path))
+    content = read(path)
+    try:
+        model = models.build(**content["model"])
+        prepare = Prepare(**content["prepare"])
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot build its network: {error}") from error
+    check_weights(model, content["state"], path)
+    model.load_state_dict(content["state"])
+    return Trained(model.to(device).eval(), content["task"], tuple(content["classes"]), prepare)
+
+
+def find(path: Path) -> Path:
+    """The checkpoint that a path means."""
+    if not path.is_dir():
+        return path
+    for name in (BEST, LAST):
+        if (path / name).exists():
+            return path / name
+    raise CheckpointError(f"{path}: has neither {BEST} nor {LAST}")
+
+
+def content_of(
+    model: nn.Module, state: dict[str, Tensor], task: str, classes: Sequence[str], prepare: Prepare
+) -> dict[str, Any]:
+    """What every checkpoint holds."""
+    return {
+        "format": FORMAT,
+        "model": dict(getattr(model, "config", {})),
+        "state": state,
+        "task": task,
+        "classes": list(classes),
+        "prepare": asdict(prepare),
+    }
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Writes a checkpoint; whatever happens, the file holds the old content or the new."""
+    memory = io.BytesIO()  # serialised before the disk is touched: then every failure to write is an OSError
+    torch.save(content, memory)
+    write_atomically(path, memory.getvalue())
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint, on the CPU."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise CheckpointError(f"{path}: expected a checkpoint, this is a folder") from None
+    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path}: not a checkpoint that can be read: {_first_line(error)}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
+        raise CheckpointError(f"{path}: expected a pointgrad checkpoint of format {FORMAT}, got {found}")
+    missing = {"model", "state", "task", "classes", "prepare"} - set(content)
+    if missing:
+        raise CheckpointError(f"{path}: a checkpoint must have {', '.join(sorted(missing))}")
+    return content
+
+
+def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Refuses weights of another network in one sentence, which names the first that does not fit."""
+    own = model.state_dict()
+    for name in [*own, *state]:
+        if name not in state:
+            raise CheckpointError(f"{path}: is of another network: it lacks {name}")
+        if name not in own:
+            raise CheckpointError(f"{path}: is of another network: the model here has no {name}")
+        if own[name].shape != state[name].shape:
+            expected, received = tuple(own[name].shape), tuple(state[name].shape)
+            raise CheckpointError(f"{path}: is of another network: {name} must be {expected}, got {received}")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,105 @@
+"""What is seen while training: a live line in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SECONDS = 0.5  # between two readings
+
+
+class Reading:
+    """Numbers from the device, read without waiting for it: a copy is asked for now, and read once it has arrived."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._copy: Tensor | None = None
+        self._arrived: Any = None
+
+    def ask(self, numbers: Tensor) -> None:
+        """Only one copy is under way at a time."""
+        if self._copy is None:
+            self._copy = numbers.detach().to("cpu", non_blocking=True)
+            if self._cuda:
+                self._arrived = torch.cuda.Event()
+                self._arrived.record()
+
+    def get(self) -> list[float] | None:
+        """The numbers, if they have arrived."""
+        if self._copy is None or (self._cuda and not self._arrived.query()):
+            return None
+        numbers, self._copy = self._copy.tolist(), None
+        return numbers
+
+
+class Display:
+    """Shows epoch, step, loss and time left. Silent if not `shown`."""
+
+    def __init__(self, epochs: int, shown: bool) -> None:
+        self._epochs, self._shown = epochs, shown
+        self._live: Any = None
+        if shown and sys.stdout.isatty():
+            try:
+                from rich import progress
+            except ModuleNotFoundError:
+                return
+            self._live = progress.Progress(
+                progress.TextColumn("{task.description}"),
+                progress.BarColumn(),
+                progress.TextColumn("{task.completed}/{task.total} steps  loss {task.fields[loss]}  left {task.fields[left]}"),
+                transient=True,
+            )
+
+    def __enter__(self) -> "Display":
+        if self._live is not None:
+            self._live.start()
+            self._task = self._live.add_task("", loss="", left="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def begin(self, epoch: int, done: int, steps: int) -> None:
+        """An epoch, of which some steps may be done."""
+        self._began, self._first, self._steps, self._epoch = time.monotonic(), done, steps, epoch
+        if self._live is not None:
+            self._live.reset(self._task, description=f"epoch {epoch + 1}/{self._epochs}", total=steps, completed=done)
+
+    def show(self, done: int, loss: float) -> None:
+        """Where the epoch is."""
+        if self._live is None:
+            return
+        each = (time.monotonic() - self._began) / max(done - self._first, 1)
+        left = each * (self._steps - done + self._steps * (self._epochs - self._epoch - 1))
+        self._live.update(self._task, completed=done, loss=f"{loss:.4f}", left=span(left))
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        if self._live is not None:
+            self._live.console.print(text, highlight=False, markup=False)
+        elif self._shown:
+            print(text, flush=True)
+
+
+def span(seconds: float) -> str:
+    """A length of time in words.
+
+    >>> span(3.2), span(75), span(7300)
+    ('3 s', '1 min 15 s', '2 h 1 min')
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def epoch_line(row: Mapping[str, float], epochs: int, best: bool) -> str:
+    """The figures of an epoch in one line."""
+    figures = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in row.items() if name.startswith(("train", "val"))]
+    return f"epoch {int(row['epoch'])}/{epochs}  {'  '.join(figures)}  {row['seconds']:.1f} s{'  best' if best else ''}"

@@ -1,0 +1,71 @@
+"""Starting processes, and the little that they have to agree on. Built on lightning-fabric."""
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from .config import TrainConfig
+
+PRECISIONS: dict[str, Any] = {"32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+def launch(config: TrainConfig) -> Any:
+    """A `lightning_fabric.Fabric` for this configuration, its processes started.
+
+    Several devices without torchrun: the program is started again for each, and each copy goes on from here.
+    """
+    config.check()
+    try:
+        from lightning_fabric import Fabric
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"training needs {error.name}: pip install 'pointgrad[train]'", name=error.name
+        ) from error
+    accelerator = config.accelerator
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if accelerator == "cuda" and not torch.cuda.is_available():
+        raise ValueError("accelerator must be cpu where torch finds no GPU, got cuda")
+    if accelerator == "cpu" and config.precision == "fp16":
+        raise ValueError("precision must be 32 or bf16 on the CPU, got fp16")
+    # torchrun says how many there are.
+    devices = int(os.environ.get("LOCAL_WORLD_SIZE", config.devices))
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", config.nodes))
+    if accelerator == "cuda" and devices > torch.cuda.device_count():
+        raise ValueError(f"devices must be at most {torch.cuda.device_count()}, the GPUs here, got {devices}")
+    strategy: Any = config.strategy
+    if strategy == "auto":
+        strategy = "ddp" if devices * nodes > 1 else "auto"
+    elif strategy == "fsdp":
+        if accelerator == "cpu":
+            raise ValueError("strategy must be ddp on the CPU, got fsdp")
+        from lightning_fabric.strategies import FSDPStrategy
+
+        strategy = FSDPStrategy(state_dict_type="full")
+    torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=devices,
+        num_nodes=nodes,
+        strategy=strategy,
+        precision=PRECISIONS[config.precision],
+    )
+    fabric.launch()
+    return fabric
+
+
+def synchronised(model: nn.Module, fabric: Any) -> nn.Module:
+    """Batch norm over the batches of all processes. torch has it for GPUs only; elsewhere each sees its own batches."""
+    if fabric.world_size > 1 and fabric.device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    return model
+
+
+def agreed(fabric: Any, *flags: bool) -> list[bool]:
+    """Whether any process says so, for each flag. All processes must ask."""
+    if fabric.world_size == 1:
+        return list(flags)
+    said = torch.tensor(flags, dtype=torch.int32, device=fabric.device)
+    return [bool(value) for value in fabric.all_reduce(said, reduce_op="sum").tolist()]

@@ -1,0 +1,30 @@
+"""Writing files so that a kill at any moment leaves the old content or the new one, never half of it."""
+
+import contextlib
+import os
+from pathlib import Path
+
+
+class WriteError(RuntimeError):
+    """A file could not be written; what it held before is intact."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes beside the file, forces it to the disk, and puts it in place of the old one in one move."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # or a power cut may undo the move
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        kept = "; what it held before is intact" if path.exists() else ""
+        raise WriteError(f"{path}: cannot be written: {error.strerror}{kept}") from error

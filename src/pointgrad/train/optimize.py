@@ -1,0 +1,97 @@
+"""Optimizers, the schedule of the learning rate, and the running mean of the weights."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .config import TrainConfig
+
+
+def decaying(model: nn.Module) -> set[str]:
+    """The names of parameters that decay: not norms and biases, which are one-dimensional."""
+    return {name for name, parameter in model.named_parameters() if parameter.dim() > 1}
+
+
+def make_optimizer(model: nn.Module, decays: set[str], config: TrainConfig) -> torch.optim.Optimizer:
+    """decays: asked for before the model is distributed, which may change shapes. Fused on a GPU: nothing waits."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise ValueError(f"model must have parameters to train, got {type(model).__name__} without any")
+    named = [(name in decays, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [parameter for decay, parameter in named if decay], "weight_decay": config.weight_decay},
+        {"params": [parameter for decay, parameter in named if not decay], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    # Fabric does not clip gradients that a fused optimizer would unscale itself.
+    fused = all(parameter.is_cuda for parameter in parameters) and not (config.precision == "fp16" and config.clip > 0)
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0, fused=fused)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(groups, lr=config.lr, fused=fused)
+
+
+def learning_rate(config: TrainConfig, update: int, updates_per_epoch: int) -> float:
+    """The learning rate of an update, counted from 0. A function of the count, so there is nothing to save.
+
+    >>> config = pointgrad.train.TrainConfig(epochs=10, lr=1.0, warmup_epochs=1)
+    >>> [round(learning_rate(config, update, 2), 3) for update in (0, 1, 2, 11, 19)]
+    [0.5, 1.0, 1.0, 0.5, 0.008]
+    """
+    warmup = round(min(config.warmup_epochs, config.epochs / 10) * updates_per_epoch)
+    if update < warmup:
+        return config.lr * (update + 1) / warmup
+    if config.schedule == "cosine":
+        done = (update - warmup) / max(config.epochs * updates_per_epoch - warmup, 1)
+        return config.lr * (1 + math.cos(math.pi * done)) / 2
+    if config.schedule == "step":
+        return config.lr * config.step_factor ** (update // (config.step_epochs * updates_per_epoch))
+    return config.lr
+
+
+class EMA:
+    """A running mean of all floating weights and buffers: mean += (1 - decay) * (weights - mean).
+
+    The decay rises to its value over the first updates, min(decay, (1 + n) / (10 + n)), so that the random start is
+    soon forgotten.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        # Read anew each time: what is distributed changes its storage.
+        self._tensors = [each for each in (*model.parameters(), *model.buffers()) if each.is_floating_point()]
+        self._mean = [tensor.clone() for tensor in self._current()]
+
+    @torch.no_grad()
+    def update(self, updates: int) -> None:
+        """updates: how many there were before."""
+        decay = min(self.decay, (1 + updates) / (10 + updates))
+        torch._foreach_lerp_(self._mean, self._current(), 1 - decay)
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model has the mean weights inside."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """The mean is what the weights are now."""
+        torch._foreach_copy_(self._mean, self._current())
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        current = self._current()
+        kept = [tensor.clone() for tensor in current]
+        torch._foreach_copy_(current, self._mean)
+        torch._foreach_copy_(self._mean, kept)
+
+    def _current(self) -> list[Tensor]:
+        return [tensor.detach() for tensor in self._tensors]

@@ -1,0 +1,106 @@
+"""The folder of a run: what was asked, where it ran, and what came out."""
+
+import csv
+import datetime
+import io
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pointgrad
+
+from .checkpoint import LAST
+from .files import write_atomically
+
+PACKAGES = ("numpy", "lightning-fabric", "pytorch-lightning", "triton", "laspy", "h5py", "tyro")
+
+
+class RunFolder:
+    """Writes the files of a run. A folder that holds something is used only to resume."""
+
+    def __init__(self, path: str | Path, *, resume: bool = False) -> None:
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path}: expected a folder for the run, this is a file")
+        if not resume and self.path.exists() and any(self.path.iterdir()):
+            raise ValueError(f"{self.path}: exists and is not overwritten; continue it with --resume, or give a new name")
+
+    @property
+    def last(self) -> Path:
+        return self.path / LAST
+
+    def start(self, config: Mapping[str, Any], seed: int, device: torch.device) -> None:
+        """Makes the folder, with the configuration and the environment."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "config.yaml", to_yaml(config).encode())
+        earlier = self.path / "environment.txt"
+        before = earlier.read_text() + "\n" if earlier.exists() else ""
+        write_atomically(earlier, (before + environment(seed, device)).encode())
+
+    def log(self, line: str) -> None:
+        """Adds a line to the log, with the time."""
+        with open(self.path / "log.txt", "a") as file:
+            file.write(f"{datetime.datetime.now().isoformat(' ', 'seconds')} {line}\n")
+
+    def write_metrics(self, history: Sequence[Mapping[str, float]]) -> None:
+        """A row per epoch. Always the whole history, so that no row is missing or comes twice after an interruption."""
+        text = io.StringIO()
+        names = list(dict.fromkeys(name for row in history for name in row))
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(history)
+        write_atomically(self.path / "metrics.csv", text.getvalue().encode())
+
+
+def to_yaml(config: Mapping[str, Any]) -> str:
+    import yaml
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): plain(each) for key, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(each) for each in value]
+        return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+    return yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
+
+
+def environment(seed: int, device: torch.device) -> str:
+    """Versions, device, git commit, command and seed, one per line."""
+    lines = {
+        "date": datetime.datetime.now().isoformat(" ", "seconds"),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "seed": seed,
+        "pointgrad": pointgrad.__version__,
+        "git": _git(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: version for name in PACKAGES if (version := _version(name))},
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads",
+        "cuda": torch.version.cuda or "none",
+    }
+    return "".join(f"{name}: {value}\n" for name, value in lines.items())
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _git() -> str:
+    """The commit of the working tree this package is in, if it is in one."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

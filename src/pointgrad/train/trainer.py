@@ -1,0 +1,368 @@
+"""Training with all that a real run needs around the loop, and exact continuation after any interruption."""
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pointgrad.data import Batch, Prepare
+
+from . import checkpoint
+from .config import TrainConfig
+from .display import SECONDS, Display, Reading, epoch_line
+from .distributed import agreed, launch, synchronised
+from .hooks import Hook, TensorBoard
+from .loops import CrossEntropy, chunks, evaluate, gather, mode, step_seed, to_device, train_step, unlabelled
+from .metrics import Metrics
+from .optimize import EMA, decaying, learning_rate, make_optimizer
+from .report import Report
+from .run_folder import RunFolder
+from .state import pack, unpack
+from .weights import get_weights, set_weights
+
+CONTROL = 16  # steps between two agreements of several processes
+
+
+class Interrupted(RuntimeError):
+    """Stopped on request; everything is saved."""
+
+
+class NonFiniteLoss(RuntimeError):
+    """The loss became NaN or infinite; the last checkpoint is from before."""
+
+
+class Trainer:
+    """Trains a network: `Trainer(model, train_loader, val_loader, TrainConfig(epochs=20), out="runs/x").fit()`.
+
+    model: of `pointgrad.models`, or any module called as `model(**batch.inputs())`.
+    train_loader, val_loader: `pointgrad.data.Loader`s; the data set of the first gives `classes` and `task`. Without a
+        val_loader the figures of training decide which epoch is the best.
+    out: the run folder; None: nothing is written.
+    hooks: see `Hook`; called in their order.
+    prepare: how the loaders prepare clouds, kept in checkpoints so that prediction does the same.
+    resume: continues the run in `out`, if there is one, to exactly what it would have become without interruption.
+    fabric: of `launch(config)`, needed before to give loaders their rank; by default made here.
+    record: what config.yaml holds; by default the config.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_loader: Any,
+        val_loader: Any = None,
+        config: TrainConfig | None = None,
+        *,
+        out: str | Path | None = None,
+        hooks: Sequence[Hook] = (),
+        prepare: Prepare | None = None,
+        resume: bool = False,
+        fabric: Any = None,
+        record: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.config = config or TrainConfig()
+        self.config.check()
+        self.fabric = fabric or launch(self.config)
+        self.task, self.classes = train_loader.dataset.task, tuple(train_loader.dataset.classes)
+        self.parts = parts_of(train_loader.dataset)
+        self.train_loader, self.val_loader = train_loader, val_loader
+        self.prepare = prepare or Prepare()
+        self.monitor = _monitor(self.config, self.task, bool(self.parts), val_loader is not None)
+        self.folder = None if out is None else RunFolder(out, resume=resume)
+
+        self.module = synchronised(model, self.fabric)  # the network itself
+        decays = decaying(self.module)
+        ready: Any = torch.compile(self.module) if self.config.compile else self.module
+        self.model = self.fabric.setup_module(ready)  # with precision and processes around it
+        self.optimizer = self.fabric.setup_optimizers(make_optimizer(self.module, decays, self.config))
+        self.ema = EMA(self.module, self.config.ema) if self.config.ema else None
+        weights = _class_weights(self.config, train_loader.dataset, len(self.classes))
+        self.objective = CrossEntropy(weights, self.config.smoothing)
+
+        self.epoch = self.step = 0
+        self.history: list[dict[str, float]] = []
+        self.best = math.nan
+        self.since_best = 0
+        self.partial: Metrics | None = None  # of an epoch that was interrupted
+        self._stop = False
+        self._spare: Batch | None = None
+        self.steps = -(-len(train_loader) // self.config.accumulate)
+        if not self.steps:
+            raise ValueError("train_loader must have at least one batch, got none")
+        self.hooks = list(hooks)
+        if self.folder is not None:
+            if resume and self.folder.last.exists():
+                unpack(self, self.folder.last)
+            if self.main:
+                self.folder.start(record or asdict(self.config), self.config.seed, self.fabric.device)
+        self._display = Display(self.config.epochs, self.main)
+        self._report = Report(self)
+        if self.folder is not None and self.config.tensorboard and self.main:
+            try:
+                self.hooks.append(TensorBoard(str(self.folder.path / "tensorboard")))
+            except ImportError:
+                self.say("tensorboard is not installed: no TensorBoard files (pip install 'pointgrad[train]')")
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes and prints."""
+        return self.fabric.global_rank == 0
+
+    @property
+    def updates(self) -> int:
+        """Updates so far, in all epochs."""
+        return self.epoch * self.steps + self.step
+
+    def stop(self) -> None:
+        """Ends the run after this step, saved, as Ctrl-C does."""
+        self._stop = True
+
+    def say(self, line: str) -> None:
+        """Prints a line, and adds it to the log."""
+        if self.main:
+            self._display.line(line)
+            if self.folder is not None:
+                self.folder.log(line)
+
+    def fit(self) -> dict[str, float]:
+        """Trains to the end, and returns the row of the best epoch.
+
+        Raises `Interrupted` after Ctrl-C, SIGTERM or `stop()`, `NonFiniteLoss`, and `WriteError` if the disk is full.
+        """
+        with self._display, _signals(self.stop):
+            try:
+                self._call("before_train")
+                while self.epoch < self.config.epochs and not self._out_of_patience():
+                    self._run_epoch()
+                    if agreed(self.fabric, int(self._stop))[0] and self.epoch < self.config.epochs:
+                        raise Interrupted(self._how_to_resume())
+                self._finish()
+            finally:
+                self._call("after_train")
+        return self._best_row()
+
+    def _run_epoch(self) -> None:
+        began = time.monotonic()
+        self._call("before_epoch")
+        metrics = self._train()
+        gather(metrics, self.fabric)
+        row: dict[str, float] = {"epoch": self.epoch + 1, "lr": self._lr(self.updates - 1)}
+        shown = ("loss", "accuracy") if self.val_loader is not None else tuple(metrics.compute())
+        row |= {f"train_{name}": value for name, value in metrics.compute().items() if name in shown}
+        if self.val_loader is not None:
+            with self.ema.applied() if self.ema else contextlib.nullcontext():
+                row |= {f"val_{name}": value for name, value in self.evaluate().compute().items()}
+        row["seconds"] = round(time.monotonic() - began, 3)
+        self.history.append(row)
+        self.epoch, self.step, self.partial = self.epoch + 1, 0, None
+        better = self._better(row[self.monitor])
+        self.since_best = 0 if better else self.since_best + 1
+        if better:
+            self.best = row[self.monitor]
+            self._save(checkpoint.BEST)  # before the last: that one says that this is there
+        self._save(checkpoint.LAST)
+        if self.folder is not None and self.main:
+            self.folder.write_metrics(self.history)
+            self._report.curves()
+        self.say(epoch_line(row, self.config.epochs, better))
+        self._call("after_epoch")
+
+    def _train(self) -> Metrics:
+        """The steps of an epoch that are not done yet."""
+        device, loader, config = self.fabric.device, self.train_loader, self.config
+        metrics = self.partial or Metrics(len(self.classes), self.parts, device)
+        losses = torch.zeros(self.steps, device=device)
+        reading, next_reading, saved = Reading(device), 0.0, time.monotonic()
+        first = self.step
+        self._display.begin(self.epoch, first, self.steps)
+        loader.set_epoch(self.epoch)
+        loader.skip(first * config.accumulate)
+        with mode(self.model, training=True):
+            for batches in chunks(loader, config.accumulate):
+                # All that a step draws depends on these numbers, so it draws the same after an interruption.
+                torch.manual_seed(step_seed(config.seed, self.epoch, self.step, self.fabric.global_rank))
+                for group in self.optimizer.param_groups:
+                    group["lr"] = self._lr(self.updates)
+                self._call("before_step")
+                there = self._usable(batches)
+                loss = losses[self.step]
+                if there:
+                    loss = train_step(
+                        self.model, there, self.optimizer, self.objective, metrics,
+                        fabric=self.fabric, clip=config.clip, extra_loss=self._extra_loss(),
+                    )  # fmt: skip
+                    losses[self.step] = loss
+                    if self.ema is not None:
+                        self.ema.update(self.updates)
+                self.step += 1
+                self._call("after_step", loss)
+
+                now = time.monotonic()
+                if now >= next_reading:
+                    reading.ask(torch.stack([metrics.mean_loss(), _first_bad(losses, first, self.step).double()]))
+                    next_reading = now + SECONDS
+                numbers = reading.get()
+                if numbers is not None:
+                    self._display.show(self.step, numbers[0])
+                    self._check_finite(int(numbers[1]), alone=self.fabric.world_size == 1)
+                if self.fabric.world_size == 1 or self.step % CONTROL == 0:
+                    stop, due = agreed(
+                        self.fabric, int(self._stop), int(self.main and now - saved > config.checkpoint_minutes * 60)
+                    )
+                    if stop or due:
+                        self._check_finite(int(_first_bad(losses, first, self.step)))
+                        self.partial = metrics
+                        self._save(checkpoint.LAST)
+                        self.partial, saved = None, now
+                    if stop:
+                        raise Interrupted(self._how_to_resume())
+        self._check_finite(int(_first_bad(losses, first, self.step)))
+        return metrics
+
+    def evaluate(self, see: Callable[[Batch, Tensor], None] | None = None) -> Metrics:
+        """Metrics of the weights as they are over the validation data. see: as for `pointgrad.train.evaluate`."""
+        torch.manual_seed(step_seed(self.config.seed, self.epoch, -1))
+        return evaluate(
+            self.model, self.val_loader, classes=len(self.classes), parts=self.parts, fabric=self.fabric, see=see
+        )
+
+    def _usable(self, batches: Sequence[Batch]) -> list[Batch]:
+        """On the device. Empty ones are left out; with several processes, which must take the same number of steps, one
+        that counts nothing takes their place."""
+        there = []
+        for batch in batches:
+            if len(batch):
+                self._spare = to_device(batch, self.fabric.device, len(self.classes))
+                there.append(self._spare)
+            elif self.fabric.world_size > 1:
+                there.append(unlabelled(self._spare))
+        return there
+
+    def _extra_loss(self) -> Any:
+        own = [hook for hook in self.hooks if type(hook).extra_loss is not Hook.extra_loss]
+        if not own:
+            return None
+
+        def total() -> Tensor | float:
+            terms = [hook.extra_loss(self) for hook in own]
+            return sum((term for term in terms if term is not None), 0.0)
+
+        return total
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        for hook in self.hooks:
+            getattr(hook, name)(self, *arguments)
+
+    def _lr(self, update: int) -> float:
+        return learning_rate(self.config, update, self.steps)
+
+    def _better(self, value: float) -> bool:
+        if math.isnan(self.best):
+            return True
+        return value < self.best if self.monitor.endswith("loss") else value > self.best
+
+    def _out_of_patience(self) -> bool:
+        return bool(self.config.patience) and self.since_best >= self.config.patience
+
+    def _best_row(self) -> dict[str, float]:
+        return next((row for row in self.history if row[self.monitor] == self.best), self.history[-1])
+
+    def _check_finite(self, bad: int, alone: bool = False) -> None:
+        """bad: the first step whose loss is not finite; the number of steps, if there is none."""
+        if self.fabric.world_size > 1:
+            if alone:
+                return
+            bad = -agreed(self.fabric, -bad)[0]
+        if bad < self.steps:
+            kept = f"; {self.folder.last} is from before" if self.folder and self.folder.last.exists() else ""
+            raise NonFiniteLoss(
+                f"the loss is not finite in epoch {self.epoch + 1}, step {bad + 1} of {self.steps}{kept}. "
+                "Look at the data, lower --lr, or clip gradients (--clip)"
+            )
+
+    def _how_to_resume(self) -> str:
+        where = f"epoch {self.epoch + 1}, after step {self.step} of {self.steps}"
+        if self.folder is None:
+            return f"stopped in {where}; nothing is saved, because there is no run folder"
+        return f"stopped in {where}, and saved; continue with: pointgrad train --out {self.folder.path} --resume"
+
+    def _save(self, name: str) -> None:
+        if self.folder is not None:
+            content = pack(self, training=name == checkpoint.LAST)  # all processes: each may hold a part
+            if self.main:
+                checkpoint.save(self.folder.path / name, content)
+
+    def _finish(self) -> None:
+        """Pictures, and what the best weights do."""
+        self._report.curves(now=True)
+        if self.folder is None or self.val_loader is None:
+            return
+        kept = get_weights(self.model, self.module)
+        best = checkpoint.read(self.folder.path / checkpoint.BEST)
+        set_weights(self.model, self.module, best["state"])
+        try:
+            self._report.results()
+        finally:
+            set_weights(self.model, self.module, kept)
+
+
+def parts_of(dataset: Any) -> tuple[tuple[int, ...], ...]:
+    """For part segmentation, the classes of each category; else nothing."""
+    return tuple(tuple(own) for own in getattr(dataset, "parts", ()))
+
+
+def _monitor(config: TrainConfig, task: str, has_parts: bool, has_val: bool) -> str:
+    name: str = config.monitor
+    if name == "auto":
+        name = "accuracy" if task == "classification" else "instance_miou" if has_parts else "miou"
+    if name == "instance_miou" and not has_parts:
+        raise ValueError("monitor must not be instance_miou where the data have no categories")
+    return f"{'val' if has_val else 'train'}_{name}"
+
+
+def _class_weights(config: TrainConfig, dataset: Any, classes: int) -> Tensor | None:
+    if config.class_weights == "none":
+        return None
+    counts = torch.zeros(classes)
+    for index in range(len(dataset)):
+        cloud = dataset[index]
+        labels = cloud.labels if cloud.labels is not None else torch.tensor([cloud.label])
+        counts += torch.bincount(labels[labels >= 0], minlength=classes)
+    share = counts / counts.sum()
+    weights = 1 / (share.sqrt() if config.class_weights == "sqrt" else share)
+    weights[counts == 0] = 0.0
+    return weights / weights[counts > 0].mean()
+
+
+def _first_bad(losses: Tensor, first: int, done: int) -> Tensor:
+    """The first step whose loss is not finite, or the number of all."""
+    steps = torch.arange(first, done, device=losses.device)
+    return torch.where(losses[first:done].isfinite(), losses.shape[0], steps).amin()
+
+
+@contextlib.contextmanager
+def _signals(stop: Any) -> Iterator[None]:
+    """SIGINT and SIGTERM ask to stop after the step; the second SIGINT stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, _: Any) -> None:
+        stop()
+        signal.signal(number, before[number])
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
