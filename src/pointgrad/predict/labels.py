@@ -1,0 +1,143 @@
+"""Labels for the points of a scene: in memory, or tile by tile for scenes that do not fit into it."""
+
+import io
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pointgrad.data import Cloud
+from pointgrad.predict import voting
+from pointgrad.predict.scene import Progress, Scene, collect
+
+if TYPE_CHECKING:
+    from pointgrad.train import Trained
+
+NONE = -1  # the label of a point without finite coordinates
+WHOLE_POINTS = 2_000_000  # a scene with more is always cut into tiles
+MAX_POINTS = 65_536
+VOTES = 3
+
+
+def quiet(what: str, done: int) -> None:
+    """Progress that nobody looks at."""
+
+
+class Labels(NamedTuple):
+    """labels: (N,) int64, the class of each point, -1 where its coordinates are not finite. confidence: (N,) float32,
+    the mean probability of that class over all votes, 0 where there is no label."""
+
+    labels: Tensor
+    confidence: Tensor
+
+
+class Part(NamedTuple):
+    """The result of one tile: number (n,) of the points in the scene, labels (n,) int64, confidence (n,) float32."""
+
+    number: np.ndarray
+    labels: np.ndarray
+    confidence: np.ndarray
+
+
+def label(
+    trained: "Trained",
+    cloud: Cloud,
+    *,
+    tile: float | None = None,
+    votes: int = VOTES,
+    max_points: int = MAX_POINTS,
+    progress: Progress = quiet,
+) -> Labels:
+    """The class of every point of a cloud, from a network trained for segmentation.
+
+    The cloud is thinned and normalised as in training, and every point gets the answer of the nearest point that the
+    network has seen. Points with NaN or infinite coordinates get no label.
+
+    tile: edge length, in the units of the cloud, of the square columns that the network sees one at a time. Without
+        it the network sees the whole cloud, if it was trained on clouds scaled into a sphere or sampled to a number of
+        points, or if there are at most `max_points` points; else columns that hold about `max_points`.
+    votes: how often each point is seen, each time in other columns or with other points; probabilities are averaged.
+    max_points: how many points go through the network at once: less memory, or more speed on a GPU.
+    progress: called with what is done, and with how many points so far.
+
+    >>> from types import SimpleNamespace
+    >>> from pointgrad.data import Prepare
+    >>> class Height(torch.nn.Module):
+    ...     def forward(self, points, features=None, **where):
+    ...         return torch.stack([-points[..., 2], points[..., 2]], dim=-1)
+    >>> trained = SimpleNamespace(model=Height(), task="segmentation", classes=("low", "high"), prepare=Prepare())
+    >>> label(trained, Cloud(torch.tensor([[0., 0., 0.], [0., 0., 4.], [0., 0., torch.nan]]))).labels
+    tensor([ 0,  1, -1])
+    """
+    check(trained, tile, votes, max_points)
+    scene = collect(lambda: [cloud], io.BytesIO(), trained.prepare.features, quiet)
+    labels = torch.full((len(cloud),), NONE)
+    confidence = torch.zeros(len(cloud))
+    for part in parts(trained, scene, tile, votes, max_points, progress):
+        number = torch.from_numpy(part.number)
+        labels[number] = torch.from_numpy(part.labels)
+        confidence[number] = torch.from_numpy(part.confidence)
+    return Labels(labels, confidence)
+
+
+def check(trained: "Trained", tile: float | None, votes: int, max_points: int) -> None:
+    if trained.task != "segmentation":
+        raise ValueError(f"the network must be trained for segmentation, got one for {trained.task}")
+    if tile is not None and not 0 < tile < math.inf:
+        raise ValueError(f"tile must be a positive edge length, got {tile}")
+    for name, value in (("votes", votes), ("max_points", max_points)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def parts(
+    trained: "Trained", scene: Scene, tile: float | None, votes: int, max_points: int, progress: Progress
+) -> Iterator[Part]:
+    """The labels of a scene, tile by tile, each point once."""
+    window = tile if tile is not None else _window(trained, scene, max_points)
+    options = voting.Options(window, votes, max_points)
+    margin = voting.margin(trained, window)
+    done = 0
+    for place in [scene.tree.whole] if math.isinf(window) else scene.tree.tiles():
+        number, cloud, core = scene.around(place, margin)
+        if not core.any():
+            continue
+        confidence, labels = voting.probabilities(trained, cloud, core, options).max(1)
+        if not bool(confidence.isfinite().all()):
+            raise ValueError(f"{cloud.source or 'the cloud'}: the network gave values that are not finite")
+        done += len(labels)
+        progress("predicting", done)
+        yield Part(number[core.numpy()], labels.cpu().numpy(), confidence.cpu().numpy())
+
+
+def _window(trained: "Trained", scene: Scene, max_points: int) -> float:
+    """The edge length to use where none is given; infinite for the whole scene."""
+    of_objects = trained.prepare.normalize == "sphere"
+    if scene.count <= WHOLE_POINTS:
+        if of_objects or trained.prepare.points:
+            return math.inf
+        _, cloud, _ = scene.around(scene.tree.whole, math.inf)
+        if len(voting.thin(trained, cloud)) <= max_points:
+            return math.inf
+    elif of_objects:
+        raise ValueError(
+            f"{scene.like.source or 'the cloud'}: tile must be given for more than {WHOLE_POINTS} points (got "
+            f"{scene.count}) where the network was trained on clouds scaled into a sphere"
+        )
+    return _edge(trained, scene, voting.limit(trained, max_points))
+
+
+def _edge(trained: "Trained", scene: Scene, points: int) -> float:
+    """Such that a column holds about so many points, where there are as many as in the middle one of nine places."""
+    tiles = scene.tree.tiles()
+    edges = []
+    for tile in tiles[:: max(1, len(tiles) // 9)]:
+        _, cloud, core = scene.around(tile, 0)
+        if core.any():
+            thinned = cloud.select(core).select(voting.thin(trained, cloud.select(core)))
+            size = (thinned.points.amax(0) - thinned.points.amin(0))[:2].double().clamp(min=1e-9)
+            edges.append(math.sqrt(float(size.prod()) / len(thinned) * points))
+    return float(np.format_float_positional(np.median(edges), precision=2, fractional=False))

@@ -1,0 +1,159 @@
+"""Points of a scene of any size, kept by place, so that those of a rectangle can be had again.
+
+Points are written by leaf of a tree over x and y into one file as they come; little else grows with the scene.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pointgrad.data import Cloud
+from pointgrad.data.files.table import FAR
+from pointgrad.predict.tree import Sample, Tile, Tree
+
+Progress = Callable[[str, int], None]  # what is done, and with how many points so far
+
+
+class Pieces:
+    """Records of points, written leaf by leaf into a file, and read again by leaf."""
+
+    def __init__(self, file: BinaryIO, dtype: np.dtype) -> None:
+        self._file = file
+        self._dtype = dtype
+        self._extents: list[np.ndarray] = []  # rows of leaf, first record, number of records
+        self._count = 0
+        self._by_leaf: np.ndarray | None = None
+
+    def add(self, records: np.ndarray, leaf: np.ndarray) -> None:
+        """records: (n,) of the dtype; leaf: (n,) their leaves."""
+        order = np.argsort(leaf, kind="stable")
+        leaves, first, count = np.unique(leaf[order], return_index=True, return_counts=True)
+        self._file.write(records[order].tobytes())
+        self._extents.append(np.stack([leaves, first + self._count, count], 1))
+        self._count += len(records)
+        self._by_leaf = None
+
+    def read(self, leaves: np.ndarray | range) -> np.ndarray:
+        """The records of some leaves, in the order in which they were added."""
+        if self._by_leaf is None:
+            self._file.flush()
+            extents = np.concatenate([np.zeros((0, 3), np.int64), *self._extents])
+            self._extents = [extents]
+            self._by_leaf = extents[np.argsort(extents[:, 0], kind="stable")]
+        extents = self._by_leaf[np.isin(self._by_leaf[:, 0], np.asarray(leaves))]
+        parts = [self._read_run(first, count) for first, count in _joined(extents)]
+        records = np.concatenate([np.zeros(0, self._dtype), *parts])
+        return records[np.argsort(records["number"], kind="stable")]
+
+    def _read_run(self, first: int, count: int) -> np.ndarray:
+        self._file.seek(first * self._dtype.itemsize)
+        return np.frombuffer(self._file.read(count * self._dtype.itemsize), self._dtype)
+
+
+def _joined(extents: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and number of records of each run, neighbouring extents as one."""
+    extents = extents[np.argsort(extents[:, 1])]
+    ends = extents[:, 1] + extents[:, 2]
+    begins_run = np.ones(len(extents), bool)
+    begins_run[1:] = extents[1:, 1] != ends[:-1]
+    starts = np.flatnonzero(begins_run)
+    for start, stop in zip(starts, [*starts[1:], len(extents)], strict=True):
+        first = int(extents[start, 1])
+        yield first, int(ends[stop - 1]) - first
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Points kept by place. count: how many have finite coordinates; total: how many there are."""
+
+    tree: Tree  # over world coordinates
+    pieces: Pieces
+    like: Cloud  # without points: origin, category and source of all
+    count: int
+    total: int
+
+    def around(self, tile: Tile, margin: float) -> tuple[np.ndarray, Cloud, Tensor]:
+        """The points of a tile and its margin: their numbers, they, and which of them are of the tile."""
+        records = self.pieces.read(self.tree.around(tile, margin))
+        xy = self._xy(records)
+        near = ((xy >= tile.low - margin) & (xy <= tile.high + margin)).all(1)
+        records = records[near]
+        columns = {name: torch.from_numpy(records[name].copy()) for name in records.dtype.names[1:]}
+        cloud = replace(self.like, points=columns.pop("points"), features=columns)
+        return records["number"], cloud, torch.from_numpy(tile.contains(xy[near]))
+
+    def add(self, chunk: Cloud, features: tuple[str, ...], first: int) -> None:
+        """chunk: points, the first of which is the first-th of the scene."""
+        records = _records(_rebased(chunk, self.like.origin), features, first)[_finite(chunk).numpy()]
+        self.pieces.add(records, self.tree.leaf(self._xy(records)))
+
+    def _xy(self, records: np.ndarray) -> np.ndarray:
+        return records["points"][:, :2].astype(np.float64) + self.like.origin[:2].numpy()
+
+
+def collect(
+    chunks: Callable[[], Iterable[Cloud]], file: BinaryIO, features: tuple[str, ...], progress: Progress
+) -> Scene:
+    """Goes through the chunks of a scene twice, and puts their points into a file by place."""
+    sample = Sample()
+    total, count, like = 0, 0, None
+    low, high = torch.full((3,), math.inf).double(), torch.full((3,), -math.inf).double()
+    for like in chunks():
+        count += 1
+        total += len(like)
+        world = like.world()[_finite(like)]
+        if len(world):
+            sample.add(world[:, :2].numpy())
+            low, high = torch.minimum(low, world.amin(0)), torch.maximum(high, world.amax(0))
+        progress("reading", total)
+    if like is None or not sample.seen:
+        got = f"{total} with NaN or infinite coordinates" if total else "none"
+        raise ValueError(f"{like.prefix() if like else ''}expected at least one point to label, got {got}")
+    like.need(features)
+    nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), like.origin if count == 1 else _origin(low, high))
+    scene = Scene(
+        tree=Tree(sample.points(), sample.every),
+        pieces=Pieces(file, _records(nothing, features, 0).dtype),
+        like=replace(nothing, features={}, labels=None),
+        count=sample.seen,
+        total=total,
+    )
+    done = 0
+    for chunk in chunks():
+        scene.add(chunk, features, done)
+        done += len(chunk)
+        progress("sorting", done)
+    return scene
+
+
+def _finite(chunk: Cloud) -> Tensor:
+    return chunk.points.isfinite().all(1)
+
+
+def _origin(low: Tensor, high: Tensor) -> Tensor:
+    """Of a scene that comes in several chunks: near it, where taking it away rounds nothing."""
+    is_far = torch.maximum(low.abs(), high.abs()) > FAR
+    is_exact = (low >= 0) | ((high < 0) & (high - low <= -high))
+    return torch.where(is_far & is_exact, low.floor(), 0.0)
+
+
+def _rebased(chunk: Cloud, origin: Tensor) -> Cloud:
+    if torch.equal(chunk.origin, origin):
+        return chunk
+    return replace(chunk, points=chunk.world() - origin, origin=origin)
+
+
+def _records(chunk: Cloud, features: tuple[str, ...], first: int) -> np.ndarray:
+    """A row per point: its number in the scene, coordinates, features."""
+    columns = {"points": chunk.points.numpy(), **{name: chunk.features[name].numpy() for name in features}}
+    dtype = [("number", np.int64), *((name, column.dtype, column.shape[1:]) for name, column in columns.items())]
+    records = np.empty(len(chunk), dtype)
+    records["number"] = np.arange(first, first + len(chunk))
+    for name, column in columns.items():
+        records[name] = column
+    return records

@@ -1,0 +1,177 @@
+"""Class probabilities of the points of one tile: windows, network, votes.
+
+A network sees one window of the scene at a time, a square column. `votes` times the plane is cut into windows, each
+time shifted, so that a point at the border of one window lies well inside another; what is said near a border counts
+less. Windows lie on one grid for the whole scene and draw random numbers from their own place in it, so that the result
+does not depend on how the scene was cut into tiles.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pointgrad.data import Cloud, collate
+from pointgrad.ops.neighbors import knn
+
+if TYPE_CHECKING:
+    from pointgrad.train import Trained
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+LEAST_WEIGHT = 1e-3  # at the border of a window, for points that have no better vote
+INDEX = "pointgrad.index"  # a column beside the features: which point this was before preparing
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a scene is shown to the network.
+
+    window: edge length of the column that the network sees at once; infinite: the whole scene.
+    votes: how often each point is seen, at least. max_points: how many points go through the network at once.
+    """
+
+    window: float
+    votes: int
+    max_points: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Points that the network sees together: index (n,) of them, weight (n,) of their votes."""
+
+    index: Tensor
+    weight: Tensor
+    generator: torch.Generator
+
+
+def margin(trained: "Trained", window: float) -> float:
+    """How far around a tile points matter to it: a window, and the voxels at its borders."""
+    return window + 3 * trained.prepare.voxel
+
+
+def limit(trained: "Trained", max_points: int) -> int:
+    """How many points the network sees together at most."""
+    return trained.prepare.points or max_points
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def thin(trained: "Trained", cloud: Cloud) -> Tensor:
+    """(M,) the points that are left, where the network was trained on one point per voxel."""
+    prepare = replace(trained.prepare, points=0, normalize="none", features=())
+    numbered = replace(cloud, features={INDEX: torch.arange(len(cloud))}, labels=None)
+    return prepare(numbered, torch.Generator()).features[INDEX]
+
+
+@torch.inference_mode()
+def probabilities(trained: "Trained", cloud: Cloud, core: Tensor, options: Options) -> Tensor:
+    """(n, classes) of the n points in the core, on the device of the network.
+
+    cloud: the points of a tile and its margin. core: (N,) bool, those of the tile; one at least.
+    """
+    device = device_of(trained.model)
+    kept = thin(trained, cloud)
+    thinned = cloud.select(kept)
+    wanted = cloud.points[core]
+    votes = torch.zeros(len(thinned), len(trained.classes), device=device)
+    blocks = _blocks(trained, thinned.points, _near(thinned.points, wanted, 2 * trained.prepare.voxel), options)
+    for batch in _batches(blocks, options.max_points):
+        votes.index_add_(0, *_predict(trained, thinned, batch, device))
+    seen = _nearest(thinned.points, wanted, device) if trained.prepare.voxel else core.nonzero()[:, 0].to(device)
+    votes = votes[seen]
+    return votes / votes.sum(1, keepdim=True)
+
+
+def _near(points: Tensor, wanted: Tensor, distance: float) -> np.ndarray:
+    """(N,) bool: the points around those that are wanted."""
+    low, high = wanted.amin(0).double() - distance, wanted.amax(0).double() + distance
+    return ((points >= low) & (points <= high))[:, :2].all(1).numpy()
+
+
+def _nearest(points: Tensor, queries: Tensor, device: torch.device) -> Tensor:
+    # float64 searches are slow on GPUs; float32 is exact enough near zero.
+    middle = points.double().mean(0)
+    dtype = torch.float64 if device.type == "cpu" else torch.float32
+    near, asked = ((cloud.double() - middle).to(device, dtype) for cloud in (points, queries))
+    return knn(near, 1, asked).index[:, 0]
+
+
+def _blocks(trained: "Trained", points: Tensor, needed: np.ndarray, options: Options) -> Iterator[Block]:
+    most = limit(trained, options.max_points)
+    xy = points[:, :2].double().numpy()
+    for vote in range(options.votes):
+        for place, members, weight in _windows(xy, needed, options.window, vote, options.votes):
+            seed = np.random.SeedSequence([vote, *(2**40 + part for part in place)]).generate_state(1, np.uint64)
+            generator = torch.Generator().manual_seed(int(seed[0] >> 1))
+            yield from _subsets(torch.from_numpy(members), torch.from_numpy(weight), most, generator)
+        if math.isinf(options.window) and len(points) <= most:
+            return  # the network would see the same again
+
+
+def _windows(
+    xy: np.ndarray, needed: np.ndarray, window: float, vote: int, votes: int
+) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray]]:
+    """Place, points and weights of each window that holds a point that is needed."""
+    if math.isinf(window):
+        yield (0, 0), np.arange(len(xy)), np.ones(len(xy), np.float32)
+        return
+    # Evenly spread in both directions: a point lies at a border of two of the grids at most.
+    scaled = xy / window + (vote / votes, vote * GOLDEN % 1)
+    place = np.floor(scaled)
+    inside = 1 - np.abs(2 * (scaled - place) - 1)  # 0 at the border, 1 in the middle
+    weight = inside.prod(1).clip(LEAST_WEIGHT).astype(np.float32)
+    order = np.lexsort(place.T)
+    changes = (place[order][1:] != place[order][:-1]).any(1)
+    for members in np.split(order, np.flatnonzero(changes) + 1):
+        if needed[members].any():
+            members.sort()
+            row, column = place[members[0]]
+            yield (int(row), int(column)), members, weight[members]
+
+
+def _subsets(members: Tensor, weight: Tensor, most: int, generator: torch.Generator) -> Iterator[Block]:
+    """All points of a window, at random in parts of the same size if they are too many for one."""
+    if len(members) <= most:
+        yield Block(members, weight, generator)
+        return
+    order = torch.randperm(len(members), generator=generator)
+    order = torch.cat([order, order[: -len(order) % most]])
+    for part in order.split(most):
+        yield Block(members[part], weight[part], generator)
+
+
+def _batches(blocks: Iterable[Block], max_points: int) -> Iterator[list[Block]]:
+    batch: list[Block] = []
+    count = 0
+    for block in blocks:
+        if batch and count + len(block.index) > max_points:
+            yield batch
+            batch, count = [], 0
+        batch.append(block)
+        count += len(block.index)
+    if batch:
+        yield batch
+
+
+def _predict(trained: "Trained", cloud: Cloud, blocks: list[Block], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Which points were seen (n,), and how they vote (n, classes)."""
+    prepare = replace(trained.prepare, voxel=0.0)
+    index = torch.cat([block.index for block in blocks])
+    weight = torch.cat([block.weight for block in blocks])
+    clouds, first = [], 0
+    for block in blocks:
+        part = cloud.select(block.index)
+        part.features[INDEX] = torch.arange(first, first + len(block.index))
+        clouds.append(prepare(part, block.generator))
+        first += len(block.index)
+    seen = torch.cat([part.features[INDEX] for part in clouds])
+    batch = collate(clouds, prepare.features).to(device)
+    logits = trained.model(**batch.inputs()).reshape(len(seen), -1)
+    votes = logits.float().softmax(1) * weight[seen].to(device)[:, None]
+    return index[seen].to(device), votes
