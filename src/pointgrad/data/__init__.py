@@ -3,6 +3,7 @@
 from pointgrad.data.cloud import Batch as Batch
 from pointgrad.data.cloud import Cloud as Cloud
 from pointgrad.data.cloud import collate as collate
+<<<<<<< HEAD
 from pointgrad.data.datasets import S3DIS as S3DIS
 from pointgrad.data.datasets import Arrays as Arrays
 from pointgrad.data.datasets import Folder as Folder
@@ -11,7 +12,12 @@ from pointgrad.data.datasets import ScanObjectNN as ScanObjectNN
 from pointgrad.data.datasets import SemanticKITTI as SemanticKITTI
 from pointgrad.data.datasets import ShapeNetPart as ShapeNetPart
 from pointgrad.data.datasets import Shapes as Shapes
+=======
+from pointgrad.data.files import FORMATS as FORMATS
+>>>>>>> io
 from pointgrad.data.files import FileError as FileError
+from pointgrad.data.files import FileInfo as FileInfo
+from pointgrad.data.files import info as info
 from pointgrad.data.files import read as read
 from pointgrad.data.files import write as write
 from pointgrad.data.loader import Loader as Loader
