@@ -16,7 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
         return MISSING
     from .check import Check
     from .graph import Graph
+    from .train import command as train
 
-    commands: dict[str, Callable[..., Any]] = {"check": Check, "graph": Graph}
+    arguments = sys.argv[1:] if arguments is None else arguments
+    commands: dict[str, Callable[..., Any]] = {"check": Check, "graph": Graph, "train": train(arguments)}
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()

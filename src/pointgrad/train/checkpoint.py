@@ -1,7 +1,7 @@
 """Checkpoints: one file, readable with `torch.load(weights_only=True)`.
 
-{"format": 1, "model": config of the network, "state": its weights (the running mean, if there is one), "task", "classes",
-"prepare", and in those to resume from "training"}.
+{"format": 1, "model": config of the network, "state": its weights (the running mean, if there is one), "task",
+"classes", "prepare", and in those to resume from "training"}.
 """
 
 import io

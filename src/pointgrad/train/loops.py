@@ -68,7 +68,8 @@ def train_epoch(
     """Trains on every batch once, and returns the metrics over all of them.
 
     model: called as `model(**batch.inputs())`; left in training or evaluation mode as it was found.
-    accumulate: batches per update, which then is that of one batch holding them all. clip: norm of the gradient; 0: off.
+    accumulate: batches per update, which then is that of one batch holding them all.
+    clip: largest norm of the gradient; 0: any.
 
     >>> batch = pointgrad.data.collate([pointgrad.data.Cloud(torch.rand(8, 3), label=0)])
     >>> class Mean(torch.nn.Linear):
@@ -150,8 +151,8 @@ def evaluate(
     """Metrics over all data, without gradients and in evaluation mode; the model is left in the modes it was found in.
 
     parts: as for `Metrics`. fabric: with it, each process sees its own batches and all return the sum.
-    votes: how often each cloud is seen, the first time as it is, then scaled at random along each axis by 2/3 to 3/2; the
-        mean of the probabilities decides. seed: of these scales.
+    votes: how often each cloud is seen, the first time as it is, then scaled at random along each axis by 2/3 to 3/2;
+        the mean of the probabilities decides. seed: of these scales.
     see: called with each batch, on the device, and its logits.
 
     >>> batch = pointgrad.data.collate([pointgrad.data.Cloud(torch.ones(8, 3), label=2)])
@@ -241,7 +242,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def step_seed(*numbers: int) -> int:
-    """A seed for torch made of several numbers (seed, epoch, step, ...), so that what a step draws depends on them only."""
+    """A seed for torch made of several numbers: what is drawn after it depends on nothing else."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

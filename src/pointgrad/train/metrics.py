@@ -25,9 +25,7 @@ class Metrics:
     0.667
     """
 
-    def __init__(
-        self, classes: int, parts: Sequence[Sequence[int]] = (), device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, classes: int, parts: Sequence[Sequence[int]] = (), device: torch.device | str = "cpu") -> None:
         self.classes = classes
         self.confusion = torch.zeros(classes, classes, dtype=torch.int64, device=device)  # row: true, column: predicted
         self._loss = torch.zeros(2, dtype=torch.float64, device=device)  # sum, and the weight it is of
@@ -93,7 +91,9 @@ class Metrics:
         """
         wrong = int(self._wrong)
         if wrong:
-            raise ValueError(f"labels must be in [0, {self.classes}) or -1, got {wrong} that are not")
+            raise ValueError(
+                f"labels must be from 0 to {self.classes - 1} for {self.classes} classes, or -1, got {wrong} others"
+            )
         table = self.confusion.double().cpu()
         right, true, predicted = table.diag(), table.sum(1), table.sum(0)
         union = true + predicted - right
@@ -137,6 +137,7 @@ def check_labels(target: Tensor, classes: int) -> None:
     if target.device.type == "cpu" and target.numel():
         low, high = (int(value) for value in target.aminmax())
         if low < -1 or high >= classes:
+            wrong = high if high >= classes else low
             raise ValueError(
-                f"labels must be in [0, {classes}) for {classes} classes, or -1 for none, got {high if high >= classes else low}"
+                f"labels must be from 0 to {classes - 1} for {classes} classes, or -1 for none, got {wrong}"
             )
