@@ -5,6 +5,9 @@ from pointgrad.data.cloud import Cloud as Cloud
 from pointgrad.data.cloud import collate as collate
 from pointgrad.data.datasets import Arrays as Arrays
 from pointgrad.data.datasets import Shapes as Shapes
+from pointgrad.data.files import FileError as FileError
+from pointgrad.data.files import read as read
+from pointgrad.data.files import write as write
 from pointgrad.data.loader import Loader as Loader
 from pointgrad.data.open import open_dataset as open_dataset
 from pointgrad.data.prepare import Prepare as Prepare

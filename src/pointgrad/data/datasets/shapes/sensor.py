@@ -7,63 +7,74 @@ import numpy as np
 OVERSAMPLING = 3  # points drawn from the surface for each that is kept
 OUTLIER = -1  # the part of a point that belongs to none
 
+TILT = math.radians(25)  # at most
+ONE_SIDED = 0.6  # share of objects that are seen from one side only
+HOLES, HOLE = 3, (0.12, 0.3)  # at most so many; their radii, of an object of radius 1
+UNEVEN = 1.8  # at most: the logarithm of the density changes by so much along the radius
+NOISE = (0.004, 0.02)  # standard deviation
+OUTLIERS = 0.04  # at most, of all points
+SIZE = (0.5, 1.5)  # radius
+
 
 def scan(points: np.ndarray, parts: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(count, 3) float32 points and their parts, from a denser sample of the surface."""
-    draw = rng.random(16)
-    points = points - points.mean(0)
-    points /= np.sqrt((points**2).sum(1).max())
-    points = points @ _rotation(2 * math.pi * draw[0], math.radians(15) * draw[1], 2 * math.pi * draw[2])
-    keep = np.ones(len(points), bool)
-    if draw[3] < 0.5:
-        keep &= _visible(points, 2 * math.pi * draw[4], math.radians(70 * draw[5] - 10))
-    for hole in range(int(draw[6] * 3)):
-        center = points[int(draw[7 + hole] * len(points))]
-        keep &= ((points - center) ** 2).sum(1) > (0.12 + 0.13 * draw[9 + hole]) ** 2
-    # The smallest of exponential draws with rates `weight`: a weighted choice without repetition.
-    heading = 2 * math.pi * draw[11]
-    slope = 1.2 * draw[12]
-    weight = np.exp(slope * (points[:, 0] * math.cos(heading) + points[:, 1] * math.sin(heading)))
-    key = rng.standard_exponential(len(points)) / weight
-    key[~keep] = np.inf
-    order = np.argsort(key)[: max(1, keep.sum())]
-    chosen = rng.permutation(np.resize(order, count) if len(order) < count else order[:count])
-    out = points[chosen] + rng.standard_normal((count, 3)) * (0.004 + 0.012 * draw[13])
-    part = parts[chosen]
-    outliers = int(count * 0.02 * draw[14])
-    out[:outliers] = rng.uniform(-1, 1, (outliers, 3))
+    """(count, 3) float32 points and their parts (count,), from a denser sample (3, M) of the surface."""
+    points = points - points.mean(1, keepdims=True)
+    points /= np.sqrt((points * points).sum(0).max())
+    points = _rotation(rng) @ points
+    weight = _density(points, rng)
+    if rng.random() < ONE_SIDED:
+        weight *= _visible(points, rng)
+    for _ in range(rng.integers(HOLES + 1)):
+        center = points[:, rng.integers(points.shape[1]), None]
+        weight *= np.square(points - center).sum(0) > rng.uniform(*HOLE) ** 2
+    # The smallest of exponential draws with these rates: a weighted choice without repetition.
+    with np.errstate(divide="ignore"):
+        order = np.argsort(rng.standard_exponential(len(weight), np.float32) / weight)
+    # If fewer are left than asked for, some come twice, and the noise sets them apart.
+    chosen = rng.permutation(np.resize(order[: max(1, np.count_nonzero(weight))], count))
+    noise = rng.standard_normal((3, count), np.float32) * np.float32(rng.uniform(*NOISE))
+    out, part = points[:, chosen] + noise, parts[chosen]
+    outliers = int(rng.uniform(0, OUTLIERS) * count)
+    out[:, :outliers] = rng.uniform(-1, 1, (3, outliers))
     part[:outliers] = OUTLIER
     order = rng.permutation(count)
-    return (out[order] * (0.5 + draw[15])).astype(np.float32), part[order]
+    return np.ascontiguousarray((out[:, order] * np.float32(rng.uniform(*SIZE))).T), part[order]
 
 
-def _rotation(heading: float, tilt: float, toward: float) -> np.ndarray:
-    """To multiply rows with: a turn about z, then a tilt about a horizontal axis."""
+def _rotation(rng: np.random.Generator) -> np.ndarray:
+    """Any turn about z, then a tilt about a horizontal axis."""
+    heading, tilt, toward = rng.random(3) * (2 * math.pi, TILT, 2 * math.pi)
     c, s = math.cos(heading), math.sin(heading)
-    turn = np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]])
-    x, y = math.cos(toward), math.sin(toward)
-    c, s = math.cos(tilt), math.sin(tilt)
-    lean = np.array(
-        [
-            [c + x * x * (1 - c), x * y * (1 - c), -y * s],
-            [x * y * (1 - c), c + y * y * (1 - c), x * s],
-            [y * s, -x * s, c],
-        ]
-    )
-    return turn @ lean.T
+    turn = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]], np.float32)
+    x, y, c, s = math.cos(toward), math.sin(toward), math.cos(tilt), math.sin(tilt)
+    lean = [
+        [c + x * x * (1 - c), x * y * (1 - c), y * s],
+        [x * y * (1 - c), c + y * y * (1 - c), -x * s],
+        [-y * s, x * s, c],
+    ]
+    return np.array(lean, np.float32) @ turn
 
 
-def _visible(points: np.ndarray, heading: float, elevation: float) -> np.ndarray:
-    """Which points are seen from far away: those near the front of their cell of an image."""
-    c, s = math.cos(heading), math.sin(heading)
-    up = math.sin(elevation)
+def _direction(heading: float, elevation: float) -> tuple[float, float, float]:
     flat = math.cos(elevation)
-    across = points @ np.array([-s, c, 0])
-    upward = points @ np.array([-c * up, -s * up, flat])
-    depth = -(points @ np.array([c * flat, s * flat, up]))
-    cell = 2.5 / math.sqrt(len(points))
-    side = int(2.1 / cell) + 1
-    index = ((across + 1.05) / cell).astype(np.int64) * side + ((upward + 1.05) / cell).astype(np.int64)
-    front = np.full(side * (side + 1), np.inf)
-    np.minimum.at(front, index, depth)
-    return depth < front[index] + 1.5 * cell
+    return flat * math.cos(heading), flat * math.sin(heading), math.sin(elevation)
+
+
+def _density(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Relative density: higher on one side, as nearer to a scanner."""
+    toward = np.array(_direction(rng.uniform(0, 2 * math.pi), rng.uniform(-0.5, 0.5)), np.float32)
+    return np.exp(np.float32(rng.uniform(0, UNEVEN)) * (toward @ points))
+
+
+def _visible(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Which points are seen from a place far away: those near the front of their cell of an image."""
+    heading, elevation = rng.uniform(0, 2 * math.pi), math.radians(rng.uniform(-10, 60))
+    right = _direction(heading + math.pi / 2, 0)
+    up = _direction(heading + math.pi, math.pi / 2 - elevation)
+    across, upward, nearness = np.array([right, up, _direction(heading, elevation)], np.float32) @ points
+    cell = 2.5 / math.sqrt(points.shape[1])  # a few points each
+    side = int(2.2 / cell) + 1
+    index = ((across + 1.1) / cell).astype(np.int64) * side + ((upward + 1.1) / cell).astype(np.int64)
+    front = np.full(side * side, -np.inf, np.float32)
+    np.maximum.at(front, index, nearness)
+    return nearness > front[index] - 1.5 * cell

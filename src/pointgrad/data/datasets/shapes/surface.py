@@ -5,6 +5,7 @@ parallelogram, a ring between two radii (so cones, cylinders, discs, and any tur
 arc of a torus.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -46,7 +47,7 @@ class Surface:
     ) -> None:
         """The surface that the polyline of (radius, height) draws when it turns about the third axis."""
         a, b, c = axes
-        for (r0, z0), (r1, z1) in zip(profile[:-1], profile[1:], strict=True):
+        for (r0, z0), (r1, z1) in itertools.pairwise(profile):
             origin = (center[0] + z0 * c[0], center[1] + z0 * c[1], center[2] + z0 * c[2])
             area = math.pi * (r0 + r1) * math.hypot(r1 - r0, z1 - z0) * math.sqrt(math.hypot(*a) * math.hypot(*b))
             self._patches[RING].append((part, area, *origin, *a, *b, *c, r0, r1, z1 - z0, 2 * math.pi))
@@ -69,38 +70,35 @@ class Surface:
         self._patches[ARC].append((part, area, *center, *a, *b, *c, radius, tube, begin, end))
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """(count, 3) points, even by area, and the parts (count,) they belong to. Sorted by patch."""
-        patches = np.array([patch for kind in self._patches for patch in kind])
-        bounds = np.cumsum(patches[:, 1])
+        """(3, count) points, even by area, and the parts (count,) they belong to. Sorted by patch."""
+        patches = np.array([patch for kind in self._patches for patch in kind], np.float32).T
+        bounds = np.cumsum(patches[1], dtype=np.float64)
         draw = (np.arange(count) + rng.random(count)) * (bounds[-1] / count)  # one in each equal share of the area
         index = np.minimum(np.searchsorted(bounds, draw), len(bounds) - 1)
-        chosen = patches[index]
-        u, v = rng.random((2, count))
         ends = np.searchsorted(index, np.cumsum([len(kind) for kind in self._patches]))
-        flat, ring, arc = slice(0, ends[0]), slice(ends[0], ends[1]), slice(ends[1], ends[2])
-        alpha, beta, gamma = u.copy(), v.copy(), np.zeros(count)
+        chosen = patches[:, index]
+        weights = np.zeros((3, count), np.float32)
+        weights[:2] = u, v = rng.random((2, count), np.float32)
 
-        r0, r1, rise, turn = chosen[ring, 14:18].T
+        ring = slice(ends[FLAT], ends[RING])
+        r0, r1, rise, turn = chosen[14:, ring]
+        # Even by area: the area within radius r grows with r squared. Where the radii are equal, with the height.
+        radius = np.sqrt(r0 * r0 + v[ring] * (r1 * r1 - r0 * r0))
         slope = r1 - r0
-        # Even by area: the share of a ring within radius r grows with r squared.
-        share = np.where(
-            np.abs(slope) < 1e-6,
-            v[ring],
-            (np.sqrt(r0**2 + v[ring] * (r1**2 - r0**2)) - r0) / np.where(np.abs(slope) < 1e-6, 1, slope),
-        )
-        radius, angle = r0 + share * slope, u[ring] * turn
-        alpha[ring], beta[ring], gamma[ring] = radius * np.cos(angle), radius * np.sin(angle), share * rise
+        level = np.abs(slope) < 1e-4
+        share = np.where(level, v[ring], (radius - r0) / np.where(level, 1, slope))
+        angle = u[ring] * turn
+        weights[:, ring] = radius * np.cos(angle), radius * np.sin(angle), share * rise
 
-        bend, tube, begin, end = chosen[arc, 14:18].T
-        angle, around = begin + u[arc] * (end - begin), 2 * math.pi * v[arc]
+        arc = slice(ends[RING], ends[ARC])
+        bend, tube, begin, end = chosen[14:, arc]
+        angle, around = begin + u[arc] * (end - begin), np.float32(2 * math.pi) * v[arc]
         radius = bend + tube * np.cos(around)
-        alpha[arc], beta[arc], gamma[arc] = radius * np.cos(angle), radius * np.sin(angle), tube * np.sin(around)
+        weights[:, arc] = radius * np.cos(angle), radius * np.sin(angle), tube * np.sin(around)
 
-        weights = np.stack([alpha, beta, gamma])[:, :, None]
-        points = (
-            chosen[:, 2:5] + weights[0] * chosen[:, 5:8] + weights[1] * chosen[:, 8:11] + weights[2] * chosen[:, 11:14]
-        )
-        return points, chosen[:, 0].astype(np.int64)
+        alpha, beta, gamma = weights
+        points = chosen[2:5] + alpha * chosen[5:8] + beta * chosen[8:11] + gamma * chosen[11:14]
+        return points, chosen[0].astype(np.int64)
 
 
 def _cross(a: Vector, b: Vector) -> tuple[float, float, float]:

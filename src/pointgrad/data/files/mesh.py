@@ -1,0 +1,50 @@
+"""Triangles of meshes, and points sampled on them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .errors import FileError
+from .table import Table
+
+
+def fan(polygons: Sequence[Any] | NDArray[Any], vertices: int) -> NDArray[np.int64]:
+    """(F, 3) triangles of polygons, each a list of vertex indices, from its first corner."""
+    sizes = np.fromiter((len(polygon) for polygon in polygons), np.int64, len(polygons))
+    if (sizes < 1).any():
+        raise FileError(f"expected at least one vertex per face, found none in face {int(np.argmin(sizes))}")
+    corners = np.concatenate([np.asarray(polygon) for polygon in polygons]).astype(np.int64)
+    if corners.min() < 0 or corners.max() >= vertices:
+        wrong = corners.min() if corners.min() < 0 else corners.max()
+        raise FileError(f"expected faces of vertices 0 to {vertices - 1}, found {wrong}")
+    starts = np.concatenate([[0], sizes.cumsum()[:-1]])
+    triangles = np.maximum(sizes - 2, 0)
+    first = np.repeat(starts, triangles)
+    place = np.arange(triangles.sum()) - np.repeat(triangles.cumsum() - triangles, triangles)
+    return corners[np.stack([first, first + place + 1, first + place + 2], axis=1)]
+
+
+def sample(table: Table, count: int, generator: torch.Generator | None) -> Table:
+    """`count` points at random. Of a mesh: uniform over the area of its faces, with the columns of the nearest corner of the
+    face. Without faces: that many of the points, none twice."""
+    if table.faces is None or not len(table.faces):
+        if count > len(table):
+            raise FileError(f"expected at least {count} points to sample from, found {len(table)} and no faces")
+        return table.take(torch.randperm(len(table), generator=generator)[:count].numpy())
+    corners = torch.from_numpy(table.xyz[table.faces].astype(np.float64))  # (F, 3, 3)
+    edges = corners[:, 1:] - corners[:, :1]
+    area = torch.linalg.cross(edges[:, 0], edges[:, 1]).norm(dim=1)
+    total = area.cumsum(0)
+    if not (total[-1] > 0 and total[-1].isfinite()):
+        raise FileError(f"expected faces with an area to sample from, found {float(total[-1]) / 2:g} in all")
+    u = torch.rand(count, 3, generator=generator, dtype=torch.float64)
+    face = torch.searchsorted(total, u[:, 0] * total[-1], right=True).clamp_(max=len(total) - 1)
+    root = u[:, 1].sqrt()
+    weights = torch.stack([1 - root, root * (1 - u[:, 2]), root * u[:, 2]], dim=1)  # uniform in the triangle
+    points = (weights[:, :, None] * corners[face]).sum(1)
+    nearest = table.faces[face.numpy(), weights.argmax(1).numpy()]
+    return replace(table.take(nearest), xyz=points.numpy().astype(table.xyz.dtype))

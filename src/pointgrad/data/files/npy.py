@@ -1,0 +1,69 @@
+"""NumPy's own: NPY, an (N, C) array or one with named fields; NPZ, named arrays of the same length. Nothing is unpickled."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from .arrays import Spec, arrange, named_arrays
+from .errors import FileError
+from .memory import check_fits
+from .table import Array, Table, axes, default_names, from_columns, name_columns, records
+
+
+def read_npy(path: Path, columns: Sequence[str] | None = None) -> Table:
+    data = np.load(path, mmap_mode="r", allow_pickle=False)  # a map is never larger than the file
+    if not isinstance(data, np.ndarray):
+        raise FileError("expected one array, found an archive of them: name it .npz")
+    kind = f"NPY, {data.dtype if data.dtype.names is None else 'named fields'}"
+    if data.dtype.names is not None:
+        if columns or data.ndim != 1:
+            raise FileError(
+                f"expected one row per point, found an array {data.shape} with the fields {data.dtype.names}"
+            )
+        table = from_columns({name: np.array(data[name]) for name in data.dtype.names})
+    else:
+        if data.ndim != 2 or data.shape[1] < 3:
+            raise FileError(f"expected an array (N, 3) or more columns, found {data.shape}")
+        table = name_columns(np.array(data), list(columns or default_names(data.shape[1])))
+    table.kind = kind
+    return table
+
+
+def write_npy(stream: IO[bytes], table: Table) -> None:
+    np.save(stream, records({**axes(table), **table.columns}) if table.columns else table.xyz, allow_pickle=False)
+
+
+def read_npz(path: Path) -> Table:
+    with zipfile.ZipFile(path) as archive:
+        members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        specs = {name: _spec(archive, entry) for name, entry in members.items()}
+        check_fits(sum(spec.nbytes for spec in specs.values()), "arrays")
+
+        def load(name: str) -> Array:
+            with archive.open(members[name]) as stream:
+                return npy.read_array(stream, allow_pickle=False)
+
+        return arrange(specs, load, kind="NPZ")
+
+
+def write_npz(stream: IO[bytes], table: Table) -> None:
+    np.savez_compressed(stream, **named_arrays(table))  # type: ignore[arg-type]
+
+
+def _spec(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Spec:
+    """Shape and dtype from the first bytes of a member, which must be as long as they say."""
+    with archive.open(entry) as stream:
+        version = npy.read_magic(stream)
+        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = header(stream)
+        spec = Spec(shape, dtype)
+        if dtype.hasobject:
+            raise FileError(f"expected arrays of numbers, found Python objects in {entry.filename}")
+        if stream.tell() + spec.nbytes != entry.file_size:
+            raise FileError(f"expected {spec.nbytes} bytes of {entry.filename} {shape}, found "
+                            f"{entry.file_size - stream.tell()}")  # fmt: skip
+    return spec

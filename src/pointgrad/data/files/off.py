@@ -1,0 +1,92 @@
+"""OFF: vertices with colours (COFF) and normals (NOFF), and faces; also a header glued to its counts, as in ModelNet."""
+
+import re
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from .errors import FileError
+from .mesh import fan
+from .table import Array, Table, axes, from_columns
+from .text import write_rows
+
+HEADER = re.compile(r"(?P<kind>(ST)?C?N?(4?n?)OFF)(?P<rest>.*)")
+NORMALS, COLORS = ("nx", "ny", "nz"), ("red", "green", "blue", "alpha")
+
+
+def read(path: Path) -> Table:
+    lines = [line for raw in _text(path).splitlines() if (line := raw.partition("#")[0].strip())]
+    kind, counts, start = _header(lines)
+    vertices, faces = counts
+    rows = lines[start : start + vertices]
+    if len(rows) < vertices:
+        raise FileError(f"expected {vertices} vertices, the file ends after {len(rows)}")
+    polygons = lines[start + vertices :]
+    if len(polygons) != faces:
+        raise FileError(f"expected {faces} faces, as the header says, found {len(polygons)}")
+    if not vertices:
+        raise FileError("expected at least one vertex, found none")
+    try:
+        values = np.loadtxt(rows, comments=None, ndmin=2)
+    except ValueError as error:
+        raise FileError(f"expected the numbers of a vertex, found: {str(error).partition(';')[0]}") from error
+    names = _names(kind, values.shape[1])
+    columns: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names)}
+    for name in COLORS:
+        if name in columns and (columns[name] == columns[name].astype(np.uint8)).all():
+            columns[name] = columns[name].astype(np.uint8)
+    triangles = fan([_polygon(line) for line in polygons], vertices) if faces else None
+    return from_columns(columns, faces=triangles, kind=kind)
+
+
+def write(stream: IO[bytes], table: Table) -> None:
+    stream.write(f"OFF\n{len(table)} 0 0\n".encode())
+    write_rows(stream, axes(table), " ")
+
+
+def _text(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileError(f"expected text, found the byte {raw[error.start]:#04x} at {error.start}") from error
+
+
+def _header(lines: list[str]) -> tuple[str, tuple[int, int], int]:
+    """The keyword, the counts of vertices and faces, and the line where vertices begin."""
+    found = HEADER.fullmatch(lines[0]) if lines else None
+    if found is None:
+        raise FileError(
+            f"expected a line OFF first, found {lines[0][:40]!r}" if lines else "expected OFF, found nothing"
+        )
+    kind, rest = found["kind"], found["rest"].strip()
+    if found[3] or kind.startswith("ST") or rest.upper().startswith("BINARY"):
+        raise FileError(f"expected OFF, COFF, NOFF or CNOFF in text, found {lines[0][:40]}")
+    line = rest or (lines[1] if len(lines) > 1 else "")
+    counts = line.split()
+    if len(counts) not in (2, 3) or not all(count.isdigit() and len(count) < 19 for count in counts):
+        raise FileError(f"expected the counts of vertices, faces and edges, found {line[:40]!r}")
+    return kind, (int(counts[0]), int(counts[1])), 1 if rest else 2
+
+
+def _names(kind: str, width: int) -> list[str]:
+    names = [*"xyz", *(NORMALS if "N" in kind else ())]
+    extra = width - len(names)
+    if "C" in kind and extra in (3, 4):
+        names += COLORS[:extra]
+    elif extra < 0 or "C" in kind:
+        raise FileError(f"expected the {len(names)} numbers of a vertex of {kind}, found {width}")
+    return [*names, *(f"column{place}" for place in range(len(names) + 1, width + 1))]
+
+
+def _polygon(line: str) -> list[int]:
+    tokens = line.split()
+    try:
+        size = int(tokens[0])
+        corners = [int(token) for token in tokens[1 : size + 1]]
+    except ValueError:
+        size, corners = 0, []
+    if size < 1 or len(corners) != size:
+        raise FileError(f"expected a face as its number of vertices and their indices, found {line[:60]!r}")
+    return corners

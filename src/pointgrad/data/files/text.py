@@ -1,0 +1,135 @@
+"""Text: XYZ, TXT, CSV, plain or gzipped; blanks, commas, semicolons or tabs between numbers; with or without a header."""
+
+import gzip
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import FileError
+from .memory import check_fits
+from .table import Array, Table, axes, default_names, from_columns, scalars
+
+COMMENTS = ("#", "//", "%")
+WHOLE = re.compile(r"[+-]?\d+")
+ROWS = 1 << 16  # written at once
+
+
+def read(path: Path, columns: Sequence[str] | None = None) -> Table:
+    raw = _unpacked(path)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileError(f"expected text, found the byte {raw[error.start]:#04x} at {error.start}") from error
+    del raw
+    heads, first, start = _start(text)
+    comma = next((sign for sign in (";", ",") if sign in first), None)
+    tokens = _split(first, comma)
+    names = list(columns or _names(heads, comma, len(tokens)) or default_names(len(tokens)))
+    if len(names) != len(tokens):
+        raise FileError(f"expected {len(names)} columns ({' '.join(names)}), found {len(tokens)}: {first[:60]!r}")
+    if len(set(names)) < len(names):
+        raise FileError(f"expected columns of different names, found {' '.join(names)}")
+    values = _parse(text, start, comma, len(tokens))
+    found: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names)}
+    for place, (name, token) in enumerate(zip(names, tokens, strict=True)):
+        column = values[:, place]
+        if name.lower() not in "xyz" and WHOLE.fullmatch(token) and (column == np.floor(column)).all():
+            large = np.abs(column).max() >= 2**53  # float64 has no digits for them
+            found[name] = _parse(text, start, comma, 1, place)[:, 0] if large else column.astype(np.int64)
+    kind = {None: "blanks", ",": "commas", ";": "semicolons"}[comma]
+    return from_columns(found, kind=f"text, {kind}" + (", gzipped" if path.name.lower().endswith(".gz") else ""))
+
+
+def write(stream: IO[bytes], table: Table, *, comma: str, packed: bool) -> None:
+    columns = {**axes(table), **scalars(table)}
+    if comma == " ":  # programs that know no header skip a comment; where there is only x y z it says nothing
+        head = "" if len(columns) == 3 else "# " + " ".join(columns) + "\n"
+    else:
+        head = comma.join(columns) + "\n"
+    out = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0, filename="") if packed else stream
+    out.write(head.encode())
+    write_rows(out, columns, comma)  # type: ignore[arg-type]
+    if packed:
+        out.close()
+
+
+def write_rows(stream: IO[bytes], columns: Mapping[str, Array], comma: str) -> None:
+    """Lines of numbers, each in the fewest digits that read back as the same number of its own dtype."""
+    plain = [column.astype(np.uint8) if column.dtype == bool else column for column in columns.values()]
+    for start in range(0, len(plain[0]), ROWS):
+        rows = zip(*(column[start : start + ROWS].astype(str).tolist() for column in plain), strict=True)
+        stream.write("".join(comma.join(row) + "\n" for row in rows).encode())
+
+
+def _unpacked(path: Path) -> bytes:
+    if not path.name.lower().endswith(".gz"):
+        return path.read_bytes()
+    parts, total = [], 0
+    with gzip.open(path, "rb") as stream:
+        while part := stream.read(1 << 24):
+            total += len(part)
+            check_fits(2 * total, "text")
+            parts.append(part)
+    return b"".join(parts)
+
+
+def _start(text: str) -> tuple[list[str], str, int]:
+    """The lines before the numbers, the first line of numbers, and how many lines come before it."""
+    heads: list[str] = []
+    for number, line in enumerate(io.StringIO(text)):
+        line = line.strip()
+        if line and not line.startswith(COMMENTS):
+            if _is_numbers(line):
+                return heads, line, number
+            if any(not head.startswith(COMMENTS) for head in heads):
+                raise FileError(f"expected numbers, found line {number + 1}: {line[:60]!r}")
+        if line:
+            heads.append(line)
+    raise FileError("expected lines of numbers, found none")
+
+
+def _is_numbers(line: str) -> bool:
+    try:
+        return all(np.isreal(float(token)) for token in re.split(r"[\s,;]+", line))
+    except ValueError:
+        return False
+
+
+def _split(line: str, comma: str | None) -> list[str]:
+    return [token.strip().strip('"') for token in line.split(comma)]
+
+
+def _names(heads: list[str], comma: str | None, count: int) -> list[str] | None:
+    """Of the columns, from the header; a comment is one if it names as many columns, x, y and z among them."""
+    for head in reversed(heads):
+        names = _split(head.lstrip("#/% \t"), comma)
+        if not head.startswith(COMMENTS):
+            if len(names) != count:
+                raise FileError(f"expected {len(names)} columns, as the header says, found {count}")
+            return names
+        if len(names) == count and {"x", "y", "z"} <= {name.lower() for name in names}:
+            return names
+    return None
+
+
+def _parse(text: str, start: int, comma: str | None, width: int, only: int | None = None) -> NDArray[np.generic]:
+    """(N, width) float64; or one column as int64."""
+    comments = [sign for sign in COMMENTS if sign in text]
+    try:
+        return np.loadtxt(
+            io.StringIO(text),
+            dtype=np.float64 if only is None else np.int64,
+            delimiter=comma,
+            skiprows=start,
+            comments=comments or None,
+            usecols=only,
+            ndmin=2,
+        )
+    except ValueError as error:
+        reason = str(error).partition(";")[0]
+        raise FileError(f"expected {width} numbers on every line, found: {reason}") from error
