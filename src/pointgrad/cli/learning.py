@@ -1,8 +1,9 @@
 """What training and evaluation share: which data, how they are prepared and augmented."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +20,8 @@ class PrepareFlags:
     """What clouds go through before the network, in training, evaluation and prediction."""
 
     points: int | None = None
-    """Points per cloud, chosen at random; 0: all. By default 1024 for classification, all for segmentation."""
+    """Points per cloud, chosen at random; 0: all. By default 1024 for classification, crop_points for scenes, else
+    all."""
 
     normalize: Literal["sphere", "center", "none"] | None = None
     """Centred and scaled to the unit sphere, centred only, or neither. By default sphere; center for scenes."""
@@ -64,9 +66,9 @@ class Augment:
         """As callables, in their order. All values must be given."""
         out: list[Transform] = []
         if self.rotate not in (None, "none"):
-            out.append(data.Rotate(self.rotate, self.degrees))
-        if self.scale not in (None, (1.0, 1.0)):
-            out.append(data.Scale(*self.scale, per_axis=bool(self.scale_axes)))  # type: ignore[misc]
+            out.append(data.Rotate(cast(Any, self.rotate), self.degrees))
+        if self.scale is not None and self.scale != (1.0, 1.0):
+            out.append(data.Scale(*self.scale, per_axis=bool(self.scale_axes)))
         if self.flip:
             out.append(data.Flip(self.flip))
         if self.translate:
@@ -142,6 +144,7 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
         return choices[kind] if value is None else value
 
     prepare, augment = flags.prepare, flags.augment
+    crop = default(flags.crop_points, 0, 0, 8192)
     voxel = prepare.voxel
     if voxel is None:
         voxel = float(f"{2 * spacing(dataset[0].points):.1g}") if scene else 0.0
@@ -149,11 +152,11 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
         flags,
         task=dataset.task,
         batch_size=flags.batch_size or (32, 16, 8)[kind],
-        crop_points=default(flags.crop_points, 0, 0, 8192),
+        crop_points=crop,
         samples_per_cloud=default(flags.samples_per_cloud, 1, 1, 8),
         prepare=replace(
             prepare,
-            points=default(prepare.points, 1024, 0, 0),
+            points=default(prepare.points, 1024, 0, crop),
             normalize=default(prepare.normalize, "sphere", "sphere", "center"),
             voxel=voxel,
         ),
@@ -186,14 +189,18 @@ def preparation(flags: DataFlags) -> Prepare:
     return Prepare(points=own.points, normalize=own.normalize, voxel=own.voxel, features=own.features)
 
 
-def pipeline(flags: DataFlags, *, training: bool) -> Transform:
-    """Preparation, and for training augmentation. Pieces are cut after voxels are thinned, before they are centred."""
-    prepare = preparation(flags)
-    first: list[Transform] = [prepare]
-    if flags.crop_points:
-        thin: list[Transform] = [data.VoxelSample(prepare.voxel)] if prepare.voxel else []
-        first = [*thin, data.Crop(flags.crop_points), replace(prepare, voxel=0.0)]
-    return data.Compose(*first, *(flags.augment.transforms() if training else ()))
+def cropped(prepare: Prepare, points: int) -> Transform:
+    """The preparation of a piece of so many points around a random centre, cut after voxels are thinned; 0: of all."""
+    if not points:
+        return prepare
+    thin: list[Transform] = [data.VoxelSample(prepare.voxel)] if prepare.voxel else []
+    return data.Compose(*thin, data.Crop(points), replace(prepare, voxel=0.0))
+
+
+def workers(wanted: int, device: torch.device) -> int:
+    """How many processes read clouds."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return wanted if wanted >= 0 else min(8, cores) if device.type == "cuda" else 0
 
 
 def channels(dataset: Any, features: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from pointgrad import data, models
 from pointgrad.train import Interrupted, NonFiniteLoss, TrainConfig, Trainer, WriteError, launch
 
 from .config import ConfigError, read_config
-from .learning import DataFlags, Repeated, channels, pipeline, preparation, resolve
+from .learning import DataFlags, Repeated, channels, cropped, preparation, resolve, workers
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
 NOT_SAVED = ("config", "resume")
@@ -90,16 +90,16 @@ class Train(TrainConfig, DataFlags):
         """Batches for this process."""
         if self.samples_per_cloud and self.samples_per_cloud > 1:
             dataset = Repeated(dataset, self.samples_per_cloud)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = self.workers if self.workers >= 0 else min(8, cores) if fabric.device.type == "cuda" else 0
+        prepare = cropped(preparation(self), self.crop_points or 0)
+        augment = self.augment.transforms() if training else []
         return data.Loader(
             dataset,
             batch_size=self.batch_size,
-            transform=pipeline(self, training=training),
+            transform=data.Compose(prepare, *augment),
             features=self.prepare.features,
             shuffle=training,
             seed=self.seed,
-            workers=workers,
+            workers=workers(self.workers, fabric.device),
             rank=fabric.global_rank,
             world=fabric.world_size,
             skip_bad=self.skip_bad,

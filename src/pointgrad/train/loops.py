@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pointgrad.data import Batch
 from pointgrad.functional import cross_entropy
 
-from .metrics import Metrics, check_labels
+from .metrics import Metrics, check_labels, clouds_of
 
 
 class Objective(Protocol):
@@ -190,10 +190,10 @@ def _voted(model: nn.Module, batch: Batch, logits: Tensor, votes: int, seed: int
     """The logarithm of the mean probability over all votes."""
     generator = torch.Generator().manual_seed(seed)
     mean = logits.softmax(-1)
-    cloud = torch.arange(len(batch)).repeat_interleave(torch.tensor(batch.sizes))
+    cloud = clouds_of(batch)
     for _ in range(votes - 1):
         scale = 1.5 ** (2 * torch.rand(len(batch), 3, generator=generator) - 1)
-        scaled = replace(batch, points=batch.points * scale[cloud].to(batch.points.device))
+        scaled = replace(batch, points=batch.points * scale.to(batch.points.device)[cloud])
         mean = mean + model(**scaled.inputs()).softmax(-1)
     return (mean / votes).log()
 

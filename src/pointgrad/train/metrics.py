@@ -61,9 +61,8 @@ class Metrics:
 
     def _add_clouds(self, logits: Tensor, target: Tensor, counted: Tensor, batch: Batch) -> Tensor:
         assert batch.category is not None
-        allowed = self._parts[batch.category.to(logits.device)]  # (B, classes)
-        sizes = torch.tensor(batch.sizes)
-        cloud = torch.arange(len(batch)).repeat_interleave(sizes).to(logits.device, non_blocking=True)
+        allowed = self._parts[batch.category]  # (B, classes)
+        cloud = clouds_of(batch)
         predicted = logits.masked_fill(~allowed[cloud], -torch.inf).argmax(1)
 
         def per_cloud(classes: Tensor, kept: Tensor) -> Tensor:
@@ -76,9 +75,8 @@ class Metrics:
         mean = (iou * allowed).sum(1) / allowed.sum(1)
         has_labels = per_cloud(target, counted).sum(1) > 0
         mean = torch.where(has_labels, mean, 0.0)
-        category = batch.category.to(logits.device)
-        self._iou[0].index_add_(0, category, mean)
-        self._iou[1].index_add_(0, category, has_labels.double())
+        self._iou[0].index_add_(0, batch.category, mean)
+        self._iou[1].index_add_(0, batch.category, has_labels.double())
         return predicted
 
     def compute(self) -> dict[str, float]:
@@ -130,6 +128,11 @@ class Metrics:
         """Counts on from a `state_dict`."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
+
+
+def clouds_of(batch: Batch) -> Tensor:
+    """(N,): the cloud of each point, counted in the batch."""
+    return torch.repeat_interleave(batch.offsets.diff(), output_size=len(batch.points))
 
 
 def check_labels(target: Tensor, classes: int) -> None:
