@@ -93,6 +93,7 @@ class Trainer:
         self.partial: Metrics | None = None  # of an epoch that was interrupted
         self._stop = False
         self._spare: Batch | None = None
+        self._skipped = 0
         self.steps = -(-len(train_loader) // self.config.accumulate)
         if not self.steps:
             raise ValueError("train_loader must have at least one batch, got none")
@@ -172,6 +173,7 @@ class Trainer:
             self.folder.write_metrics(self.history)
             self._report.curves()
         self.say(epoch_line(row, self.config.epochs, better))
+        self._report_skipped()
         self._call("after_epoch")
 
     def _train(self) -> Metrics:
@@ -255,6 +257,12 @@ class Trainer:
             return sum((term for term in terms if term is not None), 0.0)
 
         return total
+
+    def _report_skipped(self) -> None:
+        skipped = {**getattr(self.val_loader, "skipped", {}), **self.train_loader.skipped}
+        if len(skipped) > self._skipped:
+            self._skipped = len(skipped)
+            self.say(f"left out so far: {len(skipped)} that cannot be read; the first: {next(iter(skipped.values()))}")
 
     def _call(self, name: str, *arguments: Any) -> None:
         for hook in self.hooks:
@@ -358,7 +366,7 @@ def _signals(stop: Any) -> Iterator[None]:
         stop()
         signal.signal(number, before[number])
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
         signal.signal(number, handle)
     try:
