@@ -9,7 +9,6 @@ does not depend on how the scene was cut into tiles.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,9 +16,7 @@ from torch import Tensor, nn
 
 from pointgrad.data import Cloud, collate
 from pointgrad.ops.neighbors import knn
-
-if TYPE_CHECKING:
-    from pointgrad.train import Trained
+from pointgrad.train import Trained
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 LEAST_WEIGHT = 1e-3  # at the border of a window, for points that have no better vote
@@ -48,12 +45,12 @@ class Block:
     generator: torch.Generator
 
 
-def margin(trained: "Trained", window: float) -> float:
+def margin(trained: Trained, window: float) -> float:
     """How far around a tile points matter to it: a window, and the voxels at its borders."""
     return window + 3 * trained.prepare.voxel
 
 
-def limit(trained: "Trained", max_points: int) -> int:
+def limit(trained: Trained, max_points: int) -> int:
     """How many points the network sees together at most."""
     return trained.prepare.points or max_points
 
@@ -62,7 +59,7 @@ def device_of(model: nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def thin(trained: "Trained", cloud: Cloud) -> Tensor:
+def thin(trained: Trained, cloud: Cloud) -> Tensor:
     """(M,) the points that are left, where the network was trained on one point per voxel."""
     prepare = replace(trained.prepare, points=0, normalize="none", features=())
     numbered = replace(cloud, features={INDEX: torch.arange(len(cloud))}, labels=None)
@@ -70,7 +67,7 @@ def thin(trained: "Trained", cloud: Cloud) -> Tensor:
 
 
 @torch.inference_mode()
-def probabilities(trained: "Trained", cloud: Cloud, core: Tensor, options: Options) -> Tensor:
+def probabilities(trained: Trained, cloud: Cloud, core: Tensor, options: Options) -> Tensor:
     """(n, classes) of the n points in the core, on the device of the network.
 
     cloud: the points of a tile and its margin. core: (N,) bool, those of the tile; one at least.
@@ -102,7 +99,7 @@ def _nearest(points: Tensor, queries: Tensor, device: torch.device) -> Tensor:
     return knn(near, 1, asked).index[:, 0]
 
 
-def _blocks(trained: "Trained", points: Tensor, needed: np.ndarray, options: Options) -> Iterator[Block]:
+def _blocks(trained: Trained, points: Tensor, needed: np.ndarray, options: Options) -> Iterator[Block]:
     most = limit(trained, options.max_points)
     xy = points[:, :2].double().numpy()
     for vote in range(options.votes):
@@ -159,7 +156,7 @@ def _batches(blocks: Iterable[Block], max_points: int) -> Iterator[list[Block]]:
         yield batch
 
 
-def _predict(trained: "Trained", cloud: Cloud, blocks: list[Block], device: torch.device) -> tuple[Tensor, Tensor]:
+def _predict(trained: Trained, cloud: Cloud, blocks: list[Block], device: torch.device) -> tuple[Tensor, Tensor]:
     """Which points were seen (n,), and how they vote (n, classes)."""
     prepare = replace(trained.prepare, voxel=0.0)
     index = torch.cat([block.index for block in blocks])

@@ -1,0 +1,170 @@
+"""Files of any format, labelled."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pointgrad.data import FileError
+from pointgrad.data.files.door import read_table
+from pointgrad.data.files.errors import naming
+from pointgrad.data.files.formats import FORMATS, choose
+from pointgrad.data.files.mesh import sample
+from pointgrad.data.files.table import Table, to_cloud
+from pointgrad.ops.scatter import histogram
+from pointgrad.predict.labels import MAX_POINTS, VOTES, Labels, Settings, check_task, label, quiet
+from pointgrad.predict.las import label_las
+from pointgrad.predict.report import Comparison, Report, attributes, ids_of
+from pointgrad.predict.scene import Progress
+from pointgrad.predict.workspace import exists, publish, workspace
+from pointgrad.train import Trained
+
+CLASSES = "classes.txt"
+SWEEPS = ("bin", "pcd.bin")  # have no room for a label
+SWEEP_NONE = 0xFFFF  # the label of a point without one, in the 16 bits that SemanticKITTI has for it
+PATH = str | os.PathLike[str]
+
+
+def output(source: PATH, folder: PATH) -> Path:
+    """The file that `label_file` writes for a source into a folder: of the same name, except where the format has no room
+    for labels: a KITTI or nuScenes sweep gets a `.label` file as SemanticKITTI has it, a mesh of triangles a PLY file.
+
+    >>> output("scans/a.laz", "out"), output("scans/b.bin", "out").name, output("c.off", "out").name
+    (PosixPath('out/a.laz'), 'b.label', 'c.ply')
+    """
+    source = Path(source)
+    with naming(source, "the name of a file of points"):
+        name = choose(source, None)
+    stem = source.name[: -len(name) - 1]
+    if name in SWEEPS:
+        return Path(folder, f"{stem}.label")
+    if name == "laz":
+        return Path(folder, stem.removesuffix(".copc") + source.name[-4:])  # points keep their order: a plain LAZ
+    holds_labels = FORMATS[name].write is not None and FORMATS[name].holds is None
+    return Path(folder, source.name if holds_labels else f"{stem}.ply")
+
+
+def label_file(
+    trained: Trained,
+    source: PATH,
+    target: PATH,
+    *,
+    tile: float | None = None,
+    votes: int = VOTES,
+    max_points: int = MAX_POINTS,
+    columns: str | Sequence[str] | None = None,
+    category: int | None = None,
+    classification: Sequence[int] = (),
+    evaluate: bool = False,
+    overwrite: bool = False,
+    temp: PATH | None = None,
+    progress: Progress = quiet,
+) -> Report:
+    """Labels the points of a file, and writes a file like it with two columns more: `label`, the number of the class (-1,
+    or the highest number of its type, for none), and `confidence`. If it has columns of these names, they stay as they are,
+    and the new ones are `predicted_label` and `predicted_confidence`. The names of the classes are written beside
+    it into `classes.txt`, and in LAS into the file.
+
+    LAS and LAZ may be of any size: they are read and written in chunks, and their points kept on disk in between (about 40
+    bytes each). All dimensions, scales, offsets and records of the header stay as they are. Other formats are read into memory;
+    their coordinates stay bit for bit. See `output` for formats that have no room for labels.
+
+    target: what `output` says, in any folder. It appears when it is complete; a killed run leaves a hidden folder
+        beside it, which the next run for the same target removes.
+    tile, votes, max_points, progress: see `label`.
+    columns: names of the columns of a text, NPY or BIN file, see `pointgrad.data.read`.
+    category: what the object is, for networks with categories.
+    classification: LAS and LAZ: a code per class that is also written to the dimension `classification`, which the file's
+        own labels are then expected to have, too.
+    evaluate: compares with the labels that the file came with.
+    overwrite: replaces a target that is already there.
+    temp: folder for what is kept on disk in between; without, beside the target.
+    """
+    source, target = Path(source), Path(target)
+    settings = Settings(tile, votes, max_points)
+    check_task(trained, "segmentation")
+    _check_target(source, target, overwrite)
+    name = choose(source, None)
+    if name not in ("las", "laz") and classification:
+        raise FileError(f"{source}: expected a LAS or LAZ file to write classification codes to, got {name}")
+    _write_classes(target.parent, trained.classes, overwrite)
+    if name in ("las", "laz"):
+        return label_las(
+            trained, source, target, settings,
+            category=category, codes=classification, evaluate=evaluate, overwrite=overwrite,
+            temp=None if temp is None else Path(temp), progress=progress,
+        )  # fmt: skip
+    with naming(source, "a file that can be read"):
+        table = read_table(source, name, columns)
+        if FORMATS[name].sampled:
+            table = sample(table, FORMATS[name].sampled, torch.Generator().manual_seed(0))
+        cloud = to_cloud(table, None, str(source))
+    if category is not None:
+        cloud.category = category
+    compared = None
+    if evaluate:
+        if cloud.labels is None:
+            raise FileError(
+                f"{source}: expected labels to compare with, found {', '.join(table.columns) or 'only x, y, z'}"
+            )
+        ids = ids_of(trained.classes, ())
+        compared = Comparison(source, trained.classes, ids, cloud.labels.unique().tolist())
+    result = label(trained, cloud, tile=tile, votes=votes, max_points=max_points, progress=progress)
+    if compared is not None and cloud.labels is not None:
+        compared.add(cloud.labels, result.labels)
+    with workspace(target, target.parent) as drafts, naming(target, "a file that can be written"):
+        for made in _write(drafts, target, name, table, result):
+            publish(made, target.parent / made.name, overwrite)
+    return Report(
+        target=target,
+        counts=histogram(result.labels, len(trained.classes)),
+        unlabelled=int((result.labels < 0).sum()),
+        metrics=compared.metrics if compared is not None else None,
+    )
+
+
+def _check_target(source: Path, target: Path, overwrite: bool) -> None:
+    wanted = output(source, target.parent)
+    if wanted.suffix.lower() != target.suffix.lower():
+        raise FileError(f"{target}: expected a name that ends in {wanted.suffix} for the labels of {source}")
+    if target.exists():
+        if source.exists() and os.path.samefile(source, target):
+            raise FileError(f"{target}: expected another file for the result, got the source itself")
+        if not overwrite:
+            raise exists(target)
+    with naming(target.parent, "a folder to write to"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _write_classes(folder: Path, classes: Sequence[str], overwrite: bool) -> None:
+    path = folder / CLASSES
+    if path.exists() and not overwrite:
+        found = path.read_text().split("\n")[: len(classes) + 1]
+        if found != [*classes, ""]:
+            raise FileError(f"{path}: expected the classes of this network, {', '.join(classes)}, found "
+                            f"{', '.join(found).rstrip(', ')}: results of two networks in one folder")  # fmt: skip
+        return
+    with workspace(path, folder) as drafts, naming(path, "a file that can be written"):
+        (drafts / CLASSES).write_text("".join(f"{name}\n" for name in classes))
+        os.replace(drafts / CLASSES, path)
+
+
+def _write(folder: Path, target: Path, name: str, table: Table, result: Labels) -> list[Path]:
+    """Writes the result into a folder; the files, the one that says that all are there last."""
+    labels, confidence = result.labels.numpy().astype(np.int32), result.confidence.numpy()
+    made = folder / target.name
+    if name in SWEEPS:
+        np.where(labels < 0, SWEEP_NONE, labels).astype("<u4").tofile(made)
+        beside = made.with_suffix(".confidence.npy")
+        np.save(beside, confidence)
+        return [beside, made]
+    columns = dict(zip(attributes(table.columns), (labels, confidence), strict=True))
+    format = FORMATS[choose(target, None)]
+    assert format.write is not None
+    encoding = [kind for kind in format.encodings if table.kind.endswith(kind)] or format.encodings[:1]
+    with open(made, "wb") as stream:
+        format.write(stream, replace(table, columns={**table.columns, **columns}), *encoding)
+    return [made]
