@@ -1,6 +1,7 @@
 """The class of whole clouds."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -40,7 +41,7 @@ def classify(trained: Trained, clouds: Sequence[Cloud], *, votes: int = VOTES, m
     check_task(trained, "classification")
     device = device_of(trained.model)
     samples = votes if trained.prepare.points else 1
-    finite = [DropInvalid()(cloud, torch.Generator()) for cloud in clouds]
+    finite = [replace(DropInvalid()(cloud, torch.Generator()), category=None) for cloud in clouds]
     wanted = [(number, vote) for number in range(len(finite)) for vote in range(samples)]
     logits: list[Tensor] = []
     batch: list[Cloud] = []

@@ -29,8 +29,9 @@ PATH = str | os.PathLike[str]
 
 
 def output(source: PATH, folder: PATH) -> Path:
-    """The file that `label_file` writes for a source into a folder: of the same name, except where the format has no room
-    for labels: a KITTI or nuScenes sweep gets a `.label` file as SemanticKITTI has it, a mesh of triangles a PLY file.
+    """The file that `label_file` writes for a source into a folder: of the same name, except where the format has no
+    room for labels: a KITTI or nuScenes sweep gets a `.label` file as SemanticKITTI has, and a `.confidence.npy`
+    beside it; a mesh (OFF, OBJ, STL) becomes a PLY file.
 
     >>> output("scans/a.laz", "out"), output("scans/b.bin", "out").name, output("c.off", "out").name
     (PosixPath('out/a.laz'), 'b.label', 'c.ply')
@@ -63,25 +64,26 @@ def label_file(
     temp: PATH | None = None,
     progress: Progress = quiet,
 ) -> Report:
-    """Labels the points of a file, and writes a file like it with two columns more: `label`, the number of the class (-1,
-    or the highest number of its type, for none), and `confidence`. If it has columns of these names, they stay as they are,
-    and the new ones are `predicted_label` and `predicted_confidence`. The names of the classes are written beside
-    it into `classes.txt`, and in LAS into the file.
+    """Labels the points of a file, and writes a file like it with two columns more.
 
-    LAS and LAZ may be of any size: they are read and written in chunks, and their points kept on disk in between (about 40
-    bytes each). All dimensions, scales, offsets and records of the header stay as they are. Other formats are read into memory;
-    their coordinates stay bit for bit. See `output` for formats that have no room for labels.
+    They are `label`, the number of the class (-1 for none, in LAS the highest number of its type), and `confidence`. If
+    the file has columns of these names, those stay as they are, and the new ones are `predicted_label` and
+    `predicted_confidence`. The names of the classes are written into `classes.txt` beside it, and into a LAS file.
 
-    target: what `output` says, in any folder. It appears when it is complete; a killed run leaves a hidden folder
+    LAS and LAZ may be of any size: they are read and written in chunks, and their points kept on disk in between, about
+    40 bytes each. All dimensions, scales, offsets and records of the header stay as they are. Other formats are read
+    into memory; their coordinates stay the same bit for bit, faces of meshes are left out.
+
+    target: named as `output` says, in any folder. It appears when it is complete. A killed run leaves a hidden folder
         beside it, which the next run for the same target removes.
     tile, votes, max_points, progress: see `label`.
-    columns: names of the columns of a text, NPY or BIN file, see `pointgrad.data.read`.
+    columns: names of the columns of a text, NPY or BIN file; see `pointgrad.data.read`.
     category: what the object is, for networks with categories.
-    classification: LAS and LAZ: a code per class that is also written to the dimension `classification`, which the file's
-        own labels are then expected to have, too.
-    evaluate: compares with the labels that the file came with.
+    classification: for LAS and LAZ, a code per class, which is also written to the dimension `classification`; the
+        labels that the file comes with are then expected to be such codes.
+    evaluate: compares with the labels that the file comes with.
     overwrite: replaces a target that is already there.
-    temp: folder for what is kept on disk in between; without, beside the target.
+    temp: folder for what is kept on disk in between; without it, that of the target.
     """
     source, target = Path(source), Path(target)
     settings = Settings(tile, votes, max_points)

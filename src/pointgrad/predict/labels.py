@@ -74,10 +74,11 @@ def label(
     and normalised as in training, and every point gets the answer of the nearest point that the
     network has seen. Points with NaN or infinite coordinates get no label.
 
-    tile: edge length, in the units of the cloud, of the square columns that the network sees one at a time. Without
-        it the network sees the whole cloud, if it was trained on clouds scaled into a sphere or sampled to a number of
-        points, or if there are at most `max_points` points; else columns that hold about `max_points`.
-    votes: how often each point is seen, each time in other columns or with other points; probabilities are averaged.
+    tile: edge length, in the units of the cloud, of the square columns that the network is asked about one at a time.
+        Without it: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are few
+        enough points; else half the number of points that the network was trained on, or half of `max_points`.
+    votes: how often each point is asked about, each time in other columns or with other points; probabilities are
+        averaged.
     max_points: how many points go through the network at once: less memory, or more speed on a GPU.
     progress: called with what is done, and with how many points so far.
 
@@ -92,7 +93,7 @@ def label(
     """
     settings = Settings(tile, votes, max_points)
     check_task(trained, "segmentation")
-    scene = collect(lambda: [cloud], io.BytesIO(), trained.prepare.features, False, quiet)
+    scene = collect(lambda: [cloud], io.BytesIO(), trained.prepare.features, False, progress)
     labels = torch.full((len(cloud),), NONE)
     confidence = torch.zeros(len(cloud))
     for part in parts(trained, scene, settings, progress):
@@ -140,22 +141,23 @@ def _category(trained: Trained, cloud: Cloud) -> int | None:
 
 def _window(trained: Trained, scene: Scene, max_points: int) -> float:
     """The edge length to use where none is given; infinite for the whole scene."""
-    of_objects = trained.prepare.normalize == "sphere"
-    if scene.count <= WHOLE_POINTS:
-        if of_objects or trained.prepare.points:
+    fits = scene.count <= WHOLE_POINTS
+    if voting.sees_objects(trained):
+        if fits:
             return math.inf
-        _, cloud, _ = scene.around(scene.tree.whole, math.inf)
-        if len(voting.thin(trained, cloud)) <= max_points:
-            return math.inf
-    elif of_objects:
         raise ValueError(
-            f"{scene.like.prefix()}tile must be given for more than {WHOLE_POINTS} points (got "
-            f"{scene.count}) where the network was trained on clouds scaled into a sphere"
+            f"{scene.like.prefix()}tile must be given for more than {WHOLE_POINTS} points (got {scene.count}) where "
+            f"the network was trained on clouds scaled into a sphere"
         )
-    return _edge(trained, scene, voting.limit(trained, max_points))
+    size = voting.size_of_piece(trained, max_points)
+    if fits:
+        _, cloud, _ = scene.around(scene.tree.whole, math.inf)
+        if len(voting.thin(trained, cloud)) <= size:
+            return math.inf
+    return _edge(trained, scene, size / 2)
 
 
-def _edge(trained: Trained, scene: Scene, points: int) -> float:
+def _edge(trained: Trained, scene: Scene, points: float) -> float:
     """Such that a column holds about so many points, where there are as many as in the middle one of nine places."""
     tiles = scene.tree.tiles()
     edges = []

@@ -149,20 +149,22 @@ def _write(
 
     table = np.array([*codes, 0], np.uint8)
     done = 0
-    with laspy.open(source) as reader:
-        with laspy.open(target, "w", header=header, do_compress=header.are_points_compressed) as writer:
-            for points in reader.chunk_iterator(las.CHUNK):
-                rows = np.fromfile(results, ROW, len(points), offset=done * ROW.itemsize)
-                out = laspy.ScaleAwarePointRecord.zeros(len(points), header=header)
-                for name in points.array.dtype.names:
-                    out.array[name] = points.array[name]  # as it is stored, flags and unscaled numbers too
-                label, confidence = names
-                out[label] = np.minimum(rows["label"], np.iinfo(out[label].dtype).max)
-                out[confidence] = rows["confidence"]
-                if codes:
-                    out["classification"] = table[np.minimum(rows["label"], len(codes))]
-                writer.write_points(out)
-                done += len(points)
-                progress("writing", done)
-            if evlrs := _without_copc(reader.evlrs or ()):
-                writer.write_evlrs(VLRList(evlrs))
+    with (
+        laspy.open(source) as reader,
+        laspy.open(target, "w", header=header, do_compress=header.are_points_compressed) as writer,
+    ):
+        for points in reader.chunk_iterator(las.CHUNK):
+            rows = np.fromfile(results, ROW, len(points), offset=done * ROW.itemsize)
+            out = laspy.ScaleAwarePointRecord.zeros(len(points), header=header)
+            for name in points.array.dtype.names:
+                out.array[name] = points.array[name]  # as it is stored, flags and unscaled numbers too
+            label, confidence = names
+            out[label] = np.minimum(rows["label"], np.iinfo(out[label].dtype).max)
+            out[confidence] = rows["confidence"]
+            if codes:
+                out["classification"] = table[np.minimum(rows["label"], len(codes))]
+            writer.write_points(out)
+            done += len(points)
+            progress("writing", done)
+        if evlrs := _without_copc(reader.evlrs or ()):
+            writer.write_evlrs(VLRList(evlrs))

@@ -86,7 +86,8 @@ class Scene:
         xy = self._xy(records)
         near = ((xy >= tile.low - margin) & (xy <= tile.high + margin)).all(1)
         records = records[near]
-        columns = {name: torch.from_numpy(records[name].copy()) for name in records.dtype.names[1:]}
+        columns = {name: torch.from_numpy(records[name].copy()) for name in records.dtype.fields or ()}
+        del columns["number"]
         points, labels = columns.pop("points"), columns.pop("labels", None)
         features = {name.removeprefix(FEATURE): column for name, column in columns.items()}
         cloud = replace(self.like, points=points, features=features, labels=labels)
@@ -108,7 +109,7 @@ def collect(
     with_labels: bool,
     progress: Progress,
 ) -> Scene:
-    """Goes through the chunks of a scene twice, and puts their points, features and maybe labels into a file by place."""
+    """Goes through the chunks of a scene twice, and puts their points and columns into a file by place."""
     sample = Sample()
     total, count, like = 0, 0, None
     low, high = torch.full((3,), math.inf).double(), torch.full((3,), -math.inf).double()

@@ -43,7 +43,7 @@ class Tile:
     leaves: range
 
     def contains(self, xy: np.ndarray) -> np.ndarray:
-        return ((xy >= self.low) & (xy < self.high)).all(1)
+        return np.logical_and(xy >= self.low, xy < self.high).all(axis=1)
 
 
 class Tree:
