@@ -119,6 +119,7 @@ def _blocks(trained: Trained, points: Tensor, needed: np.ndarray, options: Optio
     own = max(1, int(FULL * size)) if has_context else size
     xyz = points.double().numpy()
     by_x = np.argsort(xyz[:, 0], kind="stable")
+    x = xyz[by_x, 0]
     for vote in range(options.votes):
         for place, members, weight in _windows(xyz[:, :2], needed, options.window, vote, options.votes):
             seed = np.random.SeedSequence([vote, *(2**40 + part for part in place)]).generate_state(1, np.uint64)
@@ -129,7 +130,7 @@ def _blocks(trained: Trained, points: Tensor, needed: np.ndarray, options: Optio
                     Block(torch.from_numpy(members[part]), torch.from_numpy(weight[part]), generator) for part in parts
                 )
                 continue
-            around = _around(xyz, by_x, members, AROUND * options.window) if has_context else members[:0]
+            around = _around(xyz, by_x, x, members, AROUND * options.window) if has_context else members[:0]
             for part in _cut(xyz[members], own):
                 if needed[members[part]].any():
                     index, votes = _with_context(xyz, members[part], weight[part], around, size)
@@ -181,10 +182,10 @@ def _cut(xyz: np.ndarray, size: int) -> Iterator[np.ndarray]:
         todo += [np.sort(order[len(order) // 2 :]), np.sort(order[: len(order) // 2])]
 
 
-def _around(xyz: np.ndarray, by_x: np.ndarray, members: np.ndarray, distance: float) -> np.ndarray:
-    """Points in the rectangle of some others, enlarged."""
+def _around(xyz: np.ndarray, by_x: np.ndarray, x: np.ndarray, members: np.ndarray, distance: float) -> np.ndarray:
+    """Points in the rectangle of some of them, enlarged. by_x: (N,) their order along x; x: (N,) in that order."""
     low, high = xyz[members, :2].min(0) - distance, xyz[members, :2].max(0) + distance
-    first, last = np.searchsorted(xyz[by_x, 0], [low[0], np.nextafter(high[0], np.inf)])
+    first, last = np.searchsorted(x, [low[0], np.nextafter(high[0], np.inf)])
     strip = by_x[first:last]
     return np.sort(strip[(xyz[strip, 1] >= low[1]) & (xyz[strip, 1] <= high[1])])
 
@@ -197,7 +198,7 @@ def _with_context(
     wanted = min(size - len(part), len(others))
     if wanted < len(others):
         distance2 = ((xyz[others] - xyz[part].mean(0)) ** 2).sum(1)
-        others = others[np.argsort(distance2, kind="stable")[:wanted]]
+        others = others[np.argpartition(distance2, wanted)[:wanted]]
     index = np.concatenate([part, others])
     votes = np.concatenate([weight, np.zeros(len(others), np.float32)])
     order = np.argsort(index)
