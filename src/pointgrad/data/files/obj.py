@@ -7,7 +7,7 @@ import numpy as np
 
 from .errors import FileError
 from .mesh import fan
-from .rows import load_rows, read_text, write_rows
+from .rows import doubles, load_rows, read_text, write_rows
 from .table import Array, Table, axes, from_columns
 
 # What a line may begin with, of the whole format; anything else is not an OBJ.
@@ -44,7 +44,7 @@ def read(path: Path) -> Table:
 
 
 def write(stream: IO[bytes], table: Table) -> None:
-    write_rows(stream, {"v": np.full(len(table), "v"), **axes(table)}, " ")
+    write_rows(stream, {"v": np.full(len(table), "v"), **doubles(axes(table))}, " ")
 
 
 def _corners(line: str, vertices: int) -> list[int]:

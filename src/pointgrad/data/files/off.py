@@ -8,7 +8,7 @@ import numpy as np
 
 from .errors import FileError
 from .mesh import fan
-from .rows import load_rows, read_text, write_rows
+from .rows import doubles, load_rows, read_text, write_rows
 from .table import Array, Table, axes, from_columns
 
 HEADER = re.compile(r"(?P<kind>(ST)?C?N?(4?n?)OFF)(?P<rest>.*)")
@@ -39,7 +39,7 @@ def read(path: Path) -> Table:
 
 def write(stream: IO[bytes], table: Table) -> None:
     stream.write(f"OFF\n{len(table)} 0 0\n".encode())
-    write_rows(stream, axes(table), " ")
+    write_rows(stream, doubles(axes(table)), " ")
 
 
 def _header(lines: list[str]) -> tuple[str, tuple[int, int], int]:

@@ -1,6 +1,6 @@
 """Lines of numbers, as several formats have them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,8 +37,21 @@ def load_rows(lines: Sequence[str], dtype: Any, count: int, what: str) -> Array:
 
 
 def write_rows(stream: IO[bytes], columns: Mapping[str, Array], comma: str) -> None:
-    """Each number in the fewest digits that read back as the same number of its own dtype."""
-    plain = [column.astype(np.uint8) if column.dtype == bool else column for column in columns.values()]
-    for start in range(0, len(plain[0]), ROWS):
-        rows = zip(*(column[start : start + ROWS].astype(str).tolist() for column in plain), strict=True)
+    """Each number in the fewest digits that read back as the same number of its own dtype: `doubles` for files that
+    declare none."""
+    for start in range(0, len(next(iter(columns.values()))), ROWS):
+        rows = zip(*(_texts(column[start : start + ROWS]) for column in columns.values()), strict=True)
         stream.write("".join(comma.join(row) + "\n" for row in rows).encode())
+
+
+def _texts(column: Array) -> Iterable[str]:
+    if column.dtype == bool:
+        column = column.astype(np.uint8)
+    if column.dtype in (np.float64, np.int64):  # the same digits as NumPy's, several times faster
+        return map(repr, column.tolist())
+    return column.astype(str).tolist()
+
+
+def doubles(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """float32 as float64, as which text without types is read: 0.1 in float32 is 0.10000000149011612, not 0.1."""
+    return {name: column.astype(np.float64) if column.dtype.kind == "f" else column for name, column in columns.items()}

@@ -85,10 +85,10 @@ def to_cloud(table: Table, labels: str | None, source: str) -> Cloud:
     """The table as a cloud, with the column of that name, or the first of `LABELS`, as labels."""
     origin, points = _near(table.xyz)
     columns = dict(table.columns)
-    name = _label_column(columns, labels)
+    name = label_column(columns, labels)
     return Cloud(
         points=torch.from_numpy(points),
-        labels=None if name is None else torch.from_numpy(_whole(columns.pop(name))),
+        labels=None if name is None else torch.from_numpy(whole(columns.pop(name))),
         features={name: _tensor(name, column) for name, column in columns.items()},
         label=table.label,
         category=table.category,
@@ -170,7 +170,7 @@ def _world(cloud: Cloud) -> Array:
     return single if points.dtype == np.float32 and _same_bits(single.astype(np.float64), world) else world
 
 
-def _label_column(columns: Mapping[str, Array], wanted: str | None) -> str | None:
+def label_column(columns: Mapping[str, Array], wanted: str | None) -> str | None:
     if wanted is not None:
         if wanted not in columns:
             raise FileError(f"expected a column {wanted} for the labels, found {', '.join(columns) or 'only x, y, z'}")
@@ -191,7 +191,7 @@ def _is_whole(column: Array) -> bool:
     return bool(((np.abs(known) < 2**53) & (known == np.floor(known))).all())
 
 
-def _whole(column: Array) -> NDArray[np.int64]:
+def whole(column: Array) -> NDArray[np.int64]:
     """int64 labels; NaN, which some programs write for none, becomes -1."""
     if column.dtype.kind == "f":
         column = np.where(np.isnan(column), -1, column)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .errors import FileError
 from .memory import check_fits
-from .rows import decode, write_rows
+from .rows import decode, doubles, write_rows
 from .table import Array, Table, axes, default_names, from_columns, scalars
 
 COMMENTS = ("#", "//", "%")
@@ -41,12 +41,12 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Table:
 
 
 def write(stream: IO[bytes], table: Table, *, comma: str, packed: bool) -> None:
-    columns = {**axes(table), **scalars(table)}
+    columns = doubles({**axes(table), **scalars(table)})
     if comma == " ":  # programs that know no header skip a comment; where there is only x y z it says nothing
         head = "" if len(columns) == 3 else "# " + " ".join(columns) + "\n"
     else:
         head = comma.join(columns) + "\n"
-    out = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0, filename="") if packed else stream
+    out = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6, mtime=0, filename="") if packed else stream
     out.write(head.encode())
     write_rows(out, columns, comma)  # type: ignore[arg-type]
     if packed:
