@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from pointgrad.nn.level import Level, check_level, offsets_of
+from pointgrad.nn.local import neighborhood_max, whole_max
 from pointgrad.nn.shared_mlp import SharedMLP
 from pointgrad.ops import checks
-from pointgrad.ops.gather import gather, group
+from pointgrad.ops.gather import gather
 from pointgrad.ops.interpolate import interpolate
 from pointgrad.ops.neighbors import ball_query
 from pointgrad.ops.sampling import farthest_point_sampling
-from pointgrad.ops.scatter import segment
 
 
 class SetAbstraction(nn.Module):
@@ -69,18 +69,14 @@ class SetAbstraction(nn.Module):
         centers = sample(level, self.samples)
         pooled = []
         for radius, k, mlp in zip(self.radius, self.k, self.mlps, strict=True):
-            index = ball(level, centers, radius, k)
-            grouped = group(level.points, index) - centers.points.unsqueeze(-2)
-            if level.features is not None:
-                grouped = torch.cat([grouped.to(level.features.dtype), group(level.features, index)], -1)
-            pooled.append(mlp(grouped).amax(-2))
+            pooled.append(neighborhood_max(mlp, level, centers, ball(level, centers, radius, k)))
         return centers._replace(features=torch.cat(pooled, -1))
 
     def _whole(self, level: Level) -> Level:
         inputs = level.points
         if level.features is not None:
             inputs = torch.cat([inputs.to(level.features.dtype), level.features], -1)
-        pooled = pool(level, self.mlps[0](inputs))
+        pooled = whole_max(self.mlps[0], level, inputs)
         if level.packed:
             count = pooled.shape[0]
             offsets = torch.arange(count + 1, device=pooled.device)
@@ -132,20 +128,10 @@ def sample(level: Level, samples: int | float) -> Level:
 
 
 def ball(level: Level, centers: Level, radius: float, k: int) -> Tensor:
-    """(..., M, k) the first k points of each ball; where there are fewer, its first one again."""
-    index = ball_query(
+    """(..., M, k) the first k points of each ball, -1 where there are fewer."""
+    return ball_query(
         level.points, radius, k, centers.points, select="first", offsets=level.offsets, query_offsets=centers.offsets
     ).index
-    return torch.where(index < 0, index[..., :1], index)
-
-
-def pool(level: Level, features: Tensor) -> Tensor:
-    """(B, C) the maximum over each cloud."""
-    if not level.packed:
-        return features.amax(1)
-    if level.offsets is None:
-        return features.amax(0, keepdim=True)
-    return segment(features, level.offsets, "max")
 
 
 def upsample(fine: Level, coarse: Level, k: int = 3) -> Tensor:

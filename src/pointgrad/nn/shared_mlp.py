@@ -3,10 +3,15 @@
 from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from pointgrad.ops import checks
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "leaky_relu": lambda: nn.LeakyReLU(0.2), "gelu": nn.GELU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": lambda: nn.ReLU(inplace=True),
+    "leaky_relu": lambda: nn.LeakyReLU(0.2, inplace=True),
+    "gelu": nn.GELU,
+}
 
 
 def make_norm(norm: str | None, channels: int) -> nn.Module | None:
@@ -61,10 +66,20 @@ class SharedMLP(nn.Module):
         self.plain_last = plain_last
         self.out_channels = widths[-1] if widths else channels
 
+    @property
+    def uses_batch_statistics(self) -> bool:
+        """Whether what a row becomes depends on the other rows."""
+        return any(isinstance(norm, _BatchNorm) and (norm.training or norm.running_mean is None) for norm in self.norms)
+
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        for i, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
-            rows = norm(linear(rows))
-            if not (self.plain_last and i == len(self.linears) - 1):
-                rows = self.activation(rows)
+        rows = self.finish(self.linears[0](x.reshape(-1, x.shape[-1])))
         return rows.reshape(*x.shape[:-1], self.out_channels)
+
+    def finish(self, rows: Tensor) -> Tensor:
+        """All after the first linear layer, from its output (R, widths[0])."""
+        last = len(self.linears) - 1
+        for i, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
+            rows = norm(linear(rows) if i else rows)
+            if not (self.plain_last and i == last):
+                rows = self.activation(rows)
+        return rows

@@ -1,7 +1,7 @@
 """Checkpoints: one file, readable with `torch.load(weights_only=True)`.
 
-{"format": 1, "model": config of the network, "state": its weights (the running mean, if there is one), "task", "classes",
-"prepare", and in those to resume from "training"}.
+{"format": 1, "model": config of the network, "state": its weights (the running mean, if there is one), "task",
+"classes", "prepare", and in those to resume from "training"}.
 """
 
 import io
@@ -91,7 +91,7 @@ def read(path: Path) -> dict[str, Any]:
     except IsADirectoryError:
         raise CheckpointError(f"{path}: expected a checkpoint, this is a folder") from None
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path}: not a checkpoint that can be read: {_first_line(error)}") from error
+        raise CheckpointError(f"{path}: is not a checkpoint, or is damaged") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
         raise CheckpointError(f"{path}: expected a pointgrad checkpoint of format {FORMAT}, got {found}")
@@ -113,6 +113,3 @@ def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> Non
             expected, received = tuple(own[name].shape), tuple(state[name].shape)
             raise CheckpointError(f"{path}: is of another network: {name} must be {expected}, got {received}")
 
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

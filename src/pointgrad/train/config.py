@@ -24,7 +24,7 @@ class TrainConfig:
     """Of sgd."""
 
     schedule: Literal["cosine", "step", "constant"] = "cosine"
-    """Of the learning rate, after the warm-up: to zero along a cosine, by step_factor every step_epochs, or constant."""
+    """Of the learning rate, after the warm-up: to zero along a cosine, or by step_factor every step_epochs."""
 
     warmup_epochs: float = 5.0
     """Over how many epochs the learning rate rises from zero; at most a tenth of all."""

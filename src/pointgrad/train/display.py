@@ -49,7 +49,9 @@ class Display:
             self._live = progress.Progress(
                 progress.TextColumn("{task.description}"),
                 progress.BarColumn(),
-                progress.TextColumn("{task.completed}/{task.total} steps  loss {task.fields[loss]}  left {task.fields[left]}"),
+                progress.TextColumn(
+                    "{task.completed}/{task.total} steps  loss {task.fields[loss]}  left {task.fields[left]}"
+                ),
                 transient=True,
             )
 
@@ -101,5 +103,7 @@ def span(seconds: float) -> str:
 
 def epoch_line(row: Mapping[str, float], epochs: int, best: bool) -> str:
     """The figures of an epoch in one line."""
-    figures = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in row.items() if name.startswith(("train", "val"))]
+    figures = [
+        f"{name.replace('_', ' ')} {value:.4f}" for name, value in row.items() if name.startswith(("train", "val"))
+    ]
     return f"epoch {int(row['epoch'])}/{epochs}  {'  '.join(figures)}  {row['seconds']:.1f} s{'  best' if best else ''}"

@@ -63,9 +63,9 @@ def synchronised(model: nn.Module, fabric: Any) -> nn.Module:
     return model
 
 
-def agreed(fabric: Any, *flags: bool) -> list[bool]:
-    """Whether any process says so, for each flag. All processes must ask."""
+def agreed(fabric: Any, *numbers: int) -> list[int]:
+    """The largest that any process says, for each number. All processes must ask."""
     if fabric.world_size == 1:
-        return list(flags)
-    said = torch.tensor(flags, dtype=torch.int32, device=fabric.device)
-    return [bool(value) for value in fabric.all_reduce(said, reduce_op="sum").tolist()]
+        return list(numbers)
+    said = torch.tensor(numbers, device=fabric.device)
+    return fabric.all_reduce(said, reduce_op="max").tolist()

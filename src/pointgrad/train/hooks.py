@@ -13,8 +13,8 @@ class Hook:
 
     `trainer.model`, `trainer.optimizer`, `trainer.epoch`, `trainer.step` (the steps that are done in this epoch),
     `trainer.updates` (in all epochs) and `trainer.history` (a row of figures per finished epoch) are there to be read.
-    `trainer.stop()` ends the run after this step as Ctrl-C does. Reading a number from a GPU in a step makes it wait: do
-    so once in a while, or after epochs.
+    `trainer.stop()` ends the run after this step as Ctrl-C does. Reading a number from a GPU in a step makes it wait:
+    do so once in a while, or after epochs.
 
     >>> class Print(Hook):
     ...     def after_epoch(self, trainer):

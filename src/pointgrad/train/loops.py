@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pointgrad.data import Batch
 from pointgrad.functional import cross_entropy
 
-from .metrics import Metrics, check_labels
+from .metrics import Metrics, check_labels, clouds_of
 
 
 class Objective(Protocol):
@@ -68,7 +68,8 @@ def train_epoch(
     """Trains on every batch once, and returns the metrics over all of them.
 
     model: called as `model(**batch.inputs())`; left in training or evaluation mode as it was found.
-    accumulate: batches per update, which then is that of one batch holding them all. clip: norm of the gradient; 0: off.
+    accumulate: batches per update, which then is that of one batch holding them all.
+    clip: largest norm of the gradient; 0: any.
 
     >>> batch = pointgrad.data.collate([pointgrad.data.Cloud(torch.rand(8, 3), label=0)])
     >>> class Mean(torch.nn.Linear):
@@ -150,8 +151,8 @@ def evaluate(
     """Metrics over all data, without gradients and in evaluation mode; the model is left in the modes it was found in.
 
     parts: as for `Metrics`. fabric: with it, each process sees its own batches and all return the sum.
-    votes: how often each cloud is seen, the first time as it is, then scaled at random along each axis by 2/3 to 3/2; the
-        mean of the probabilities decides. seed: of these scales.
+    votes: how often each cloud is seen, the first time as it is, then scaled at random along each axis by 2/3 to 3/2;
+        the mean of the probabilities decides. seed: of these scales.
     see: called with each batch, on the device, and its logits.
 
     >>> batch = pointgrad.data.collate([pointgrad.data.Cloud(torch.ones(8, 3), label=2)])
@@ -189,10 +190,10 @@ def _voted(model: nn.Module, batch: Batch, logits: Tensor, votes: int, seed: int
     """The logarithm of the mean probability over all votes."""
     generator = torch.Generator().manual_seed(seed)
     mean = logits.softmax(-1)
-    cloud = torch.arange(len(batch)).repeat_interleave(torch.tensor(batch.sizes))
+    cloud = clouds_of(batch)
     for _ in range(votes - 1):
         scale = 1.5 ** (2 * torch.rand(len(batch), 3, generator=generator) - 1)
-        scaled = replace(batch, points=batch.points * scale[cloud].to(batch.points.device))
+        scaled = replace(batch, points=batch.points * scale.to(batch.points.device)[cloud])
         mean = mean + model(**scaled.inputs()).softmax(-1)
     return (mean / votes).log()
 
@@ -241,7 +242,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def step_seed(*numbers: int) -> int:
-    """A seed for torch made of several numbers (seed, epoch, step, ...), so that what a step draws depends on them only."""
+    """A seed for torch made of several numbers: what is drawn after it depends on nothing else."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

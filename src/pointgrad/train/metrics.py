@@ -25,9 +25,7 @@ class Metrics:
     0.667
     """
 
-    def __init__(
-        self, classes: int, parts: Sequence[Sequence[int]] = (), device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, classes: int, parts: Sequence[Sequence[int]] = (), device: torch.device | str = "cpu") -> None:
         self.classes = classes
         self.confusion = torch.zeros(classes, classes, dtype=torch.int64, device=device)  # row: true, column: predicted
         self._loss = torch.zeros(2, dtype=torch.float64, device=device)  # sum, and the weight it is of
@@ -63,9 +61,8 @@ class Metrics:
 
     def _add_clouds(self, logits: Tensor, target: Tensor, counted: Tensor, batch: Batch) -> Tensor:
         assert batch.category is not None
-        allowed = self._parts[batch.category.to(logits.device)]  # (B, classes)
-        sizes = torch.tensor(batch.sizes)
-        cloud = torch.arange(len(batch)).repeat_interleave(sizes).to(logits.device, non_blocking=True)
+        allowed = self._parts[batch.category]  # (B, classes)
+        cloud = clouds_of(batch)
         predicted = logits.masked_fill(~allowed[cloud], -torch.inf).argmax(1)
 
         def per_cloud(classes: Tensor, kept: Tensor) -> Tensor:
@@ -78,9 +75,8 @@ class Metrics:
         mean = (iou * allowed).sum(1) / allowed.sum(1)
         has_labels = per_cloud(target, counted).sum(1) > 0
         mean = torch.where(has_labels, mean, 0.0)
-        category = batch.category.to(logits.device)
-        self._iou[0].index_add_(0, category, mean)
-        self._iou[1].index_add_(0, category, has_labels.double())
+        self._iou[0].index_add_(0, batch.category, mean)
+        self._iou[1].index_add_(0, batch.category, has_labels.double())
         return predicted
 
     def compute(self) -> dict[str, float]:
@@ -93,7 +89,9 @@ class Metrics:
         """
         wrong = int(self._wrong)
         if wrong:
-            raise ValueError(f"labels must be in [0, {self.classes}) or -1, got {wrong} that are not")
+            raise ValueError(
+                f"labels must be from 0 to {self.classes - 1} for {self.classes} classes, or -1, got {wrong} others"
+            )
         table = self.confusion.double().cpu()
         right, true, predicted = table.diag(), table.sum(1), table.sum(0)
         union = true + predicted - right
@@ -132,11 +130,17 @@ class Metrics:
             tensor.copy_(state[name])
 
 
+def clouds_of(batch: Batch) -> Tensor:
+    """(N,): the cloud of each point, counted in the batch."""
+    return torch.repeat_interleave(batch.offsets.diff(), output_size=len(batch.points))
+
+
 def check_labels(target: Tensor, classes: int) -> None:
     """Refuses labels out of range. On the CPU only: a GPU would have to be waited for."""
     if target.device.type == "cpu" and target.numel():
         low, high = (int(value) for value in target.aminmax())
         if low < -1 or high >= classes:
+            wrong = high if high >= classes else low
             raise ValueError(
-                f"labels must be in [0, {classes}) for {classes} classes, or -1 for none, got {high if high >= classes else low}"
+                f"labels must be from 0 to {classes - 1} for {classes} classes, or -1 for none, got {wrong}"
             )

@@ -30,7 +30,9 @@ def make_optimizer(model: nn.Module, decays: set[str], config: TrainConfig) -> t
     # Fabric does not clip gradients that a fused optimizer would unscale itself.
     fused = all(parameter.is_cuda for parameter in parameters) and not (config.precision == "fp16" and config.clip > 0)
     if config.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0, fused=fused)
+        return torch.optim.SGD(
+            groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0, fused=fused
+        )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=config.lr, fused=fused)
 

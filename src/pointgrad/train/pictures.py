@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 WRONG, RIGHT = "#c0392b", "#1e8449"
@@ -38,7 +37,12 @@ def curves(history: Sequence[Mapping[str, float]]) -> bytes:
     for number, (title, names) in enumerate(groups.items()):
         axes = figure.add_subplot(1, 3, number + 1)
         for name in names:
-            axes.plot(epochs, [row[name] for row in history], label=name.replace("_", " "), marker="." if len(epochs) < 3 else "")
+            axes.plot(
+                epochs,
+                [row[name] for row in history],
+                label=name.replace("_", " "),
+                marker="." if len(epochs) < 3 else "",
+            )
         axes.set(title=title, xlabel="epoch")
         axes.grid(alpha=0.3)
         if len(names) > 1:

@@ -3,8 +3,9 @@
 import time
 from typing import TYPE_CHECKING
 
-from pointgrad.data import Batch
 from torch import Tensor
+
+from pointgrad.data import Batch
 
 from . import pictures
 from .files import write_atomically

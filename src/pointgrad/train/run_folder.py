@@ -30,7 +30,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path}: expected a folder for the run, this is a file")
         if not resume and self.path.exists() and any(self.path.iterdir()):
-            raise ValueError(f"{self.path}: exists and is not overwritten; continue it with --resume, or give a new name")
+            raise ValueError(f"{self.path}: exists and is kept; continue it with --resume, or give a new name")
 
     @property
     def last(self) -> Path:
@@ -60,7 +60,7 @@ class RunFolder:
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:
-    import yaml
+    import yaml  # type: ignore[import-untyped]
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -84,7 +84,9 @@ def environment(seed: int, device: torch.device) -> str:
         "torch": torch.__version__,
         **{name: version for name in PACKAGES if (version := _version(name))},
         "platform": platform.platform(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"cpu, {torch.get_num_threads()} threads",
         "cuda": torch.version.cuda or "none",
     }
     return "".join(f"{name}: {value}\n" for name, value in lines.items())

@@ -51,11 +51,18 @@ def unpack(trainer: "Trainer", path: Path) -> None:
             f"{path}: was saved in the middle of an epoch of {training['batches'][0]} batches, "
             f"{training['batches'][1]} per step; now there are {_batches(trainer)[0]}, {_batches(trainer)[1]} per step"
         )
-    set_weights(trainer.model, trainer.module, content["state"], path)
+    own = dict(getattr(trainer.module, "config", {}))
+    for name in own:
+        if content["model"].get(name) != own[name]:
+            received = content["model"].get(name)
+            raise checkpoint.CheckpointError(
+                f"{path}: is of another network: {name} must be {own[name]}, got {received}"
+            )
+    set_weights(trainer.model, trainer.module, content["state"])
     if trainer.ema is not None:
         trainer.ema.restart()
     if training["weights"] is not None:
-        set_weights(trainer.model, trainer.module, training["weights"], path)
+        set_weights(trainer.model, trainer.module, training["weights"])
     set_optimizer(trainer.model, trainer.optimizer, training["optimizer"])
     trainer.fabric.strategy.precision.load_state_dict(training["scaler"])
     trainer.epoch, trainer.step = training["epoch"], training["step"]

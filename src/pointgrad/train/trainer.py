@@ -358,7 +358,7 @@ def _signals(stop: Any) -> Iterator[None]:
         stop()
         signal.signal(number, before[number])
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
         signal.signal(number, handle)
     try:

@@ -1,12 +1,11 @@
-"""Weights and optimizer state as plain dictionaries on the CPU, whole, also where processes hold parts of them (FSDP)."""
+"""Weights and optimizer state as plain dictionaries on the CPU: whole, also where processes hold parts of them."""
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 
-def get_weights(model: Any, module: nn.Module) -> dict[str, Tensor]:
+def get_weights(model: Any, module: nn.Module) -> dict[str, Any]:
     """model: as set up by fabric. module: the network itself, inside. All processes must ask."""
     if _sharded(model):
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -16,7 +15,8 @@ def get_weights(model: Any, module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.state_dict().items()}
 
 
-def set_weights(model: Any, module: nn.Module, state: dict[str, Tensor]) -> None:
+def set_weights(model: Any, module: nn.Module, state: dict[str, Any]) -> None:
+    """The other way."""
     if _sharded(model):
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 

@@ -1,0 +1,103 @@
+"""Configurations as YAML: dataclasses to files and back, with one-line errors."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used. The message starts with its path."""
+
+
+def read_config(kind: type[T], path: Path) -> T:
+    """A dataclass from a YAML file. Keys that it does not have and values of another type are errors."""
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{path}: reading it needs {error.name}: pip install 'pointgrad[train]'") from None
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{path}: expected keys and values, got {type(content).__name__}")
+    try:
+        return from_mapping(kind, content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def from_mapping(kind: type[T], content: Mapping[Any, Any], prefix: str = "") -> T:
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
+    values = {}
+    for key, value in content.items():
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, 1)
+            hint = f"; did you mean {prefix}{near[0]}?" if near else f"; there are {', '.join(names)}"
+            raise ConfigError(f"unknown key {prefix}{key}{hint}")
+        values[key] = _convert(hints[key], value, f"{prefix}{key}")
+    try:
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{prefix.rstrip('.') + ': ' if prefix else ''}{error}") from None
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    """The value as its type, or an error that says what was expected."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _convert(arguments[0], value, name)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        (hint,) = [each for each in arguments if each is not type(None)]
+        return _convert(hint, value, name)
+    if origin is Literal:
+        if isinstance(value, bool) or str(value) not in arguments:  # YAML reads 32 as a number
+            raise ConfigError(f"{name} must be one of {', '.join(arguments)}, got {value!r}")
+        return str(value)
+    if dataclasses.is_dataclass(hint):
+        _expect(isinstance(value, Mapping), name, "keys and values", value)
+        return from_mapping(typing.cast(Any, hint), value, f"{name}.")
+    if origin is tuple:
+        _expect(isinstance(value, (list, tuple)), name, "a list", value)
+        each = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
+        _expect(len(each) == len(value), name, f"a list of {len(each)}", value)
+        pairs = zip(each, value, strict=True)
+        return tuple(_convert(kind, item, f"{name}[{number}]") for number, (kind, item) in enumerate(pairs))
+    if origin is dict:
+        _expect(isinstance(value, Mapping), name, "keys and values", value)
+        return {str(key): str(item) for key, item in value.items()}
+    if hint is float:
+        value = _number(value)
+        _expect(isinstance(value, (int, float)) and not isinstance(value, bool), name, "a number", value)
+        return float(value)
+    if hint is Path:
+        _expect(isinstance(value, str), name, "a path", value)
+        return Path(value)
+    words = {int: "a whole number", bool: "true or false", str: "a text"}
+    right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+    _expect(right, name, words.get(hint, str(hint)), value)
+    return value
+
+
+def _number(value: Any) -> Any:
+    """YAML reads 1e-3 as a text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _expect(right: bool, name: str, contract: str, value: Any) -> None:
+    if not right:
+        raise ConfigError(f"{name} must be {contract}, got {value!r}")

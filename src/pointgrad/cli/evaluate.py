@@ -1,0 +1,165 @@
+"""`pointgrad evaluate RUN --data ...`: how good a trained network is, on any data with its classes."""
+
+import json
+import math
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from tyro.conf import Positional
+
+from pointgrad import data, train
+from pointgrad.data import Cloud
+from pointgrad.train import Metrics, Trained, WriteError
+from pointgrad.train.files import write_atomically
+
+from .learning import Repeated, cropped, workers
+
+FAILED, WRONG = 1, 2  # exit statuses, as the help of the command says
+
+
+@dataclass
+class Evaluate:
+    """Evaluates a trained network: accuracy, mean class accuracy, mean IoU, and a table of classes.
+
+    Exit status: 0; 1 if the result cannot be written; 2 for a wrong command line or unusable data.
+    """
+
+    checkpoint: Positional[Path]
+    """A run folder, of which the best checkpoint is taken, or a checkpoint."""
+
+    data: str
+    """As for `pointgrad train`. Classes are matched by name: the data may have fewer, in any order, but no others."""
+
+    split: Literal["train", "val", "test"] = "test"
+    """Which part of the data."""
+
+    votes: int = 1
+    """How often each cloud is seen; from the second time on it is scaled at random, and the mean decides."""
+
+    batch_size: int = 32
+    """Clouds per batch."""
+
+    samples_per_cloud: int | None = None
+    """Where the network was trained on pieces of scenes: how many pieces of each scene are evaluated. By default 8."""
+
+    workers: int = -1
+    """Processes that read clouds; -1: as many as cores, up to 8, beside a GPU, else 0."""
+
+    skip_bad: bool = False
+    """Leaves out samples that cannot be read, and counts them, instead of stopping."""
+
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: on a GPU if there is one."""
+
+    seed: int = 0
+    """Of points, pieces and scales that are chosen at random."""
+
+    json: Path | None = None
+    """A file for the figures as JSON."""
+
+    def run(self) -> int:
+        try:
+            trained, metrics, skipped = self._evaluate()
+            if self.json is not None:
+                write_atomically(self.json, json.dumps(self._report(trained, metrics), indent=1).encode())
+        except WriteError as error:
+            return _fail(FAILED, str(error))
+        except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+            return _fail(WRONG, " ".join(str(error).split()))
+        print(table(trained.classes, metrics))
+        if skipped:
+            print(f"left out {len(skipped)} that cannot be read: {next(iter(skipped.values()))}")
+        return 0
+
+    def _evaluate(self) -> tuple[Trained, Metrics, dict[int, str]]:
+        for name in ("votes", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        accelerator = self.accelerator
+        if accelerator == "auto":
+            accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+        device = torch.device(accelerator)
+        trained = train.load(self.checkpoint, device)
+        dataset: Any = data.open_dataset(self.data, self.split, trained.task)  # type: ignore[arg-type]
+        relabel = Relabel(match(trained.classes, dataset.classes, self.data))
+        parts = [relabel.numbers[list(own)].tolist() for own in getattr(dataset, "parts", ())]
+        prepare = trained.prepare
+        piece = prepare.points if trained.task == "segmentation" and prepare.normalize != "sphere" else 0
+        samples = self.samples_per_cloud or (8 if piece else 1)
+        loader = data.Loader(
+            Repeated(dataset, samples),
+            batch_size=self.batch_size,
+            transform=data.Compose(relabel, cropped(prepare, piece)),
+            features=prepare.features,
+            seed=self.seed,
+            workers=workers(self.workers, device),
+            skip_bad=self.skip_bad,
+        )
+        torch.manual_seed(self.seed)
+        metrics = train.evaluate(
+            trained.model, loader, classes=len(trained.classes), parts=parts, votes=self.votes, seed=self.seed
+        )
+        if not int(metrics.confusion.sum()):
+            raise ValueError(f"{self.data}: nothing in its {self.split} part has a label")
+        return trained, metrics, loader.skipped
+
+    def _report(self, trained: Trained, metrics: Metrics) -> dict[str, Any]:
+        rows = [{"class": name, **row} for name, row in zip(trained.classes, metrics.per_class(), strict=True)]
+        return {
+            "checkpoint": str(self.checkpoint),
+            "data": self.data,
+            "split": self.split,
+            "votes": self.votes,
+            **metrics.compute(),
+            "classes": [{name: _number(value) for name, value in row.items()} for row in rows],
+            "confusion": metrics.confusion.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class Relabel:
+    """Labels of the data as those of the network. numbers: (classes of the data,)."""
+
+    numbers: Tensor
+
+    def __call__(self, cloud: Cloud, generator: torch.Generator) -> Cloud:
+        label = None if cloud.label is None else int(self.numbers[cloud.label])
+        labels = cloud.labels
+        if labels is not None:
+            labels = torch.where(labels < 0, -1, self.numbers[labels.clamp(min=0)])
+        return replace(cloud, label=label, labels=labels)
+
+
+def match(trained: tuple[str, ...], own: tuple[str, ...], source: str) -> Tensor:
+    """The number that each class of the data has in the network, by name."""
+    unknown = [name for name in own if name not in trained]
+    if unknown:
+        raise ValueError(
+            f"{source}: classes must be among those of the network, {', '.join(trained)}, got {', '.join(unknown)}"
+        )
+    return torch.tensor([trained.index(name) for name in own])
+
+
+def table(classes: tuple[str, ...], metrics: Metrics) -> str:
+    """The figures as text."""
+    width = max(map(len, classes))
+    lines = [f"{'class':{width}}  {'count':>10}  accuracy     iou"]
+    for name, row in zip(classes, metrics.per_class(), strict=True):
+        accuracy, iou = (f"{row[key]:8.4f}" if math.isfinite(row[key]) else "       -" for key in ("accuracy", "iou"))
+        lines.append(f"{name:{width}}  {row['count']:>10}  {accuracy}{iou}")
+    lines += [f"{name.replace('_', ' ')}: {value:.4f}" for name, value in metrics.compute().items()]
+    return "\n".join(lines)
+
+
+def _number(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fail(status: int, reason: str) -> int:
+    print(f"pointgrad evaluate: {reason}", file=sys.stderr)
+    return status

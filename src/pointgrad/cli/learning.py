@@ -1,0 +1,209 @@
+"""What training and evaluation share: which data, how they are prepared and augmented."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+import pointgrad
+from pointgrad import data
+from pointgrad.data import Cloud, Prepare, Transform
+
+SCENE = 16384  # more points than this are a scene, which is cut into pieces
+
+
+@dataclass
+class PrepareFlags:
+    """What clouds go through before the network, in training, evaluation and prediction."""
+
+    points: int | None = None
+    """Points per cloud, chosen at random; 0: all. By default 1024 for classification, crop_points for scenes, else
+    all."""
+
+    normalize: Literal["sphere", "center", "none"] | None = None
+    """Centred and scaled to the unit sphere, centred only, or neither. By default sphere; center for scenes."""
+
+    voxel: float | None = None
+    """Edge of voxels of which one point is kept, in the units of the data; 0: off. By default off; for scenes twice the
+    distance of neighbouring points."""
+
+    features: tuple[str, ...] = ()
+    """Names of columns that the network gets beside the coordinates."""
+
+
+@dataclass
+class Augment:
+    """Random changes of training clouds, after they are prepared. What is not given depends on the task."""
+
+    rotate: Literal["none", "x", "y", "z", "any"] | None = None
+    """Axis of rotation. By default z for scenes, else none."""
+
+    degrees: float = 180.0
+    """Largest angle of rotation."""
+
+    scale: tuple[float, float] | None = None
+    """Range of the scale. By default 0.67 1.5 for classification, 0.8 1.25 for parts, 0.9 1.1 for scenes."""
+
+    scale_axes: bool | None = None
+    """Each axis has its own scale. By default for classification only."""
+
+    translate: float | None = None
+    """Largest shift along each axis. By default 0.2 for classification, else 0."""
+
+    jitter: float | None = None
+    """Standard deviation of noise on each coordinate, at most five times of which is added. By default 0."""
+
+    flip: str | None = None
+    """Axes along which a cloud is mirrored, half of the time. By default none; xy for scenes."""
+
+    dropout: float | None = None
+    """Largest share of points that are dropped. By default 0."""
+
+    def transforms(self) -> list[Transform]:
+        """As callables, in their order. All values must be given."""
+        out: list[Transform] = []
+        if self.rotate not in (None, "none"):
+            out.append(data.Rotate(cast(Any, self.rotate), self.degrees))
+        if self.scale is not None and self.scale != (1.0, 1.0):
+            out.append(data.Scale(*self.scale, per_axis=bool(self.scale_axes)))
+        if self.flip:
+            out.append(data.Flip(self.flip))
+        if self.translate:
+            out.append(data.Translate(self.translate))
+        if self.jitter:
+            out.append(data.Jitter(self.jitter, 5 * self.jitter))
+        if self.dropout:
+            out.append(data.Dropout(self.dropout))
+        return out
+
+
+@dataclass
+class DataFlags:
+    """What to learn from, and the network."""
+
+    data: str = ""
+    """shapes (built in); an .npz or .h5 file of arrays; a folder of point clouds; or modelnet:ROOT, scanobjectnn:ROOT,
+    shapenetpart:ROOT, s3dis:ROOT, semantickitti:ROOT."""
+
+    task: Literal["auto", "classification", "segmentation"] = "auto"
+    """A class per cloud, or per point; auto: what the labels of the data are for."""
+
+    model: str = "pointnet2"
+    """The network; `pointgrad models` lists them."""
+
+    options: dict[str, str] = field(default_factory=dict)
+    """Of the network: --options variant msg dropout 0.3"""
+
+    prepare: PrepareFlags = field(default_factory=PrepareFlags)
+    augment: Augment = field(default_factory=Augment)
+
+    batch_size: int = 0
+    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes."""
+
+    crop_points: int | None = None
+    """Scenes are cut into pieces of so many points around random centres; 0: not. By default 8192 for scenes."""
+
+    samples_per_cloud: int | None = None
+    """How many pieces of each cloud are seen in an epoch. By default 8 for scenes, else 1."""
+
+    workers: int = -1
+    """Processes that read and change clouds; -1: as many as cores, up to 8, beside a GPU, else 0. Results do not depend
+    on it."""
+
+    skip_bad: bool = False
+    """Leaves out samples that cannot be read, and counts them, instead of stopping."""
+
+
+class Repeated(torch.utils.data.Dataset[Cloud]):
+    """Every cloud several times in a row; each time it gets other random numbers."""
+
+    def __init__(self, dataset: Any, times: int) -> None:
+        self.dataset, self.times = dataset, times
+        self.classes, self.task = dataset.classes, dataset.task
+        for name in ("categories", "parts"):
+            if hasattr(dataset, name):
+                setattr(self, name, getattr(dataset, name))
+
+    def __len__(self) -> int:
+        return len(self.dataset) * self.times
+
+    def __getitem__(self, index: int) -> Cloud:
+        return self.dataset[index // self.times]
+
+
+def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
+    """The same with everything that depends on the data filled in."""
+    classify = dataset.task == "classification"
+    scene = not classify and len(dataset[0]) > SCENE
+    kind = 0 if classify else 2 if scene else 1
+
+    def default(value: Any, *choices: Any) -> Any:
+        return choices[kind] if value is None else value
+
+    prepare, augment = flags.prepare, flags.augment
+    crop = default(flags.crop_points, 0, 0, 8192)
+    voxel = prepare.voxel
+    if voxel is None:
+        voxel = float(f"{2 * spacing(dataset[0].points):.1g}") if scene else 0.0
+    return replace(
+        flags,
+        task=dataset.task,
+        batch_size=flags.batch_size or (32, 16, 8)[kind],
+        crop_points=crop,
+        samples_per_cloud=default(flags.samples_per_cloud, 1, 1, 8),
+        prepare=replace(
+            prepare,
+            points=default(prepare.points, 1024, 0, crop),
+            normalize=default(prepare.normalize, "sphere", "sphere", "center"),
+            voxel=voxel,
+        ),
+        augment=replace(
+            augment,
+            rotate=default(augment.rotate, "none", "none", "z"),
+            scale=default(augment.scale, (0.67, 1.5), (0.8, 1.25), (0.9, 1.1)),
+            scale_axes=default(augment.scale_axes, True, False, False),
+            translate=default(augment.translate, 0.2, 0.0, 0.0),
+            jitter=default(augment.jitter, 0.0, 0.0, 0.0),
+            flip=default(augment.flip, "", "", "xy"),
+            dropout=default(augment.dropout, 0.0, 0.0, 0.0),
+        ),
+    )
+
+
+def spacing(points: Tensor) -> float:
+    """The median distance of a point to its nearest neighbour, of a thousand points."""
+    chosen = points[:: max(len(points) // 1000, 1)].float()
+    distance2 = pointgrad.knn(points.float(), 2, chosen).distance2[:, 1]
+    return float(distance2.median().sqrt()) or 1e-3
+
+
+def preparation(flags: DataFlags) -> Prepare:
+    """What checkpoints keep. The flags must be resolved."""
+    own = flags.prepare
+    assert own.points is not None
+    assert own.normalize is not None
+    assert own.voxel is not None
+    return Prepare(points=own.points, normalize=own.normalize, voxel=own.voxel, features=own.features)
+
+
+def cropped(prepare: Prepare, points: int) -> Transform:
+    """The preparation of a piece of so many points around a random centre, cut after voxels are thinned; 0: of all."""
+    if not points:
+        return prepare
+    thin: list[Transform] = [data.VoxelSample(prepare.voxel)] if prepare.voxel else []
+    return data.Compose(*thin, data.Crop(points), replace(prepare, voxel=0.0))
+
+
+def workers(wanted: int, device: torch.device) -> int:
+    """How many processes read clouds."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return wanted if wanted >= 0 else min(8, cores) if device.type == "cuda" else 0
+
+
+def channels(dataset: Any, features: Sequence[str]) -> int:
+    """How many columns the features have."""
+    columns = dataset[0].stack(features)
+    return 0 if columns is None else columns.shape[1]

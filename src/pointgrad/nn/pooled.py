@@ -1,0 +1,251 @@
+"""Batch norm, activation and linear layers over lists of neighbours, then the maximum of each list: a training step
+on the CPU that passes over large tensors as seldom as it can.
+
+`(E, C)` rows for all pairs of a centre and a neighbour are by far the largest tensors of a network, and every pass
+over them costs as much as a matrix product: memory is slow, and fresh memory slower. Plain layers write six such
+tensors per layer, forward and backward. Here:
+
+- Rows are taken in blocks that stay in the cache. Only the outputs of linear layers are kept: what lies between two of
+  them is computed again where it is needed, block by block.
+- The last norm and activation rise or fall with their input, so the maximum is taken before them: they then see one
+  row per centre. The gradient of that layer has one entry per centre and channel, and is never written as rows.
+- A neighbour that stands for several (a list that repeats its first) is one row with a weight in the statistics.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pointgrad.nn.shared_mlp import SharedMLP
+from pointgrad.ops.scatter import segment
+
+BLOCK = 2**18  # numbers in a block of rows: a megabyte of float32
+
+
+def applies(mlp: SharedMLP, rows: Tensor) -> bool:
+    """Whether the short way does what the layers of `mlp` would do one after another, and nobody looks at them."""
+    layers = [*mlp.linears[1:], *mlp.norms, mlp.activation]
+    known = (
+        all(type(linear) is nn.Linear and linear.bias is None for linear in mlp.linears)
+        and all(type(norm) is nn.BatchNorm1d and norm.training and norm.affine for norm in mlp.norms)
+        and type(mlp.activation) in (nn.ReLU, nn.LeakyReLU)
+    )
+    watched = nn.modules.module._has_any_global_hook() or any(
+        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+        for layer in layers
+    )
+    plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+    return rows.device.type == "cpu" and known and not watched and not plain
+
+
+def pooled_mlp(mlp: SharedMLP, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+    """All of `mlp` after its first linear layer, and the maximum of each list.
+
+    rows: (E, C), the first linear layer's output; list s is `rows[offsets[s]:offsets[s + 1]]`.
+    weights: (E,) how many equal rows each stands for in batch statistics; None: itself only.
+    returns: (S, out_channels), 0 for an empty list.
+    """
+    norms: list[Any] = list(mlp.norms)
+    slope = mlp.activation.negative_slope if isinstance(mlp.activation, nn.LeakyReLU) else 0.0
+    parameters = [linear.weight for linear in mlp.linears[1:]]
+    parameters += [p for norm in norms for p in (norm.weight, norm.bias)]
+    total = float(rows.shape[0]) if weights is None else float(weights.sum())
+    if total <= 1:
+        raise ValueError(f"batch norm in training must have more than one row, got {int(total)}")
+    out, *moments = _PooledMLP.apply(rows, offsets, weights, total, slope, [norm.eps for norm in norms], *parameters)
+    for norm, mean, variance in zip(norms, moments[0::2], moments[1::2], strict=True):
+        update_statistics(norm, mean, variance * (total / (total - 1)))
+    return out
+
+
+def update_statistics(norm: nn.BatchNorm1d, mean: Tensor, variance: Tensor) -> None:
+    """Running statistics, as `torch.nn.BatchNorm1d` keeps them."""
+    if norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:
+        return
+    with torch.no_grad():
+        norm.num_batches_tracked.add_(1)
+        share = norm.momentum if norm.momentum is not None else 1 / float(norm.num_batches_tracked)
+        norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), share)
+        norm.running_var.lerp_(variance.to(norm.running_var.dtype), share)
+
+
+def plain(
+    rows: Tensor, offsets: Tensor, weights: Tensor | None, total: float, slope: float, eps: Sequence[float],
+    *parameters: Tensor,
+) -> Tensor:  # fmt: skip
+    """The same by the book, differentiable to any order: what the blocks below compute."""
+    linears, gains, shifts = _split(parameters, len(eps))
+    share = torch.full_like(rows[:, :1], 1 / total) if weights is None else (weights / total).unsqueeze(1)
+    for layer in range(len(eps)):
+        if layer:
+            rows = functional.linear(rows, linears[layer - 1])
+        mean = (share * rows).sum(0)
+        variance = (share * (rows - mean).square()).sum(0)
+        rows = (rows - mean) * (variance + eps[layer]).rsqrt() * gains[layer] + shifts[layer]
+        rows = functional.leaky_relu(rows, slope)
+    return segment(rows, offsets, "max")
+
+
+class _PooledMLP(torch.autograd.Function):
+    """Outputs: the maxima, then mean and variance (biased) of each layer."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, offsets: Tensor, weights: Tensor | None, total: float, slope: float,
+        eps: Sequence[float], *parameters: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        linears, gains, shifts = _split(parameters, len(eps))
+        blocks = blocks_of(offsets, max(gain.shape[0] for gain in gains))
+        sign = torch.where(gains[-1] < 0, -1.0, 1.0).to(rows.dtype)  # a falling norm has its maximum at the minimum
+        highest, arg = (torch.empty(len(offsets) - 1, len(sign), dtype=t) for t in (rows.dtype, torch.int64))
+        kept, scales, biases, moments = [rows], [], [], []  # type: tuple[list[Tensor], ...]
+        for layer in range(len(eps)):
+            if layer:
+                kept.append(rows.new_empty(rows.shape[0], gains[layer].shape[0]))
+            sums = _Moments(kept[layer], weights)
+            for block in blocks:
+                here = kept[layer][block.rows]
+                if layer:
+                    active = _activate(kept[layer - 1][block.rows], scales[-1], biases[-1], slope)
+                    torch.mm(active, linears[layer - 1].t(), out=here)
+                sums.add(here, block.rows)
+                if layer == len(eps) - 1:
+                    found = segment(here * sign, block.offsets, "max", return_arg=True)
+                    highest[block.lists] = found.values
+                    arg[block.lists] = found.arg + block.rows.start * (found.arg >= 0)
+            mean, variance = sums.result(total)
+            scales.append(gains[layer] * (variance + eps[layer]).rsqrt())
+            biases.append(shifts[layer] - scales[-1] * mean)
+            moments += [mean, variance]
+        highest.mul_(sign)
+        out = _activate(highest, scales[-1], biases[-1], slope).masked_fill_(arg < 0, 0)
+        ctx.save_for_backward(
+            offsets, weights, out, highest, arg, *kept, *scales, *biases, *moments[0::2], *moments[1::2], *parameters
+        )
+        ctx.settings = total, slope, eps
+        ctx.blocks = blocks
+        ctx.mark_non_differentiable(*moments)
+        return (out, *moments)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        total, slope, eps = ctx.settings
+        offsets, weights, out, highest, arg, *rest = ctx.saved_tensors
+        count = len(eps)
+        kept, scales, biases, means, variances = (rest[i * count : (i + 1) * count] for i in range(5))
+        parameters = rest[5 * count :]
+        if torch.is_grad_enabled():  # the gradient is to be differentiated again
+            inputs = [kept[0], *parameters]
+            again = plain(kept[0], offsets, weights, total, slope, eps, *parameters)
+            first, *others = torch.autograd.grad(again, inputs, grad, create_graph=True)
+            return first, None, None, None, None, None, *others
+        linears, gains, _ = _split(parameters, count)
+        grad_linears = [torch.zeros_like(linear) for linear in linears]
+        grad_norms: list[Tensor] = []
+        # Of the last norm's output, only where the maximum was.
+        grad = _leaky_backward(grad, out, slope).masked_fill_(arg < 0, 0)
+        inverse = (variances[-1] + eps[-1]).rsqrt()
+        grad_shift, grad_gain = grad.sum(0), (grad * (highest - means[-1])).sum(0) * inverse
+        picked, there = grad * scales[-1], arg.clamp(min=0)
+        current = torch.empty_like(kept[-1])
+        for layer in reversed(range(count)):
+            grad_norms = [grad_gain, grad_shift, *grad_norms]
+            # With dy the gradient of the norm's output, that of its input z is scale * dy - weight * (level + tilt * z).
+            tilt = scales[layer] * inverse * grad_gain / total
+            level = scales[layer] * grad_shift / total - tilt * means[layer]
+            if layer:
+                below = torch.empty_like(kept[layer - 1])
+                inverse = (variances[layer - 1] + eps[layer - 1]).rsqrt()
+                grad_shift, grad_gain = (torch.zeros_like(gains[layer - 1]) for _ in range(2))
+            for block in ctx.blocks:
+                here = current[block.rows]
+                spread = torch.addcmul(level, kept[layer][block.rows], tilt)
+                if weights is not None:
+                    spread *= weights[block.rows].unsqueeze(1)
+                if layer == count - 1:
+                    torch.neg(spread, out=here)
+                    here.scatter_add_(0, (there[block.lists] - block.rows.start).clamp_(min=0), picked[block.lists])
+                else:
+                    here.mul_(scales[layer]).sub_(spread)
+                if layer:
+                    before = kept[layer - 1][block.rows]
+                    active = _activate(before, scales[layer - 1], biases[layer - 1], slope)
+                    grad_linears[layer - 1].addmm_(here.t(), active)
+                    flowing = _leaky_backward(here @ linears[layer - 1], active, slope)
+                    below[block.rows] = flowing
+                    grad_shift += flowing.sum(0)
+                    grad_gain += flowing.mul_(before - means[layer - 1]).sum(0)
+            if layer:
+                grad_gain *= inverse
+                current = below
+        return current, None, None, None, None, None, *grad_linears, *grad_norms
+
+
+class Block(NamedTuple):
+    """Some whole lists. rows, lists: where they lie. offsets: of the lists, counted from the block's first row."""
+
+    rows: slice
+    lists: slice
+    offsets: Tensor
+
+
+def blocks_of(offsets: Tensor, width: int) -> list[Block]:
+    """All lists, in blocks of about `BLOCK` numbers if rows have `width` channels."""
+    lists = offsets.shape[0] - 1
+    longest = max(1, int(offsets[-1]) // max(1, lists))
+    step = max(1, BLOCK // (longest * width))
+    bounds = [*offsets[:-1:step].tolist(), int(offsets[-1])]
+    return [
+        Block(
+            slice(begin, end),
+            slice(i * step, min((i + 1) * step, lists)),
+            offsets[i * step : (i + 1) * step + 1] - begin,
+        )
+        for i, (begin, end) in enumerate(pairwise(bounds))
+    ]
+
+
+class _Moments:
+    """Sums over rows, relative to a row of the same size, so that a large mean hides no small variance."""
+
+    def __init__(self, rows: Tensor, weights: Tensor | None) -> None:
+        self.weights = weights
+        self.origin: Tensor | None = None
+        self.first = rows.new_zeros(rows.shape[1])
+        self.second = rows.new_zeros(rows.shape[1])
+
+    def add(self, block: Tensor, place: slice) -> None:
+        if self.origin is None:
+            self.origin = block.mean(0)
+        centered = block - self.origin
+        if self.weights is None:
+            self.first += centered.sum(0)
+            self.second += centered.square_().sum(0)
+        else:
+            share = self.weights[place]
+            self.first += share @ centered
+            self.second += share @ centered.square_()
+
+    def result(self, total: float) -> tuple[Tensor, Tensor]:
+        assert self.origin is not None
+        first = self.first / total
+        return self.origin + first, self.second / total - first.square()
+
+
+def _split(parameters: Sequence[Tensor], count: int) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+    """Weights of linear layers, gains and shifts of norms."""
+    return parameters[: count - 1], parameters[count - 1 :: 2], parameters[count::2]
+
+
+def _activate(rows: Tensor, scale: Tensor, bias: Tensor, slope: float) -> Tensor:
+    """A norm with known statistics, and the activation."""
+    return functional.leaky_relu_(torch.addcmul(bias, rows, scale), slope)
+
+
+def _leaky_backward(grad: Tensor, active: Tensor, slope: float) -> Tensor:
+    """Through the activation, whose result has the sign of its input."""
+    return torch.ops.aten.leaky_relu_backward(grad, active, slope, True)
