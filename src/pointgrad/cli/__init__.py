@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     from .evaluate import Evaluate
     from .graph import Graph
     from .models import Models
+    from .predict import Predict
     from .train import command as train
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         "models": Models,
         "train": train(arguments),
         "evaluate": Evaluate,
+        "predict": Predict,
     }
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()

@@ -3,15 +3,16 @@
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tyro.conf import Positional
 
 from pointgrad import data, predict, train
+from pointgrad.data.datasets.folder import _is_cloud as is_cloud
 from pointgrad.data.files.formats import FORMATS
 from pointgrad.predict.files import publish_text
 from pointgrad.predict.scene import Progress
@@ -43,9 +44,9 @@ class Predict:
     """cpu, cuda, cuda:1 ...; auto: a GPU if there is one."""
 
     tile: float | None = None
-    """Segmentation: edge length, in the units of the file, of the square columns that the network sees one at a time;
-    about that of the clouds or crops it was trained on. Without it: the whole cloud, if the network was trained on
-    clouds scaled into a sphere or sampled to a number of points, or if all points fit; else as large as fits."""
+    """Segmentation: edge length, in the units of the file, of the square columns that the network is asked about one at
+    a time. Without it: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are few
+    points; else columns that hold half as many points as the network was trained on."""
 
     votes: int = 3
     """How often each point is seen, each time in other columns or with other points. More: better and slower."""
@@ -119,7 +120,7 @@ class Predict:
         try:
             for source in files:
                 try:
-                    cloud = data.read(source, columns=self.columns if FORMATS[_format(source)].unnamed else None)
+                    cloud = data.read(source, columns=self.columns)
                     chances = predict.classify(trained, [cloud], votes=self.votes, max_points=self.max_points)
                     truth = _truth(cloud, source, trained.classes) if self.evaluate else None
                 except ERRORS as error:
@@ -139,3 +140,103 @@ class Predict:
         if rows:
             print(f"written to {table}")
         return status
+
+
+def _files(inputs: Sequence[Path], out: Path) -> list[tuple[Path, Path]]:
+    """Each file, and the folder for its result."""
+    found: list[tuple[Path, Path]] = []
+    for path in inputs:
+        if not path.is_dir():
+            found.append((path, out))
+            continue
+        inside = [file for file in sorted(path.rglob("*")) if is_cloud(file) and out not in file.parents]
+        if not inside:
+            raise ValueError(f"{path}: expected a folder with files that end in {', '.join(FORMATS)}, found none")
+        found += [(file, out / file.parent.relative_to(path)) for file in inside]
+    if not found:
+        raise ValueError("expected files or folders to label, got none")
+    targets: dict[Path, Path] = {}
+    for source, folder in found:
+        if is_cloud(source) and (other := targets.setdefault(predict.output(source, folder), source)) != source:
+            raise ValueError(f"{source} and {other} would have the same result {predict.output(source, folder)}")
+    return found
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise ValueError(f"--device must be cpu, or cuda where there is a GPU, got {name}: {_line(error)}") from None
+    return device
+
+
+@contextmanager
+def _shown(source: Path) -> Iterator[Progress]:
+    """A bar on the terminal while a file is labelled."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(source.name, total=None)
+        stage, total = "", 0
+
+        def show(what: str, done: int) -> None:
+            nonlocal stage, total
+            if what == "reading":
+                total = done  # how many there are is known at the end
+            if what != stage:
+                stage = what
+                bar.reset(task, description=f"{source.name}: {what}")
+            bar.update(task, completed=done, total=None if what == "reading" else total)
+
+        yield show
+
+
+def _truth(cloud: data.Cloud, source: Path, classes: Sequence[str]) -> str:
+    """The name of the class that a file has by itself, or by its folder."""
+    if cloud.label is not None and 0 <= cloud.label < len(classes):
+        return classes[cloud.label]
+    name = source.resolve().parent.name
+    if name not in classes:
+        raise ValueError(f"{source}: expected a folder named after one of the classes {', '.join(classes)}, got {name}")
+    return name
+
+
+def _csv(rows: Sequence[Sequence[str]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["file", *(head for rank in ("", "_2", "_3") for head in (f"class{rank}", f"confidence{rank}"))])
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _shares(classes: Sequence[str], counts: torch.Tensor) -> str:
+    """How the points are distributed, the most frequent classes first."""
+    order = counts.argsort(descending=True, stable=True).tolist()
+    shown = [f"{classes[k]} {counts[k] / counts.sum():.1%}" for k in order if counts[k]]
+    return f"{int(counts.sum())} points, " + ", ".join(shown[:5]) + (", ..." if len(shown) > 5 else "")
+
+
+def _scores(metrics: train.Metrics) -> str:
+    figures = metrics.compute()
+    return f"accuracy {figures['accuracy']:.4f}, mIoU {figures['miou']:.4f} of {int(metrics.confusion.sum())} points"
+
+
+def _reason(source: Path, error: BaseException) -> str:
+    if isinstance(error, torch.OutOfMemoryError):
+        return f"{source}: the GPU has too little memory; --max-points makes less do"
+    text = _line(error)
+    return text if str(source) in text else f"{source}: {text}"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fail(status: int, reason: str) -> int:
+    print(f"pointgrad predict: {reason}", file=sys.stderr)
+    return status

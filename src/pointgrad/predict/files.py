@@ -9,6 +9,9 @@ import numpy as np
 import torch
 
 from pointgrad.data import FileError
+from pointgrad.data.datasets.folder import NAMES as CLASSES
+from pointgrad.data.datasets.folder import _point_labels as point_labels
+from pointgrad.data.datasets.layout import lines
 from pointgrad.data.files.door import read_table
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
@@ -22,7 +25,6 @@ from pointgrad.predict.scene import Progress
 from pointgrad.predict.workspace import exists, publish, workspace
 from pointgrad.train import Trained
 
-CLASSES = "classes.txt"
 SWEEPS = ("bin", "pcd.bin")  # have no room for a label
 SWEEP_NONE = 0xFFFF  # the label of a point without one, in the 16 bits that SemanticKITTI has for it
 PATH = str | os.PathLike[str]
@@ -92,7 +94,9 @@ def label_file(
     name = choose(source, None)
     if name not in ("las", "laz") and classification:
         raise FileError(f"{source}: expected a LAS or LAZ file to write classification codes to, got {name}")
-    _write_classes(target.parent, trained.classes, overwrite)
+    if evaluate:
+        _check_classes(source.parent / CLASSES, trained.classes)
+    _write_classes(target.parent / CLASSES, trained.classes, overwrite)
     if name in ("las", "laz"):
         return label_las(
             trained, source, target, settings,
@@ -108,15 +112,12 @@ def label_file(
         cloud.category = category
     compared = None
     if evaluate:
-        if cloud.labels is None:
-            raise FileError(
-                f"{source}: expected labels to compare with, found {', '.join(table.columns) or 'only x, y, z'}"
-            )
+        truth = point_labels(source, cloud)
         ids = ids_of(trained.classes, ())
-        compared = Comparison(source, trained.classes, ids, cloud.labels.unique().tolist())
+        compared = Comparison(source, trained.classes, ids, truth.unique().tolist())
     result = label(trained, cloud, tile=tile, votes=votes, max_points=max_points, progress=progress)
-    if compared is not None and cloud.labels is not None:
-        compared.add(cloud.labels, result.labels)
+    if compared is not None:
+        compared.add(truth, result.labels)
     with workspace(target, target.parent) as drafts, naming(target, "a file that can be written"):
         for made in _write(drafts, target, name, table, result):
             publish(made, target.parent / made.name, overwrite)
@@ -141,17 +142,27 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
 
 
-def _write_classes(folder: Path, classes: Sequence[str], overwrite: bool) -> None:
-    path = folder / CLASSES
-    if path.exists() and not overwrite:
-        found = path.read_text().split("\n")[: len(classes) + 1]
-        if found != [*classes, ""]:
-            raise FileError(f"{path}: expected the classes of this network, {', '.join(classes)}, found "
-                            f"{', '.join(found).rstrip(', ')}: results of two networks in one folder")  # fmt: skip
-        return
-    with workspace(path, folder) as drafts, naming(path, "a file that can be written"):
-        (drafts / CLASSES).write_text("".join(f"{name}\n" for name in classes))
-        os.replace(drafts / CLASSES, path)
+def _write_classes(path: Path, classes: Sequence[str], overwrite: bool) -> None:
+    if overwrite or not path.exists():
+        publish_text(path, "".join(f"{name}\n" for name in classes), True)
+    _check_classes(path, classes)
+
+
+def _check_classes(path: Path, classes: Sequence[str]) -> None:
+    """The names beside labels, if there are, must be those of the network, or numbers would mean different things."""
+    if path.exists() and lines(path) != list(classes):
+        raise FileError(
+            f"{path}: expected the classes of the network, {', '.join(classes)}, found {', '.join(lines(path))}"
+        )
+
+
+def publish_text(path: Path, text: str, overwrite: bool) -> None:
+    """Writes a small file, as a whole or not at all."""
+    with naming(path, "a file that can be written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with workspace(path, path.parent) as drafts:
+            (drafts / path.name).write_text(text)
+            publish(drafts / path.name, path, overwrite)
 
 
 def _write(folder: Path, target: Path, name: str, table: Table, result: Labels) -> list[Path]:
