@@ -16,15 +16,19 @@ def main(arguments: list[str] | None = None) -> int:
         return MISSING
     from .check import Check
 <<<<<<< HEAD
+<<<<<<< HEAD
     from .convert import Convert
     from .graph import Graph
     from .info import Info
 
     commands: dict[str, Callable[..., Any]] = {"check": Check, "convert": Convert, "graph": Graph, "info": Info}
 =======
+=======
+>>>>>>> predict
     from .evaluate import Evaluate
     from .graph import Graph
     from .models import Models
+    from .predict import Predict
     from .train import command as train
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -34,7 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
         "models": Models,
         "train": train(arguments),
         "evaluate": Evaluate,
+        "predict": Predict,
     }
+<<<<<<< HEAD
 >>>>>>> train
+=======
+>>>>>>> predict
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()

@@ -4,6 +4,7 @@ from pointgrad.data.cloud import Batch as Batch
 from pointgrad.data.cloud import Cloud as Cloud
 from pointgrad.data.cloud import collate as collate
 <<<<<<< HEAD
+<<<<<<< HEAD
 from pointgrad.data.datasets import S3DIS as S3DIS
 from pointgrad.data.datasets import Arrays as Arrays
 from pointgrad.data.datasets import Folder as Folder
@@ -15,6 +16,9 @@ from pointgrad.data.datasets import Shapes as Shapes
 =======
 from pointgrad.data.files import FORMATS as FORMATS
 >>>>>>> io
+=======
+from pointgrad.data.files import FORMATS as FORMATS
+>>>>>>> predict
 from pointgrad.data.files import FileError as FileError
 from pointgrad.data.files import FileInfo as FileInfo
 from pointgrad.data.files import info as info

@@ -1,95 +1,114 @@
 """LAS and LAZ files of any size: read in chunks, labelled tile by tile, written in chunks, in constant memory."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from pointgrad.data import Cloud
 from pointgrad.data.files import las
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.table import to_cloud
-from pointgrad.predict.labels import Part, parts
+from pointgrad.ops.scatter import histogram
+from pointgrad.predict.labels import Part, Settings, parts
+from pointgrad.predict.report import Comparison, Report, attributes, ids_of
 from pointgrad.predict.scene import Progress, collect
 from pointgrad.predict.workspace import publish, workspace, writing
+from pointgrad.train import Trained
 
-if TYPE_CHECKING:
-    from pointgrad.train import Trained
-
-LABEL, CONFIDENCE = "label", "confidence"
-ROW = np.dtype([(LABEL, np.uint16), (CONFIDENCE, np.float32)])  # of the results, in the order of the file
+ROW = np.dtype([("label", np.uint16), ("confidence", np.float32)])  # of the results, in the order of the file
 NONE = np.iinfo(np.uint16).max
 SLAB = 1 << 24  # rows that are mapped into memory at once
+MOST_VLR = 65_535  # bytes
 READABLE = "a LAS file that can be read"
 
 
 def label_las(
-    trained: "Trained",
+    trained: Trained,
     source: Path,
     target: Path,
+    settings: Settings,
     *,
-    tile: float | None,
-    votes: int,
-    max_points: int,
-    classification: tuple[int, ...],
+    category: int | None,
+    codes: Sequence[int],
+    evaluate: bool,
     overwrite: bool,
     temp: Path | None,
     progress: Progress,
-) -> None:
+) -> Report:
+    """As `label_file`, for LAS and LAZ."""
+
+    def clouds() -> Iterator[Cloud]:
+        with naming(source, READABLE):
+            for table in las.chunks(source):
+                yield replace(to_cloud(table, None, str(source)), category=category)
+
     with naming(source, READABLE):
-        header = _header(source, trained, classification)
+        header, names = _header(source, trained, codes)
     with workspace(target, temp or target.parent) as work, workspace(target, target.parent) as drafts:
         results = work / "results"
         with writing(work / "points"), open(work / "points", "w+b") as file:
-            scene = collect(lambda: _clouds(source), file, trained.prepare.features, progress)
+            scene = collect(clouds, file, trained.prepare.features, evaluate, progress)
+            report = Report(target, torch.zeros(len(trained.classes), dtype=torch.long))
+            if evaluate:
+                compared = Comparison(source, trained.classes, ids_of(trained.classes, codes), scene.labels)
+                report.metrics = compared.metrics
             with writing(results):
                 _reserve(results, scene.total)
-            for part in parts(trained, scene, tile, votes, max_points, progress):
+            for part in parts(trained, scene, settings, progress):
                 _store(results, part)
+                labels = torch.from_numpy(part.labels)
+                report.counts += histogram(labels, len(trained.classes))
+                if part.truth is not None:
+                    compared.add(part.truth, labels)
         with naming(target, "a LAS file that can be written"):
-            _write(source, drafts / target.name, header, results, classification, progress)
+            _write(source, drafts / target.name, header, names, results, codes, progress)
             publish(drafts / target.name, target, overwrite)
+    return report
 
 
-def _clouds(path: Path) -> Iterator[Cloud]:
-    with naming(path, READABLE):
-        for table in las.chunks(path):
-            yield to_cloud(table, None, str(path))
-
-
-def _header(source: Path, trained: "Trained", classification: tuple[int, ...]) -> Any:
-    """That of the file, with two dimensions more, and the names of the classes."""
+def _header(source: Path, trained: Trained, codes: Sequence[int]) -> tuple[Any, tuple[str, str]]:
+    """That of the file with two dimensions more and the names of the classes; and the names of the dimensions."""
     import laspy
 
     with laspy.open(source) as reader:
         header = copy.deepcopy(reader.header)
-    _check_codes(classification, trained.classes, 31 if header.point_format.id < 6 else 255)
+    _check_codes(codes, trained.classes, 31 if header.point_format.id < 6 else 255)
     label = np.dtype(np.uint8 if len(trained.classes) < np.iinfo(np.uint8).max else np.uint16)
-    wanted = {LABEL: (label, f"class number, {np.iinfo(label).max}: none"), CONFIDENCE: (ROW[CONFIDENCE], "0 to 1")}
-    present = {dimension.name: dimension for dimension in header.point_format.dimensions}
-    for name, (dtype, _) in wanted.items():
-        if name in present and present[name].dtype != dtype:
-            raise FileError(f"expected no dimension {name}, or one of type {dtype}, found {present[name].dtype}")
-    new = [laspy.ExtraBytesParams(name, dtype, about) for name, (dtype, about) in wanted.items() if name not in present]
+    types = (label, ROW["confidence"])
+    about = (f"class number, {np.iinfo(label).max}: none", "mean probability of the label")
+    present = {dimension.name: dimension.dtype for dimension in header.point_format.dimensions}
+    names = attributes(present)
+    for name, dtype in zip(names, types, strict=True):
+        if name in present and present[name] != dtype:
+            raise FileError(f"expected no dimension {name}, or one of type {dtype}, found {present[name]}")
+    new = [laspy.ExtraBytesParams(*one) for one in zip(names, types, about, strict=True) if one[0] not in present]
     if new:
         header.add_extra_dims(new)
-    names = laspy.VLR("pointgrad", 1, "class names", "\n".join(trained.classes).encode()[:65535])
-    others = [vlr for vlr in header.vlrs if (vlr.user_id, vlr.record_id) != (names.user_id, names.record_id)]
+    written = laspy.VLR("pointgrad", 1, "class names", "\n".join(trained.classes).encode()[:MOST_VLR])
+    kept = [vlr for vlr in header.vlrs if (vlr.user_id, vlr.record_id) != (written.user_id, written.record_id)]
     header.vlrs.clear()
-    header.vlrs.extend([*others, names])
-    return header
+    header.vlrs.extend([*_without_copc(kept), written])
+    return header, names
 
 
-def _check_codes(classification: tuple[int, ...], classes: tuple[str, ...], most: int) -> None:
-    if classification and len(classification) != len(classes):
+def _without_copc(records: Sequence[Any]) -> list[Any]:
+    """Points keep their order, so that a cloud-optimised file becomes a plain one: its index would be wrong."""
+    return [record for record in records if record.user_id.rstrip("\0") != "copc"]
+
+
+def _check_codes(codes: Sequence[int], classes: Sequence[str], most: int) -> None:
+    if codes and len(codes) != len(classes):
         raise FileError(
             f"expected one classification code for each of {len(classes)} classes ({', '.join(classes)}), "
-            f"got {len(classification)}"
+            f"got {len(codes)}"
         )
-    if wrong := [code for code in classification if not 0 <= code <= most]:
+    if wrong := [code for code in codes if not 0 <= code <= most]:
         raise FileError(
             f"expected classification codes from 0 to {most}, which this point format holds, got {wrong[0]}"
         )
@@ -98,7 +117,7 @@ def _check_codes(classification: tuple[int, ...], classes: tuple[str, ...], most
 def _reserve(path: Path, count: int) -> None:
     """Results without a label. What is on the disk already cannot fail later for want of room."""
     rows = np.zeros(min(count, SLAB), ROW)
-    rows[LABEL] = NONE
+    rows["label"] = NONE
     with open(path, "wb") as file:
         for first in range(0, count, SLAB):
             file.write(rows[: count - first].tobytes())
@@ -112,31 +131,40 @@ def _store(path: Path, part: Part) -> None:
             shape = (min(SLAB, total - int(first)),)
             rows = np.memmap(path, ROW, "r+", int(first) * ROW.itemsize, shape)
             place = part.number[begin:end] - first
-            rows[LABEL][place] = part.labels[begin:end]
-            rows[CONFIDENCE][place] = part.confidence[begin:end]
+            rows["label"][place] = part.labels[begin:end]
+            rows["confidence"][place] = part.confidence[begin:end]
 
 
 def _write(
-    source: Path, target: Path, header: Any, results: Path, classification: tuple[int, ...], progress: Progress
+    source: Path,
+    target: Path,
+    header: Any,
+    names: tuple[str, str],
+    results: Path,
+    codes: Sequence[int],
+    progress: Progress,
 ) -> None:
     import laspy
+    from laspy.vlrs.vlrlist import VLRList
 
-    codes = np.array([*classification, 0], np.uint8)
+    table = np.array([*codes, 0], np.uint8)
     done = 0
-    with laspy.open(source) as reader:
-        evlrs = reader.evlrs
-        with laspy.open(target, "w", header=header, do_compress=header.are_points_compressed) as writer:
-            for points in reader.chunk_iterator(las.CHUNK):
-                rows = np.fromfile(results, ROW, len(points), offset=done * ROW.itemsize)
-                out = laspy.ScaleAwarePointRecord.zeros(len(points), header=header)
-                for name in points.array.dtype.names:
-                    out.array[name] = points.array[name]  # as it is stored, flags and unscaled numbers too
-                out[LABEL] = np.minimum(rows[LABEL], np.iinfo(out[LABEL].dtype).max)
-                out[CONFIDENCE] = rows[CONFIDENCE]
-                if classification:
-                    out["classification"] = codes[np.minimum(rows[LABEL], len(classification))]
-                writer.write_points(out)
-                done += len(points)
-                progress("writing", done)
-            if evlrs:
-                writer.write_evlrs(evlrs)
+    with (
+        laspy.open(source) as reader,
+        laspy.open(target, "w", header=header, do_compress=header.are_points_compressed) as writer,
+    ):
+        for points in reader.chunk_iterator(las.CHUNK):
+            rows = np.fromfile(results, ROW, len(points), offset=done * ROW.itemsize)
+            out = laspy.ScaleAwarePointRecord.zeros(len(points), header=header)
+            for name in points.array.dtype.names:
+                out.array[name] = points.array[name]  # as it is stored, flags and unscaled numbers too
+            label, confidence = names
+            out[label] = np.minimum(rows["label"], np.iinfo(out[label].dtype).max)
+            out[confidence] = rows["confidence"]
+            if codes:
+                out["classification"] = table[np.minimum(rows["label"], len(codes))]
+            writer.write_points(out)
+            done += len(points)
+            progress("writing", done)
+        if evlrs := _without_copc(reader.evlrs or ()):
+            writer.write_evlrs(VLRList(evlrs))

@@ -17,6 +17,7 @@ from pointgrad.data.files.table import FAR
 from pointgrad.predict.tree import Sample, Tile, Tree
 
 Progress = Callable[[str, int], None]  # what is done, and with how many points so far
+FEATURE = "feature "  # before the name of a feature in a record
 
 
 class Pieces:
@@ -27,7 +28,7 @@ class Pieces:
         self._dtype = dtype
         self._extents: list[np.ndarray] = []  # rows of leaf, first record, number of records
         self._count = 0
-        self._by_leaf: np.ndarray | None = None
+        self._starts = np.zeros(0, np.int64)
 
     def add(self, records: np.ndarray, leaf: np.ndarray) -> None:
         """records: (n,) of the dtype; leaf: (n,) their leaves."""
@@ -36,19 +37,20 @@ class Pieces:
         self._file.write(records[order].tobytes())
         self._extents.append(np.stack([leaves, first + self._count, count], 1))
         self._count += len(records)
-        self._by_leaf = None
 
-    def read(self, leaves: np.ndarray | range) -> np.ndarray:
+    def finish(self, leaves: int) -> None:
+        """To be called after all points are there and before any is read."""
+        self._file.flush()
+        extents = np.concatenate(self._extents)
+        self._extents = [extents[np.argsort(extents[:, 0], kind="stable")]]
+        self._starts = np.searchsorted(self._extents[0][:, 0], np.arange(leaves + 1))
+
+    def read(self, leaves: np.ndarray) -> np.ndarray:
         """The records of some leaves, in the order in which they were added."""
-        if self._by_leaf is None:
-            self._file.flush()
-            extents = np.concatenate([np.zeros((0, 3), np.int64), *self._extents])
-            self._extents = [extents]
-            self._by_leaf = extents[np.argsort(extents[:, 0], kind="stable")]
-        extents = self._by_leaf[np.isin(self._by_leaf[:, 0], np.asarray(leaves))]
-        parts = [self._read_run(first, count) for first, count in _joined(extents)]
-        records = np.concatenate([np.zeros(0, self._dtype), *parts])
-        return records[np.argsort(records["number"], kind="stable")]
+        extents = [self._extents[0][self._starts[leaf] : self._starts[leaf + 1]] for leaf in leaves]
+        records = [self._read_run(first, count) for first, count in _joined(np.concatenate(extents))]
+        together = np.concatenate([np.zeros(0, self._dtype), *records])
+        return together[np.argsort(together["number"])]
 
     def _read_run(self, first: int, count: int) -> np.ndarray:
         self._file.seek(first * self._dtype.itemsize)
@@ -76,6 +78,7 @@ class Scene:
     like: Cloud  # without points: origin, category and source of all
     count: int
     total: int
+    labels: frozenset[int]  # those that occur, if they are kept
 
     def around(self, tile: Tile, margin: float) -> tuple[np.ndarray, Cloud, Tensor]:
         """The points of a tile and its margin: their numbers, they, and which of them are of the tile."""
@@ -83,13 +86,16 @@ class Scene:
         xy = self._xy(records)
         near = ((xy >= tile.low - margin) & (xy <= tile.high + margin)).all(1)
         records = records[near]
-        columns = {name: torch.from_numpy(records[name].copy()) for name in records.dtype.names[1:]}
-        cloud = replace(self.like, points=columns.pop("points"), features=columns)
+        columns = {name: torch.from_numpy(records[name].copy()) for name in records.dtype.fields or ()}
+        del columns["number"]
+        points, labels = columns.pop("points"), columns.pop("labels", None)
+        features = {name.removeprefix(FEATURE): column for name, column in columns.items()}
+        cloud = replace(self.like, points=points, features=features, labels=labels)
         return records["number"], cloud, torch.from_numpy(tile.contains(xy[near]))
 
-    def add(self, chunk: Cloud, features: tuple[str, ...], first: int) -> None:
+    def add(self, chunk: Cloud, features: tuple[str, ...], with_labels: bool, first: int) -> None:
         """chunk: points, the first of which is the first-th of the scene."""
-        records = _records(_rebased(chunk, self.like.origin), features, first)[_finite(chunk).numpy()]
+        records = _records(_rebased(chunk, self.like.origin), features, with_labels, first)[_finite(chunk).numpy()]
         self.pieces.add(records, self.tree.leaf(self._xy(records)))
 
     def _xy(self, records: np.ndarray) -> np.ndarray:
@@ -97,15 +103,23 @@ class Scene:
 
 
 def collect(
-    chunks: Callable[[], Iterable[Cloud]], file: BinaryIO, features: tuple[str, ...], progress: Progress
+    chunks: Callable[[], Iterable[Cloud]],
+    file: BinaryIO,
+    features: tuple[str, ...],
+    with_labels: bool,
+    progress: Progress,
 ) -> Scene:
-    """Goes through the chunks of a scene twice, and puts their points into a file by place."""
+    """Goes through the chunks of a scene twice, and puts their points and columns into a file by place."""
     sample = Sample()
     total, count, like = 0, 0, None
     low, high = torch.full((3,), math.inf).double(), torch.full((3,), -math.inf).double()
+    found: set[int] = set()
     for like in chunks():
         count += 1
         total += len(like)
+        like.need(features)
+        if with_labels:
+            found.update(_labels(like).unique().tolist())
         world = like.world()[_finite(like)]
         if len(world):
             sample.add(world[:, :2].numpy())
@@ -114,21 +128,29 @@ def collect(
     if like is None or not sample.seen:
         got = f"{total} with NaN or infinite coordinates" if total else "none"
         raise ValueError(f"{like.prefix() if like else ''}expected at least one point to label, got {got}")
-    like.need(features)
     nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), like.origin if count == 1 else _origin(low, high))
     scene = Scene(
         tree=Tree(sample.points(), sample.every),
-        pieces=Pieces(file, _records(nothing, features, 0).dtype),
+        pieces=Pieces(file, _records(nothing, features, with_labels, 0).dtype),
         like=replace(nothing, features={}, labels=None),
         count=sample.seen,
         total=total,
+        labels=frozenset(found),
     )
     done = 0
     for chunk in chunks():
-        scene.add(chunk, features, done)
+        scene.add(chunk, features, with_labels, done)
         done += len(chunk)
         progress("sorting", done)
+    scene.pieces.finish(len(scene.tree.whole.leaves))
     return scene
+
+
+def _labels(chunk: Cloud) -> Tensor:
+    if chunk.labels is None:
+        has = ", ".join(chunk.features) or "only coordinates"
+        raise ValueError(f"{chunk.prefix()}expected labels to compare with, found {has}")
+    return chunk.labels
 
 
 def _finite(chunk: Cloud) -> Tensor:
@@ -148,12 +170,15 @@ def _rebased(chunk: Cloud, origin: Tensor) -> Cloud:
     return replace(chunk, points=chunk.world() - origin, origin=origin)
 
 
-def _records(chunk: Cloud, features: tuple[str, ...], first: int) -> np.ndarray:
-    """A row per point: its number in the scene, coordinates, features."""
-    columns = {"points": chunk.points.numpy(), **{name: chunk.features[name].numpy() for name in features}}
-    dtype = [("number", np.int64), *((name, column.dtype, column.shape[1:]) for name, column in columns.items())]
+def _records(chunk: Cloud, features: tuple[str, ...], with_labels: bool, first: int) -> np.ndarray:
+    """A row per point: its number in the scene, coordinates, features, label."""
+    columns = {"points": chunk.points, **{FEATURE + name: chunk.features[name] for name in features}}
+    if with_labels:
+        columns["labels"] = _labels(chunk)
+    arrays = {name: column.numpy() for name, column in columns.items()}
+    dtype = [("number", np.int64), *((name, array.dtype, array.shape[1:]) for name, array in arrays.items())]
     records = np.empty(len(chunk), dtype)
     records["number"] = np.arange(first, first + len(chunk))
-    for name, column in columns.items():
-        records[name] = column
+    for name, array in arrays.items():
+        records[name] = array
     return records

@@ -43,7 +43,8 @@ class Tile:
     leaves: range
 
     def contains(self, xy: np.ndarray) -> np.ndarray:
-        return ((xy >= self.low) & (xy < self.high)).all(1)
+        inside: np.ndarray = (xy >= self.low) & (xy < self.high)
+        return inside[:, 0] & inside[:, 1]
 
 
 class Tree:

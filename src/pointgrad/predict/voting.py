@@ -1,15 +1,21 @@
 """Class probabilities of the points of one tile: windows, network, votes.
 
-A network sees one window of the scene at a time, a square column. `votes` times the plane is cut into windows, each
-time shifted, so that a point at the border of one window lies well inside another; what is said near a border counts
-less. Windows lie on one grid for the whole scene and draw random numbers from their own place in it, so that the result
-does not depend on how the scene was cut into tiles.
+A network sees one part of the scene at a time. `votes` times the plane is cut into square windows, each time shifted,
+so that a point at the border of one window lies well inside another; what is said near a border counts less. How a
+window is shown follows from how the network was trained (`Prepare`):
+
+- on clouds scaled into a sphere: all of its points, at random in parts of `points` if there are more;
+- else on pieces of a scene, the `points` nearest points of one of them: the window, cut into parts if there is too much
+  in it, together with the nearest points around each part, which do not vote;
+- without `points`, on clouds of any size: all of its points, or parts of at most `max_points`.
+
+Windows lie on one grid for the whole scene and draw random numbers from their own place in it, so that the result does
+not depend on how the scene was cut into tiles.
 """
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,12 +23,12 @@ from torch import Tensor, nn
 
 from pointgrad.data import Cloud, collate
 from pointgrad.ops.neighbors import knn
-
-if TYPE_CHECKING:
-    from pointgrad.train import Trained
+from pointgrad.train import Trained
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 LEAST_WEIGHT = 1e-3  # at the border of a window, for points that have no better vote
+AROUND = 0.5  # how far around a window points are shown with it, in windows
+FULL = 0.75  # the share of a piece that may be the window's own; the rest is around it
 INDEX = "pointgrad.index"  # a column beside the features: which point this was before preparing
 
 
@@ -48,13 +54,18 @@ class Block:
     generator: torch.Generator
 
 
-def margin(trained: "Trained", window: float) -> float:
-    """How far around a tile points matter to it: a window, and the voxels at its borders."""
-    return window + 3 * trained.prepare.voxel
+def margin(trained: Trained, window: float) -> float:
+    """How far around a tile points matter to it: a window, its surroundings, and the voxels at their borders."""
+    return (1 + AROUND) * window + 3 * trained.prepare.voxel
 
 
-def limit(trained: "Trained", max_points: int) -> int:
-    """How many points the network sees together at most."""
+def sees_objects(trained: Trained) -> bool:
+    """Whether the network was trained on whole objects, whose scale it does not know, or on pieces of scenes."""
+    return trained.prepare.normalize == "sphere"
+
+
+def size_of_piece(trained: Trained, max_points: int) -> int:
+    """How many points the network sees together, at most."""
     return trained.prepare.points or max_points
 
 
@@ -62,7 +73,7 @@ def device_of(model: nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def thin(trained: "Trained", cloud: Cloud) -> Tensor:
+def thin(trained: Trained, cloud: Cloud) -> Tensor:
     """(M,) the points that are left, where the network was trained on one point per voxel."""
     prepare = replace(trained.prepare, points=0, normalize="none", features=())
     numbered = replace(cloud, features={INDEX: torch.arange(len(cloud))}, labels=None)
@@ -70,7 +81,7 @@ def thin(trained: "Trained", cloud: Cloud) -> Tensor:
 
 
 @torch.inference_mode()
-def probabilities(trained: "Trained", cloud: Cloud, core: Tensor, options: Options) -> Tensor:
+def probabilities(trained: Trained, cloud: Cloud, core: Tensor, options: Options) -> Tensor:
     """(n, classes) of the n points in the core, on the device of the network.
 
     cloud: the points of a tile and its margin. core: (N,) bool, those of the tile; one at least.
@@ -102,15 +113,29 @@ def _nearest(points: Tensor, queries: Tensor, device: torch.device) -> Tensor:
     return knn(near, 1, asked).index[:, 0]
 
 
-def _blocks(trained: "Trained", points: Tensor, needed: np.ndarray, options: Options) -> Iterator[Block]:
-    most = limit(trained, options.max_points)
-    xy = points[:, :2].double().numpy()
+def _blocks(trained: Trained, points: Tensor, needed: np.ndarray, options: Options) -> Iterator[Block]:
+    size = size_of_piece(trained, options.max_points)
+    has_context = bool(trained.prepare.points) and not math.isinf(options.window)
+    own = max(1, int(FULL * size)) if has_context else size
+    xyz = points.double().numpy()
+    by_x = np.argsort(xyz[:, 0], kind="stable")
+    x = xyz[by_x, 0]
     for vote in range(options.votes):
-        for place, members, weight in _windows(xy, needed, options.window, vote, options.votes):
+        for place, members, weight in _windows(xyz[:, :2], needed, options.window, vote, options.votes):
             seed = np.random.SeedSequence([vote, *(2**40 + part for part in place)]).generate_state(1, np.uint64)
             generator = torch.Generator().manual_seed(int(seed[0] >> 1))
-            yield from _subsets(torch.from_numpy(members), torch.from_numpy(weight), most, generator)
-        if math.isinf(options.window) and len(points) <= most:
+            if sees_objects(trained):
+                parts = _random_parts(len(members), size, generator)
+                yield from (
+                    Block(torch.from_numpy(members[part]), torch.from_numpy(weight[part]), generator) for part in parts
+                )
+                continue
+            around = _around(xyz, by_x, x, members, AROUND * options.window) if has_context else members[:0]
+            for part in _cut(xyz[members], own):
+                if needed[members[part]].any():
+                    index, votes = _with_context(xyz, members[part], weight[part], around, size)
+                    yield Block(torch.from_numpy(index), torch.from_numpy(votes), generator)
+        if math.isinf(options.window) and len(xyz) <= size:
             return  # the network would see the same again
 
 
@@ -135,15 +160,49 @@ def _windows(
             yield (int(row), int(column)), members, weight[members]
 
 
-def _subsets(members: Tensor, weight: Tensor, most: int, generator: torch.Generator) -> Iterator[Block]:
-    """All points of a window, at random in parts of the same size if they are too many for one."""
-    if len(members) <= most:
-        yield Block(members, weight, generator)
+def _random_parts(count: int, size: int, generator: torch.Generator) -> Iterator[np.ndarray]:
+    """All of count things, in parts of one size if they are too many for one; the last is filled from the first."""
+    if count <= size:
+        yield np.arange(count)
         return
-    order = torch.randperm(len(members), generator=generator)
-    order = torch.cat([order, order[: -len(order) % most]])
-    for part in order.split(most):
-        yield Block(members[part], weight[part], generator)
+    order = torch.randperm(count, generator=generator)
+    yield from (part.sort().values.numpy() for part in torch.cat([order, order[: -count % size]]).split(size))
+
+
+def _cut(xyz: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Indices of points that lie together, at most so many at once: halves along the longest side, again and again."""
+    todo = [np.arange(len(xyz))]
+    while todo:
+        part = todo.pop()
+        if len(part) <= size:
+            yield part
+            continue
+        longest = int(np.ptp(xyz[part], axis=0).argmax())
+        order = part[np.argsort(xyz[part, longest], kind="stable")]
+        todo += [np.sort(order[len(order) // 2 :]), np.sort(order[: len(order) // 2])]
+
+
+def _around(xyz: np.ndarray, by_x: np.ndarray, x: np.ndarray, members: np.ndarray, distance: float) -> np.ndarray:
+    """Points in the rectangle of some of them, enlarged. by_x: (N,) their order along x; x: (N,) in that order."""
+    low, high = xyz[members, :2].min(0) - distance, xyz[members, :2].max(0) + distance
+    first, last = np.searchsorted(x, [low[0], np.nextafter(high[0], np.inf)])
+    strip = by_x[first:last]
+    return np.sort(strip[(xyz[strip, 1] >= low[1]) & (xyz[strip, 1] <= high[1])])
+
+
+def _with_context(
+    xyz: np.ndarray, part: np.ndarray, weight: np.ndarray, around: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A part of a window and the nearest points around it, so many in all; the weights of their votes."""
+    others = np.setdiff1d(around, part, assume_unique=True)
+    wanted = min(size - len(part), len(others))
+    if wanted < len(others):
+        distance2 = ((xyz[others] - xyz[part].mean(0)) ** 2).sum(1)
+        others = others[np.argpartition(distance2, wanted)[:wanted]]
+    index = np.concatenate([part, others])
+    votes = np.concatenate([weight, np.zeros(len(others), np.float32)])
+    order = np.argsort(index)
+    return index[order], votes[order]
 
 
 def _batches(blocks: Iterable[Block], max_points: int) -> Iterator[list[Block]]:
@@ -159,7 +218,7 @@ def _batches(blocks: Iterable[Block], max_points: int) -> Iterator[list[Block]]:
         yield batch
 
 
-def _predict(trained: "Trained", cloud: Cloud, blocks: list[Block], device: torch.device) -> tuple[Tensor, Tensor]:
+def _predict(trained: Trained, cloud: Cloud, blocks: list[Block], device: torch.device) -> tuple[Tensor, Tensor]:
     """Which points were seen (n,), and how they vote (n, classes)."""
     prepare = replace(trained.prepare, voxel=0.0)
     index = torch.cat([block.index for block in blocks])
