@@ -15,34 +15,24 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"pointgrad: the command line needs {error.name}: pip install 'pointgrad[cli]'", file=sys.stderr)
         return MISSING
     from .check import Check
-<<<<<<< HEAD
-<<<<<<< HEAD
     from .convert import Convert
-    from .graph import Graph
-    from .info import Info
-
-    commands: dict[str, Callable[..., Any]] = {"check": Check, "convert": Convert, "graph": Graph, "info": Info}
-=======
-=======
->>>>>>> predict
     from .evaluate import Evaluate
     from .graph import Graph
+    from .info import Info
     from .models import Models
     from .predict import Predict
     from .train import command as train
 
     arguments = sys.argv[1:] if arguments is None else arguments
     commands: dict[str, Callable[..., Any]] = {
-        "check": Check,
-        "graph": Graph,
-        "models": Models,
         "train": train(arguments),
         "evaluate": Evaluate,
         "predict": Predict,
+        "info": Info,
+        "convert": Convert,
+        "models": Models,
+        "check": Check,
+        "graph": Graph,
     }
-<<<<<<< HEAD
->>>>>>> train
-=======
->>>>>>> predict
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()

@@ -3,8 +3,6 @@
 from pointgrad.data.cloud import Batch as Batch
 from pointgrad.data.cloud import Cloud as Cloud
 from pointgrad.data.cloud import collate as collate
-<<<<<<< HEAD
-<<<<<<< HEAD
 from pointgrad.data.datasets import S3DIS as S3DIS
 from pointgrad.data.datasets import Arrays as Arrays
 from pointgrad.data.datasets import Folder as Folder
@@ -13,12 +11,7 @@ from pointgrad.data.datasets import ScanObjectNN as ScanObjectNN
 from pointgrad.data.datasets import SemanticKITTI as SemanticKITTI
 from pointgrad.data.datasets import ShapeNetPart as ShapeNetPart
 from pointgrad.data.datasets import Shapes as Shapes
-=======
 from pointgrad.data.files import FORMATS as FORMATS
->>>>>>> io
-=======
-from pointgrad.data.files import FORMATS as FORMATS
->>>>>>> predict
 from pointgrad.data.files import FileError as FileError
 from pointgrad.data.files import FileInfo as FileInfo
 from pointgrad.data.files import info as info
