@@ -726,7 +726,8 @@ def test_real_data_as_arrays(name, train, val, classes, sizes):
         levels = points * 127.5 + 127.5
         np.testing.assert_allclose(levels, levels.round(), atol=0.07)  # what float16 keeps of 256 levels
         farthest = np.linalg.norm(points, axis=2).max(axis=1)
-        assert 0.9 < farthest.min() <= farthest.max() < 1.01  # the unit sphere, on the grid
+        assert farthest.max() < 1.01  # in the unit sphere, on the grid
+        assert np.median(farthest) > 0.98
         # The file has them as a walk from neighbour to neighbour, of which nothing may be left.
         step = np.linalg.norm(np.diff(points, axis=1), axis=2).mean()
         any_two = np.linalg.norm(points[:, :512] - points[:, 512:], axis=2).mean()
