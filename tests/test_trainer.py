@@ -176,7 +176,7 @@ def test_the_hooks_of_inspect_work_in_it(batches):
             parameter -= 0.1 * parameter.grad
     torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=1e-4, atol=1e-6)
     assert hook.recorder["last.1"][0].output.shape == (4, 2)
-    assert hook.watcher.first is None
+    assert hook.watcher.first() is None
 
 
 def test_accumulation_of_the_trainer_is_the_large_batch():
@@ -269,7 +269,9 @@ class Spoilt:
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(tmp_path, batches):
     training, validation = batches
     trainer = Trainer(Tiny(), Spoilt(training, 1, 1), validation, config(epochs=3), out=tmp_path / "run")
-    with pytest.raises(train.NonFiniteLoss, match=r"not finite in epoch 2, step 2 of 3; .*last\.pt is from before"):
+    with pytest.raises(
+        train.NonFiniteLoss, match=r"not finite in epoch 2, step 2 of 3 \(batch 2\); .*last\.pt is from before"
+    ):
         trainer.fit()
     kept = torch.load(tmp_path / "run" / "last.pt", weights_only=True)
     assert kept["training"]["epoch"] == 1
