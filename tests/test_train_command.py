@@ -1,6 +1,7 @@
-"""`pointgrad train`, `evaluate` and `models` as users call them: one-line errors, files that reload, names that match."""
+"""`pointgrad train`, `evaluate`, `models` as users call them: one-line errors, files that reload, names that match."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ def folder(tmp_path_factory):
 
 def said(capsys, command, *arguments):
     """The one line of an error."""
+    capsys.readouterr()
     assert main([command, *map(str, arguments)]) == 2
     out, error = capsys.readouterr()
     assert not out
@@ -144,7 +146,7 @@ def test_every_flag_is_documented(capsys):
             main([command, "--help"])
         assert ended.value.code == 0
         lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
-        flags = [number for number, line in enumerate(lines) if line.startswith("--")]
+        flags = [number for number, line in enumerate(lines) if re.match("--[a-z]", line)]
         assert flags
         for number in flags:
             described = lines[number].split("  ", 1)[-1] if "  " in lines[number] else lines[number + 1]
@@ -208,6 +210,8 @@ def test_models(capsys):
         count = sum(parameter.numel() for parameter in models.build(name, classes=40).parameters())
         (line,) = [line for line in printed.splitlines() if line.split()[0] == name]
         assert f"{count:,}" in line
+    assert main(["models", "pointnet2"]) == 0
+    assert "1,472,360" in capsys.readouterr().out
     assert "did you mean 'pointnet2'" in said(capsys, "models", "pontnet2")
 
 
