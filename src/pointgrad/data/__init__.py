@@ -3,7 +3,13 @@
 from pointgrad.data.cloud import Batch as Batch
 from pointgrad.data.cloud import Cloud as Cloud
 from pointgrad.data.cloud import collate as collate
+from pointgrad.data.datasets import S3DIS as S3DIS
 from pointgrad.data.datasets import Arrays as Arrays
+from pointgrad.data.datasets import Folder as Folder
+from pointgrad.data.datasets import ModelNet as ModelNet
+from pointgrad.data.datasets import ScanObjectNN as ScanObjectNN
+from pointgrad.data.datasets import SemanticKITTI as SemanticKITTI
+from pointgrad.data.datasets import ShapeNetPart as ShapeNetPart
 from pointgrad.data.datasets import Shapes as Shapes
 from pointgrad.data.files import FileError as FileError
 from pointgrad.data.files import read as read
@@ -13,7 +19,7 @@ from pointgrad.data.open import open_dataset as open_dataset
 from pointgrad.data.prepare import Prepare as Prepare
 from pointgrad.data.transforms import Compose as Compose
 from pointgrad.data.transforms import Crop as Crop
-from pointgrad.data.transforms import DropFeature as DropFeature
+from pointgrad.data.transforms import DropFeatures as DropFeatures
 from pointgrad.data.transforms import DropInvalid as DropInvalid
 from pointgrad.data.transforms import Dropout as Dropout
 from pointgrad.data.transforms import Flip as Flip

@@ -55,19 +55,20 @@ class Cloud:
         return self.points.double() + self.origin
 
     def select(self, index: Tensor) -> "Cloud":
-        """The points of an index or a mask, with their columns."""
+        """The points of an index (M,) or a mask (N,), with their columns."""
+        if index.dtype == torch.bool:
+            index = index.nonzero().squeeze(1)
         return replace(
             self,
-            points=self.points[index],
-            features={name: column[index] for name, column in self.features.items()},
-            labels=None if self.labels is None else self.labels[index],
+            points=self.points.index_select(0, index),
+            features={name: column.index_select(0, index) for name, column in self.features.items()},
+            labels=None if self.labels is None else self.labels.index_select(0, index),
         )
 
     def stack(self, names: Sequence[str]) -> Tensor | None:
         """(N, C) float32: the named columns side by side; None without names.
 
-        Columns of 8 and 16 bits without a sign, as colours and intensities are stored, become shares of their
-        range, from 0 to 1.
+        A column of bytes (uint8), as colours are stored, becomes shares of 255, from 0 to 1.
         """
         self.need(names)
         if not names:
@@ -136,11 +137,8 @@ class Batch:
         )
 
 
-_RANGE = {torch.uint8: 255, torch.uint16: 65535}
-
-
 def _floats(column: Tensor) -> Tensor:
-    return column.float() / _RANGE[column.dtype] if column.dtype in _RANGE else column.float()
+    return column.float() / 255 if column.dtype == torch.uint8 else column.float()
 
 
 def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:

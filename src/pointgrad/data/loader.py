@@ -117,7 +117,7 @@ class _Order(Sampler[list[tuple[int, int]]]):
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first, self.skip = self.skip, 0
         epoch = self.epoch
-        order = range(self.size)
+        order: Sequence[int] = range(self.size)
         if self.shuffle:
             generator = torch.Generator().manual_seed(mix(self.seed, epoch))
             order = torch.randperm(self.size, generator=generator).tolist()
@@ -130,7 +130,7 @@ class _Order(Sampler[list[tuple[int, int]]]):
 class _Bad(NamedTuple):
     """A sample that cannot be had. Goes from worker to parent as text: not every exception can be pickled."""
 
-    index: int
+    number: int
     reason: str
 
 
@@ -169,7 +169,7 @@ class _Collate:
         self.features, self.skip_bad = features, skip_bad
 
     def __call__(self, samples: list[Any]) -> tuple[Batch | None, dict[int, str]]:
-        bad = {sample.index: sample.reason for sample in samples if isinstance(sample, _Bad)}
+        bad = {sample.number: sample.reason for sample in samples if isinstance(sample, _Bad)}
         if bad and not self.skip_bad:
             return None, bad
         return collate([sample for sample in samples if isinstance(sample, Cloud)], self.features), bad

@@ -1,23 +1,52 @@
 """A data set from a short description."""
 
+import difflib
 from pathlib import Path
 from typing import Any
 
 from torch.utils.data import Dataset
 
 from pointgrad.data.cloud import Cloud
-from pointgrad.data.datasets import Arrays, Shapes
+from pointgrad.data.datasets import S3DIS, Arrays, Folder, ModelNet, ScanObjectNN, SemanticKITTI, ShapeNetPart, Shapes
 from pointgrad.data.datasets.split import Task
 
+PUBLISHED: dict[str, Any] = {
+    "modelnet": ModelNet,
+    "scanobjectnn": ScanObjectNN,
+    "shapenetpart": ShapeNetPart,
+    "s3dis": S3DIS,
+    "semantickitti": SemanticKITTI,
+}
+FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHED), "a folder")
 
-def open_dataset(spec: str, split: str, task: Task | None = None, **options: Any) -> Dataset[Cloud]:
+
+def open_dataset(spec: str | Path, split: str, task: Task | None = None, **options: Any) -> Dataset[Cloud]:
     """The data set that a text describes.
+
+    spec: `shapes`; an `.npz` or `.h5` file (`Arrays`); `modelnet:FOLDER`, `scanobjectnn:FOLDER`, `shapenetpart:FOLDER`,
+        `s3dis:FOLDER`, `semantickitti:FOLDER`; or a folder (`Folder`).
+    split: "train", "val" or "test". task: if given, what the data set must be for.
+    options: more arguments of the data set, as `variant` of `ScanObjectNN`.
 
     >>> len(open_dataset("shapes", "train", size=12))
     12
     """
-    if spec == "shapes":
+    text, path = str(spec), Path(spec)
+    name, colon, root = text.partition(":")
+    if text == "shapes":
         return Shapes(split, task or "classification", **options)
-    if Path(spec).suffix in (".npz", ".h5"):
-        return Arrays(spec, split, task, **options)
-    raise ValueError(f"unknown {spec}")
+    if colon and name in PUBLISHED:
+        if not root:
+            raise ValueError(f"data must be {name}:FOLDER, got {text!r}")
+        dataset = PUBLISHED[name](Path(root), split, **options)
+        if task not in (None, dataset.task):
+            raise ValueError(f"task must be {dataset.task} for {name}, got {task}")
+        return dataset
+    if path.suffix in (".npz", ".h5", ".hdf5"):
+        return Arrays(path, split, task, **options)
+    if path.is_dir():
+        return Folder(path, split, task, **options)
+    near = difflib.get_close_matches(name.lower(), ["shapes", *PUBLISHED], n=1)
+    hint = f"; did you mean {near[0]}{':FOLDER' if near[0] in PUBLISHED else ''}?" if near else ""
+    found = "a file of another kind" if path.is_file() else f"{text!r}, which does not exist"
+    raise ValueError(f"data must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {found}{hint}")

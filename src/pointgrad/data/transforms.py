@@ -1,21 +1,25 @@
 """Changes of a cloud, for augmentation and preparation: small callables `transform(cloud, generator) -> Cloud`.
 
 Randomness comes from the generator alone. The input is never changed; what a transform does not touch is shared with
-it. Labels and features go along with their points, and a feature named `normal` (N, 3) turns with them. A cloud with
-one point or none is as good as any: where there is nothing to do, nothing is done. Points whose coordinates are not
-finite pass through unless a transform says otherwise; `DropInvalid` takes them out.
+it. Labels and features go along with their points, and normals turn with them: features called normal (N, 3), or nx, ny
+and nz, or normal_x, normal_y and normal_z. A cloud with one point or none is as good as any: where there is nothing to
+do, nothing is done. Points that are not finite pass through unless a transform says otherwise; `DropInvalid` takes them
+out. `Cloud.origin` stays as it is: after a transform, world coordinates mean nothing.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
+from torch.nn.functional import normalize
 
 from pointgrad.data.cloud import Cloud
 from pointgrad.ops.sampling import voxel_sampling
+
+NORMALS = (("nx", "ny", "nz"), ("normal_x", "normal_y", "normal_z"))  # as files name them
 
 Transform = Callable[[Cloud, Generator], Cloud]
 
@@ -59,10 +63,7 @@ class Rotate:
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         turn = torch.tensor(self._matrix(generator), dtype=cloud.points.dtype)
-        features = cloud.features
-        if "normal" in features:
-            normal = features["normal"]
-            features = {**features, "normal": normal @ turn.to(normal.dtype)}
+        features = _with_normals(cloud.features, lambda normal: normal @ turn.to(normal.dtype))
         return replace(cloud, points=cloud.points @ turn, features=features)
 
     def _matrix(self, generator: Generator) -> list[list[float]]:
@@ -108,11 +109,9 @@ class Scale:
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         if not self.per_axis:
             return replace(cloud, points=cloud.points * _uniform(generator, self.low, self.high))
-        factors = torch.rand(3, generator=generator).mul_(self.high - self.low).add_(self.low)
-        features = cloud.features
-        if "normal" in features:  # a normal stays normal to the surface under the inverse, transposed
-            normal = torch.nn.functional.normalize(features["normal"] / factors, dim=1)
-            features = {**features, "normal": normal.to(features["normal"].dtype)}
+        factors = torch.empty(3).uniform_(self.low, self.high, generator=generator)
+        # A normal stays normal to the surface under the inverse, transposed.
+        features = _with_normals(cloud.features, lambda normal: normalize(normal / factors.to(normal.dtype), dim=1))
         return replace(cloud, points=cloud.points * factors.to(cloud.points.dtype), features=features)
 
 
@@ -130,8 +129,8 @@ class Translate:
         _check(self.distance >= 0, "distance must be 0 or more", self.distance)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
-        shift = torch.rand(3, generator=generator, dtype=cloud.points.dtype).sub_(0.5).mul_(2 * self.distance)
-        return replace(cloud, points=cloud.points + shift)
+        shift = torch.empty(3).uniform_(-self.distance, self.distance, generator=generator)
+        return replace(cloud, points=cloud.points + shift.to(cloud.points.dtype))
 
 
 @dataclass(frozen=True)
@@ -174,9 +173,7 @@ class Flip:
         if not any(flips):
             return cloud
         signs = torch.tensor([-1.0 if flip else 1.0 for flip in flips], dtype=cloud.points.dtype)
-        features = cloud.features
-        if "normal" in features:
-            features = {**features, "normal": features["normal"] * signs.to(features["normal"].dtype)}
+        features = _with_normals(cloud.features, lambda normal: normal * signs.to(normal.dtype))
         return replace(cloud, points=cloud.points * signs, features=features)
 
 
@@ -244,8 +241,9 @@ class SamplePoints:
     followed by repetitions, spread as evenly as possible and chosen at random. A cloud of that size stays as it is, and
     so does one without points.
 
-    >>> SamplePoints(5)(Cloud(torch.tensor([[1., 0., 0.], [2., 0., 0.]])), torch.Generator()).points[:4, 0].sort().values
-    tensor([1., 1., 2., 2.])
+    >>> pair = Cloud(torch.tensor([[1., 0., 0.], [2., 0., 0.]]))
+    >>> SamplePoints(5)(pair, torch.Generator()).points[:4, 0]
+    tensor([1., 2., 1., 2.])
     """
 
     points: int
@@ -301,7 +299,7 @@ class Normalize:
             return cloud
         points = cloud.points - cloud.points.mean(0)
         if self.kind == "sphere":
-            farthest = float(torch.linalg.vector_norm(points, dim=1).max())
+            farthest = torch.linalg.vector_norm(points, dim=1).max().item()
             points = points / farthest if farthest > 0 else points
         return replace(cloud, points=points)
 
@@ -320,25 +318,37 @@ class DropInvalid:
 
 
 @dataclass(frozen=True)
-class DropFeature:
-    """With a probability, sets a feature to zero in the whole cloud, so that a network does not rest on it alone.
+class DropFeatures:
+    """With a probability, sets features to zero in the whole cloud, so that a network does not rest on them alone.
 
-    >>> cloud = Cloud(torch.zeros(2, 3), {"color": torch.ones(2, 3)})
-    >>> DropFeature("color", 1.0)(cloud, torch.Generator()).features["color"].sum()
-    tensor(0.)
+    >>> cloud = Cloud(torch.zeros(2, 3), {"red": torch.ones(2)})
+    >>> DropFeatures(["red"], 1.0)(cloud, torch.Generator()).features["red"]
+    tensor([0., 0.])
     """
 
-    name: str
+    names: Sequence[str]
     probability: float = 0.2
 
     def __post_init__(self) -> None:
         _check_share("probability", self.probability)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
-        cloud.need([self.name])
+        cloud.need(self.names)
         if _uniform(generator, 0, 1) >= self.probability:
             return cloud
-        return replace(cloud, features={**cloud.features, self.name: torch.zeros_like(cloud.features[self.name])})
+        zeros = {name: torch.zeros_like(cloud.features[name]) for name in self.names}
+        return replace(cloud, features={**cloud.features, **zeros})
+
+
+def _with_normals(features: dict[str, Tensor], change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    """The features, with `change` (N, 3) -> (N, 3) applied to normals."""
+    if "normal" in features:
+        features = {**features, "normal": change(features["normal"])}
+    for names in NORMALS:
+        if all(name in features for name in names):
+            changed = change(torch.stack([features[name] for name in names], dim=1))
+            features = {**features, **dict(zip(names, changed.unbind(1), strict=True))}
+    return features
 
 
 def _uniform(generator: Generator, low: float, high: float) -> float:

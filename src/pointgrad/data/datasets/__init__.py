@@ -1,4 +1,10 @@
 """Data sets: each gives a `Cloud` for an index, and knows its classes and its task."""
 
 from pointgrad.data.datasets.arrays import Arrays as Arrays
+from pointgrad.data.datasets.folder import Folder as Folder
+from pointgrad.data.datasets.modelnet import ModelNet as ModelNet
+from pointgrad.data.datasets.s3dis import S3DIS as S3DIS
+from pointgrad.data.datasets.scanobjectnn import ScanObjectNN as ScanObjectNN
+from pointgrad.data.datasets.semantickitti import SemanticKITTI as SemanticKITTI
+from pointgrad.data.datasets.shapenetpart import ShapeNetPart as ShapeNetPart
 from pointgrad.data.datasets.shapes import Shapes as Shapes

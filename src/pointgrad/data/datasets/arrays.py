@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from pointgrad.data.cloud import Cloud
-from pointgrad.data.datasets.split import Task, check_split, held_out
+from pointgrad.data.datasets.split import SPLITS, Task, check_split, part_of_training
+from pointgrad.data.datasets.tables import read_h5
+from pointgrad.data.files import FileError
 
 RESERVED = ("points", "offsets", "label", "val", "classes", "category", "categories")
 
@@ -18,7 +20,8 @@ RESERVED = ("points", "offsets", "label", "val", "classes", "category", "categor
 class Arrays(Dataset[Cloud]):
     """Clouds from an `.npz` or `.h5` file, or from a dictionary of the same arrays. All of it is held in memory.
 
-    points: (n, p, 3) floating, or packed (P, 3) with `offsets` (n + 1,): cloud i is `points[offsets[i]:offsets[i + 1]]`.
+    points: (n, p, 3) floating, or packed (P, 3) with `offsets` (n + 1,), from 0 to P: cloud i is
+        `points[offsets[i]:offsets[i + 1]]`.
     label: integers, one per cloud (n,): classification; or one per point, (n, p) or (P,): segmentation, -1 where there
         is none.
     classes: their names, optional.
@@ -30,6 +33,7 @@ class Arrays(Dataset[Cloud]):
     split: "train" and "val" take what `val` says; without `val`, a tenth of each class is chosen by the seed to
         validate on. "test" and None take everything.
     task: if given, the labels must fit it.
+    name: what messages and clouds are named after; the file without.
 
     >>> arrays = {"points": np.zeros((3, 5, 3), "f4"), "label": np.array([0, 1, 1]), "val": np.array([0, 0, 1], bool)}
     >>> data = Arrays(arrays, "train")
@@ -44,14 +48,15 @@ class Arrays(Dataset[Cloud]):
         task: Task | None = None,
         *,
         seed: int = 0,
+        name: str | None = None,
     ) -> None:
-        check_split(split)
+        check_split(split, (*SPLITS, None))
         if isinstance(source, Mapping):
-            name, arrays = "arrays", {key: np.asarray(value) for key, value in source.items()}
+            arrays = {key: np.asarray(value) for key, value in source.items()}
         else:
-            name, arrays = str(source), _load(Path(source))
-        self.name = name
-        read = _Reader(name, arrays)
+            arrays = _load(Path(source))
+        self.name = name or ("arrays" if isinstance(source, Mapping) else str(source))
+        read = _Reader(self.name, arrays)
         self._points, offsets = read.points()
         count = len(offsets) - 1
         self._offsets: list[int] = offsets.tolist()
@@ -59,16 +64,20 @@ class Arrays(Dataset[Cloud]):
         self._label, self.task = read.label(count, len(self._points))
         if task not in (None, self.task):
             one = "cloud" if task == "classification" else "point"
-            raise ValueError(f"{name}: label must be one per {one} for {task}, got shape {arrays['label'].shape}")
+            raise FileError(f"{self.name}: label must be one per {one} for {task}, got {arrays['label'].shape}")
         self.classes = read.names("classes", self._label, least=-1 if self.task == "segmentation" else 0)
         self._category = read.category(count)
         if self._category is not None:
             self.categories = read.names("categories", self._category, least=0)
-        self._number = torch.arange(count).tolist()
-        if split in ("train", "val"):
+            self.parts = self._parts(self._category)
+        self._number = list(range(count))
+        if split in ("train", "val") and "val" in arrays:
+            self._number = torch.nonzero(read.val(count) == (split == "val")).squeeze(1).tolist()
+            if not self._number:
+                raise FileError(f"{self.name}: val must leave clouds for {split}, got none")
+        elif split in ("train", "val"):
             strata = self._label if self.task == "classification" else torch.zeros(count)
-            val = read.val(count) if "val" in arrays else held_out(strata, seed)
-            self._number = torch.nonzero(val == (split == "val")).squeeze(1).tolist()
+            self._number = part_of_training(strata, split, seed)
 
     def __len__(self) -> int:
         return len(self._number)
@@ -86,6 +95,23 @@ class Arrays(Dataset[Cloud]):
             source=f"{self.name}[{number}]",
         )
 
+    @property
+    def labels(self) -> Tensor:
+        """(n,) of the clouds of this split, or of all their points one after another."""
+        if self.task == "classification":
+            return self._label[self._number]
+        return torch.cat([self._label[self._offsets[n] : self._offsets[n + 1]] for n in self._number])
+
+    def _parts(self, category: Tensor) -> tuple[tuple[int, ...], ...]:
+        """The classes that occur in each category, in the whole file."""
+        of_point = (
+            category.repeat_interleave(torch.tensor(self._offsets).diff())
+            if self.task != "classification"
+            else category
+        )
+        pairs = torch.stack([of_point, self._label])[:, self._label >= 0].unique(dim=1).tolist()
+        return tuple(tuple(c for k, c in zip(*pairs, strict=True) if k == n) for n in range(len(self.categories)))
+
 
 class _Reader:
     """The arrays of a file, checked one by one."""
@@ -97,7 +123,7 @@ class _Reader:
             self.fail(f"arrays must contain {' and '.join(missing)}", ", ".join(arrays) or "none")
 
     def fail(self, contract: str, received: Any) -> None:
-        raise ValueError(f"{self.name}: {contract}, got {received}")
+        raise FileError(f"{self.name}: {contract}, got {received}")
 
     def integers(self, key: str) -> np.ndarray:
         array = self.arrays[key]
@@ -188,18 +214,15 @@ class _Reader:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    if path.suffix == ".npz":
-        try:
-            with np.load(path) as file:
-                return {key: file[key] for key in file.files}
-        except OSError as error:
-            raise type(error)(error.errno, error.strerror, str(path)) from None
-        except Exception as error:  # zipfile, zlib, lzma and numpy each have their own
-            raise ValueError(f"{path}: expected an .npz file of plain arrays, got {error}") from None
-    import h5py
-
-    with h5py.File(path) as file:
-        return {key: value[()] for key, value in file.items()}
+    if path.suffix in (".h5", ".hdf5"):
+        return read_h5(path)
+    try:
+        with np.load(path) as file:
+            return {key: file[key] for key in file.files}
+    except OSError as error:
+        raise FileError(f"{path}: expected an .npz file, got: {error.strerror or error}") from None
+    except Exception as error:  # zipfile, zlib, lzma and numpy each have their own
+        raise FileError(f"{path}: expected an .npz file of plain arrays, got: {error}") from None
 
 
 def _listed(noun: str, numbers: np.ndarray, most: int = 5) -> str:

@@ -1,4 +1,4 @@
-"""Which samples to validate on, where the data do not say."""
+"""Which samples belong to which split, where the data do not say."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,19 +9,20 @@ from torch import Tensor
 from pointgrad.data.mixing import mix
 
 Task = Literal["classification", "segmentation"]
-SHARE = 0.1  # of each class, rounded; at least one of a class that has two or more
 SPLITS = ("train", "val", "test")
+WHOLE = "train+val"  # the published training part as a whole, as many papers use it
+SHARE = 0.1  # of each class, rounded; at least one of a class that has two or more
 
 
-def check_split(split: str | None) -> None:
-    if split not in (*SPLITS, None):
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+def check_split(split: str | None, allowed: Sequence[str | None]) -> None:
+    if split not in allowed:
+        raise ValueError(f"split must be one of {', '.join(map(str, allowed))}, got {split!r}")
 
 
 def held_out(strata: Sequence[int] | Tensor, seed: int) -> Tensor:
-    """(n,) bool: a tenth of each stratum, chosen by the seed; the same on every machine and in every run.
+    """(n,) bool: a tenth of each stratum, chosen by the seed; the same in every run.
 
-    >>> held_out([0] * 20 + [1] * 2, seed=0).long().reshape(11, 2).sum(0).sum()
+    >>> held_out([0] * 20 + [1] * 2, seed=0).long().sum()
     tensor(3)
     """
     strata = torch.as_tensor(strata)
@@ -31,3 +32,10 @@ def held_out(strata: Sequence[int] | Tensor, seed: int) -> Tensor:
         members = order[strata[order] == stratum]
         chosen[members[: max(round(SHARE * len(members)), int(len(members) > 1))]] = True
     return chosen
+
+
+def part_of_training(strata: Sequence[int] | Tensor, split: str, seed: int) -> list[int]:
+    """Which samples of a training part a split takes: without the tenth to validate on, that tenth, or all."""
+    if split == WHOLE:
+        return list(range(len(strata)))
+    return torch.nonzero(held_out(strata, seed) == (split == "val")).squeeze(1).tolist()

@@ -1,5 +1,9 @@
-"""Point clouds in files: one module per format, all behind `read` and `write`."""
+"""Point clouds in files: one module per format, all behind `read`, `write` and `info`."""
 
 from pointgrad.data.files.door import read as read
 from pointgrad.data.files.door import write as write
 from pointgrad.data.files.errors import FileError as FileError
+from pointgrad.data.files.formats import FORMATS as FORMATS
+from pointgrad.data.files.info import Attribute as Attribute
+from pointgrad.data.files.info import FileInfo as FileInfo
+from pointgrad.data.files.info import info as info

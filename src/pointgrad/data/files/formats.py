@@ -1,52 +1,72 @@
-"""Which file reads and writes which suffix."""
+"""Which module reads and writes which suffix."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from . import las, npy, off, ply, text
+from . import hdf5, kitti, las, npy, obj, off, pcd, ply, stl, text
 from .errors import FileError
 from .table import Table
 
 
 class Format(NamedTuple):
-    """read(path), or read(path, columns) where `unnamed`. write(stream, table), and with `encodings` one of them. Where
-    not `wide` only coordinates are written."""
+    """How files of one suffix are read and written.
+
+    read: (path) -> Table, or (path, columns) where `unnamed`: the file does not name its columns.
+    write: (stream, table), and one of `encodings` where there are any; the first is the default. None: cannot.
+    holds: the columns beside x, y, z that can be written; None: all.
+    single: coordinates and columns are written as float32.
+    sampled: how many points are sampled of the faces if nobody says; 0: none, the vertices are the points.
+    """
 
     read: Callable[..., Table]
     write: Callable[..., None] | None
     encodings: Sequence[str] = ()
     unnamed: bool = False
-    wide: bool = True
+    holds: Sequence[str] | None = None
+    single: bool = False
+    sampled: int = 0
 
 
-def _text(comma: str, packed: bool) -> Format:
+def _text(comma: str, packed: bool = False) -> Format:
     return Format(text.read, partial(text.write, comma=comma, packed=packed), unnamed=True)
+
+
+def _sweep(names: tuple[str, ...]) -> Format:
+    reader, writer = partial(kitti.read, names=names), partial(kitti.write, names=names)
+    return Format(reader, writer, unnamed=True, holds=names[3:], single=True)
 
 
 FORMATS = {
     "ply": Format(ply.read, ply.write, ply.ENCODINGS),
+    "pcd": Format(pcd.read, pcd.write, pcd.ENCODINGS),
     "las": Format(las.read, partial(las.write, packed=False)),
     "laz": Format(las.read, partial(las.write, packed=True)),
-    "off": Format(off.read, off.write, wide=False),
-    "xyz": _text(" ", False),
-    "txt": _text(" ", False),
-    "csv": _text(",", False),
-    "xyz.gz": _text(" ", True),
-    "txt.gz": _text(" ", True),
-    "csv.gz": _text(",", True),
+    "off": Format(off.read, off.write, holds=()),
+    "obj": Format(obj.read, obj.write, holds=()),
+    "stl": Format(stl.read, None, sampled=10_000),
+    "xyz": _text(" "),
+    "txt": _text(" "),
+    "csv": _text(","),
+    "xyz.gz": _text(" ", packed=True),
+    "txt.gz": _text(" ", packed=True),
+    "csv.gz": _text(",", packed=True),
     "npy": Format(npy.read_npy, npy.write_npy, unnamed=True),
     "npz": Format(npy.read_npz, npy.write_npz),
+    "bin": _sweep(kitti.KITTI),
+    "pcd.bin": _sweep(kitti.NUSCENES),
+    "h5": Format(hdf5.read, hdf5.write),
+    "hdf5": Format(hdf5.read, hdf5.write),
 }
 
 
-def choose(path: Path, name: str | None) -> Format:
-    """The format of that name, or of the file's suffix."""
-    name = name.lower().lstrip(".") if name is not None else _suffix(path)
-    if name not in FORMATS:
-        raise FileError(f"expected one of the formats {', '.join(FORMATS)}, got {name or 'no suffix'}")
-    return FORMATS[name]
+def choose(path: Path, name: str | None) -> str:
+    """The name of the format, given or the file's suffix."""
+    chosen = name.lower().lstrip(".") if name is not None else _suffix(path)
+    if chosen not in FORMATS:
+        raise FileError(f"expected one of the formats {', '.join(FORMATS)}, got {chosen or 'no suffix'}")
+    return chosen
 
 
 def _suffix(path: Path) -> str:

@@ -1,6 +1,7 @@
 """LAS and LAZ, through laspy: every dimension of the point format and extra bytes; coordinates on their grid."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +15,8 @@ CHUNK = 1_000_000  # points read at once
 INT32 = np.iinfo(np.int32)
 # Powers of ten tried as scale: first those of real files, so that their integers come back.
 DIGITS = (2, 3, 4, 5, 6, 7, 8, 9, 1, 0, -1, -2, -3)
+POINT_FORMATS = (0, 1, 2, 3, 6, 7, 8)  # from simple to rich; the others are for waveforms
+KEPT = "original_"  # of columns that have the name of a dimension whose type cannot hold them
 
 
 def read(path: Path) -> Table:
@@ -31,81 +34,119 @@ def chunks(path: Path) -> Iterator[Table]:
         packed = ", compressed" if header.are_points_compressed else ""
         kind = f"LAS {header.version}, point format {header.point_format.id}{packed}"
         _check_length(path, header)
+        names = [name for name in header.point_format.dimension_names if name not in ("X", "Y", "Z")]
         done = 0
-        for points in reader.chunk_iterator(CHUNK):
+        while True:
+            points = reader.read_points(CHUNK)
+            if done and not len(points):
+                break
             done += len(points)
             xyz = np.stack([np.asarray(points[axis], dtype=np.float64) for axis in "xyz"], axis=1)
-            names = [name for name in points.point_format.dimension_names if name not in ("X", "Y", "Z")]
-            yield Table(xyz, {name: np.array(points[name]) for name in names}, kind=kind)
+            columns = {name: np.array(points[name]) for name in names}
+            kept = [name for name in names if name.startswith(KEPT) and name.removeprefix(KEPT) in names]
+            columns |= {name.removeprefix(KEPT): columns.pop(name) for name in kept}
+            yield Table(xyz, columns, kind=kind)
+            if not len(points):
+                break
     if done != header.point_count:
         raise FileError(f"expected {header.point_count} points, the file ends after {done}")
-    if not done:
-        yield Table(np.zeros((0, 3)), {}, kind=kind)
 
 
-def write(stream: IO[bytes], table: Table, *, packed: bool) -> None:
+def write(stream: IO[bytes], table: Table, *, packed: bool, like: str | os.PathLike[str] | None = None) -> None:
     import laspy
 
-    if not np.isfinite(table.xyz).all():  # type: ignore[arg-type]
+    if not np.isfinite(table.xyz).all():
         raise FileError("expected finite coordinates, which are all that LAS can store, got NaN or infinity")
+    xyz = table.xyz.astype(np.float64)
     columns = scalars(table)
     labels = columns.pop("label", None)
     if labels is not None:
         usual = "classification" not in columns and labels.min() >= 0 and labels.max() <= 255
         columns["classification" if usual else "label"] = labels
-    header = laspy.LasHeader(point_format=_point_format(columns), version="1.4")
-    grids = [_grid(table.xyz[:, axis].astype(np.float64)) for axis in range(3)]
-    header.scales, header.offsets = np.array([g[0] for g in grids]), np.array([g[1] for g in grids])
-    standard = set(header.point_format.dimension_names)
-    for name, column in columns.items():
-        if name not in standard:
-            header.add_extra_dim(laspy.ExtraBytesParams(name=name, type=_extra_type(column)))
-    las = laspy.LasData(header)
-    las.points = laspy.ScaleAwarePointRecord.zeros(len(table), header=header)
-    for axis, (name, grid) in enumerate(zip("XYZ", grids, strict=True)):
-        las[name] = _steps(table.xyz[:, axis].astype(np.float64), *grid)
+    header = _new_header(xyz, columns) if like is None else _header_of(like)
+    dimensions = {dimension.name: dimension for dimension in header.point_format}
+    for name, column in list(columns.items()):
+        if name not in dimensions or not _holds(dimensions[name], column):
+            columns.pop(name)
+            name = name if name not in dimensions else KEPT + name
+            kind = "uint8" if column.dtype == bool else column.dtype.name
+            header.add_extra_dim(laspy.ExtraBytesParams(name=name, type=kind))
+            columns[name] = column
+    las = laspy.LasData(header, laspy.ScaleAwarePointRecord.zeros(len(table), header=header))
+    for axis, name in enumerate("XYZ"):
+        steps = _steps(xyz[:, axis], header.scales[axis], header.offsets[axis])
+        if steps.min() < INT32.min or steps.max() > INT32.max:
+            raise FileError(
+                f"expected {name} within 32-bit steps of {header.scales[axis]:g}, got {xyz[:, axis].max():g}"
+            )
+        las[name] = steps
     for name, column in columns.items():
         las[name] = column
     las.write(stream, do_compress=packed)
 
 
 def _check_length(path: Path, header: Any) -> None:
+    """Plain points are as many as there is room for: more are missing, fewer would be left out silently."""
     if header.are_points_compressed:
-        return  # the decoder finds the end
-    room = path.stat().st_size - header.offset_to_point_data
-    need = header.point_count * header.point_format.size
-    if room < need:
-        raise FileError(f"expected {header.point_count} points, the file ends after {room // header.point_format.size}")
+        return
+    end = path.stat().st_size
+    if header.number_of_evlrs:
+        end = header.start_of_first_evlr
+    room = (end - header.offset_to_point_data) // header.point_format.size
+    waves = header.point_format.has_waveform_packet  # which may follow the points
+    if room < header.point_count or (room > header.point_count and not waves):
+        raise FileError(f"expected {header.point_count} points, as the header says, found room for {room}")
 
 
-def _point_format(columns: dict[str, Array]) -> int:
-    colours = {"red", "green", "blue"} <= columns.keys()
-    if colours:
-        return 8 if "nir" in columns else 7
-    return 6
+def _new_header(xyz: NDArray[np.float64], columns: Mapping[str, Array]) -> Any:
+    """The simplest point format that holds most columns, and the grid of the coordinates."""
+    import laspy
+
+    def held(number: int) -> int:
+        dimensions = {dimension.name: dimension for dimension in laspy.PointFormat(number)}
+        return sum(name in dimensions and _holds(dimensions[name], column) for name, column in columns.items())
+
+    number = max(POINT_FORMATS, key=held)  # of equals the first
+    header = laspy.LasHeader(point_format=number, version="1.2" if number < 6 else "1.4")
+    grids = [_grid(xyz[:, axis]) for axis in range(3)]
+    header.scales, header.offsets = np.array([g[0] for g in grids]), np.array([g[1] for g in grids])
+    return header
 
 
-def _extra_type(column: Array) -> str:
-    return "uint8" if column.dtype == bool else column.dtype.name
+def _header_of(path: str | os.PathLike[str]) -> Any:
+    import laspy
+
+    with laspy.open(path) as reader:
+        return reader.header
+
+
+def _holds(dimension: Any, column: Array) -> bool:
+    """Whether every number of the column comes back from the dimension."""
+    if dimension.kind.name == "FloatingPoint":
+        return bool(np.array_equal(column.astype(f"f{dimension.num_bits // 8}"), column, equal_nan=True))
+    if column.dtype.kind == "f" and not (column == np.floor(column)).all():
+        return False
+    signed = dimension.kind.name == "SignedInteger"
+    low, high = (-(2 ** (dimension.num_bits - 1)), 2 ** (dimension.num_bits - 1) - 1) if signed else (0, dimension.max)
+    return bool(column.min() >= low and column.max() <= high)
 
 
 def _grid(axis: NDArray[np.float64]) -> tuple[float, float]:
-    """Scale and offset of one axis: those that give every coordinate back bit by bit; else within rounding; else the finest
-    that 32-bit integers can span."""
-    origin = float(np.floor(axis.min()))
+    """Scale and offset of one axis: those that give every coordinate back bit by bit; else within rounding; else the
+    finest that 32-bit integers can span."""
+    low, high = axis.min(), axis.max()
     fitting = [
         (10.0**-digits, offset)
         for digits in DIGITS
-        for offset in (0.0, origin)
-        if max(abs(axis.min() - offset), abs(axis.max() - offset)) * 10.0**digits < INT32.max
+        for offset in (0.0, float(np.floor(low)))
+        if max(abs(low - offset), abs(high - offset)) * 10.0**digits < INT32.max
     ]
+    for tolerance in (0.0, 2 * np.spacing(max(abs(low), abs(high)))):
+        for scale, offset in fitting:
+            if np.abs(_steps(axis, scale, offset) * scale + offset - axis).max() <= tolerance:
+                return scale, offset
     if not fitting:
-        raise FileError(f"expected coordinates within 1e12 of each other, got {axis.min():g} to {axis.max():g}")
-    back = [_steps(axis, *grid) * grid[0] + grid[1] for grid in fitting]
-    for tolerance in (0.0, 2 * np.spacing(np.abs(axis).max())):
-        for grid, again in zip(fitting, back, strict=True):
-            if np.abs(again - axis).max() <= tolerance:
-                return grid
+        raise FileError(f"expected coordinates within {INT32.max * 10.0 ** -min(DIGITS):g}, got {low:g} to {high:g}")
     return min(fitting)
 
 

@@ -29,8 +29,8 @@ def fan(polygons: Sequence[Any] | NDArray[Any], vertices: int) -> NDArray[np.int
 
 
 def sample(table: Table, count: int, generator: torch.Generator | None) -> Table:
-    """`count` points at random. Of a mesh: uniform over the area of its faces, with the columns of the nearest corner of the
-    face. Without faces: that many of the points, none twice."""
+    """`count` points at random. Of a mesh: uniform over the area of its faces, with the columns of the nearest corner
+    of the face. Without faces: that many of the points, none twice."""
     if table.faces is None or not len(table.faces):
         if count > len(table):
             raise FileError(f"expected at least {count} points to sample from, found {len(table)} and no faces")

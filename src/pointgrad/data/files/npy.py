@@ -1,4 +1,4 @@
-"""NumPy's own: NPY, an (N, C) array or one with named fields; NPZ, named arrays of the same length. Nothing is unpickled."""
+"""NumPy's own: NPY, an (N, C) array or one with named fields; NPZ, named arrays of one length. Nothing is unpickled."""
 
 import zipfile
 from collections.abc import Sequence
@@ -21,9 +21,7 @@ def read_npy(path: Path, columns: Sequence[str] | None = None) -> Table:
     kind = f"NPY, {data.dtype if data.dtype.names is None else 'named fields'}"
     if data.dtype.names is not None:
         if columns or data.ndim != 1:
-            raise FileError(
-                f"expected one row per point, found an array {data.shape} with the fields {data.dtype.names}"
-            )
+            raise FileError(f"expected one row per point, found {data.shape} with the fields {data.dtype.names}")
         table = from_columns({name: np.array(data[name]) for name in data.dtype.names})
     else:
         if data.ndim != 2 or data.shape[1] < 3:
@@ -51,7 +49,10 @@ def read_npz(path: Path) -> Table:
 
 
 def write_npz(stream: IO[bytes], table: Table) -> None:
-    np.savez_compressed(stream, **named_arrays(table))  # type: ignore[arg-type]
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in named_arrays(table).items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, array, allow_pickle=False)
 
 
 def _spec(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Spec:

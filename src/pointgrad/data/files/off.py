@@ -1,4 +1,4 @@
-"""OFF: vertices with colours (COFF) and normals (NOFF), and faces; also a header glued to its counts, as in ModelNet."""
+"""OFF: vertices, with colours (COFF) and normals (NOFF), and faces; also a header glued to its counts (ModelNet)."""
 
 import re
 from pathlib import Path
@@ -8,15 +8,15 @@ import numpy as np
 
 from .errors import FileError
 from .mesh import fan
+from .rows import doubles, load_rows, read_text, write_rows
 from .table import Array, Table, axes, from_columns
-from .text import write_rows
 
 HEADER = re.compile(r"(?P<kind>(ST)?C?N?(4?n?)OFF)(?P<rest>.*)")
 NORMALS, COLORS = ("nx", "ny", "nz"), ("red", "green", "blue", "alpha")
 
 
 def read(path: Path) -> Table:
-    lines = [line for raw in _text(path).splitlines() if (line := raw.partition("#")[0].strip())]
+    lines = [line for raw in read_text(path).splitlines() if (line := raw.partition("#")[0].strip())]
     kind, counts, start = _header(lines)
     vertices, faces = counts
     rows = lines[start : start + vertices]
@@ -25,12 +25,9 @@ def read(path: Path) -> Table:
     polygons = lines[start + vertices :]
     if len(polygons) != faces:
         raise FileError(f"expected {faces} faces, as the header says, found {len(polygons)}")
+    values = load_rows(rows, np.float64, vertices, "vertices")
     if not vertices:
         raise FileError("expected at least one vertex, found none")
-    try:
-        values = np.loadtxt(rows, comments=None, ndmin=2)
-    except ValueError as error:
-        raise FileError(f"expected the numbers of a vertex, found: {str(error).partition(';')[0]}") from error
     names = _names(kind, values.shape[1])
     columns: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names)}
     for name in COLORS:
@@ -42,15 +39,7 @@ def read(path: Path) -> Table:
 
 def write(stream: IO[bytes], table: Table) -> None:
     stream.write(f"OFF\n{len(table)} 0 0\n".encode())
-    write_rows(stream, axes(table), " ")
-
-
-def _text(path: Path) -> str:
-    raw = path.read_bytes()
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FileError(f"expected text, found the byte {raw[error.start]:#04x} at {error.start}") from error
+    write_rows(stream, doubles(axes(table)), " ")
 
 
 def _header(lines: list[str]) -> tuple[str, tuple[int, int], int]:

@@ -3,41 +3,40 @@
 import os
 import re
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from .errors import FileError
 from .mesh import fan
+from .rows import write_rows
 from .table import Array, Table, axes, from_columns, records, scalars
-from .text import write_rows
 
 ENCODINGS = ("binary_little_endian", "binary_big_endian", "ascii")
 HEADER_LIMIT = 1 << 20  # bytes; a header is text of a few lines
+INDICES = ("vertex_indices", "vertex_index")  # of a face
 INT32 = np.iinfo(np.int32)
 
 
 def read(path: Path) -> Table:
-    from plyfile import PlyData
-
     size = os.path.getsize(path)
     with open(path, "rb") as stream:
         _check_counts(stream.read(HEADER_LIMIT), size)
         stream.seek(0)
-        ply = PlyData.read(stream, mmap=False)
+        ply = _parse(stream)
         if not ply.text and (rest := size - stream.tell()):
             raise FileError(f"expected the end of the file after the last element, found {rest} more bytes")
     if "vertex" not in ply:
         raise FileError(f"expected an element vertex, found {', '.join(e.name for e in ply) or 'none'}")
     data = ply["vertex"].data
-    lists = [name for name in data.dtype.names if data.dtype[name] == object]
+    lists = [name for name in data.dtype.names if data.dtype[name].hasobject]
     if lists:
         raise FileError(f"expected single numbers for each vertex, found the list {lists[0]}")
     encoding = "ascii" if ply.text else {"<": "binary little-endian", ">": "binary big-endian"}[ply.byte_order]
     faces = None
     if "face" in ply and len(ply["face"].data):
         names = ply["face"].data.dtype.names
-        index = next((name for name in ("vertex_indices", "vertex_index") if name in names), None)
+        index = next((name for name in INDICES if name in names), None)
         if index is None:
             raise FileError(f"expected vertex_indices in the element face, found {', '.join(names)}")
         faces = fan(ply["face"].data[index], len(data))
@@ -54,6 +53,19 @@ def write(stream: IO[bytes], table: Table, encoding: str) -> None:
         write_rows(stream, columns, " ")
     else:
         PlyData([vertex], byte_order="<" if encoding == "binary_little_endian" else ">").write(stream)
+
+
+def _parse(stream: IO[bytes]) -> Any:
+    """Maps the file where all faces are triangles, as most are; plyfile reads others one by one."""
+    from plyfile import PlyData, PlyParseError
+
+    try:
+        return PlyData.read(stream, known_list_len={"face": dict.fromkeys(INDICES, 3)})
+    except PlyParseError as error:
+        if "unexpected list length" not in str(error):
+            raise
+    stream.seek(0)
+    return PlyData.read(stream)
 
 
 def _check_counts(start: bytes, size: int) -> None:

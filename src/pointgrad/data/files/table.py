@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from pointgrad.data.cloud import Cloud
 
 from .errors import FileError
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 # Where labels are looked for, first match first, in any case.
 LABELS = ("label", "labels", "class", "classification", "semantic_label", "sem_class", "scalar_label", "scalar_labels",
@@ -25,8 +26,8 @@ WIDER = {"uint16": np.int32, "uint32": np.int64, "float16": np.float32}  # torch
 class Table:
     """The content of a file.
 
-    xyz: (N, 3) float32 or float64, world coordinates. columns: the others by name, in the order of the file, each (N,) or
-    (N, c) in the file's own dtype. faces: (F, 3) int64 triangles of a mesh. kind: format, version and encoding, in words.
+    xyz: (N, 3) float32 or float64, world coordinates. columns: the others by name, in the order of the file, each (N,)
+    or (N, c) in the file's own dtype. faces: (F, 3) int64 triangles of a mesh. kind: format and encoding, in words.
     label, category: of the whole cloud, in formats that have a place for them.
     """
 
@@ -45,15 +46,15 @@ class Table:
         return replace(self, xyz=self.xyz[rows], columns=columns, faces=None)
 
 
-def from_columns(columns: Mapping[str, Array], **rest: object) -> Table:
+def from_columns(columns: Mapping[str, Array], **rest: Any) -> Table:
     """A table of named columns, x, y and z (in any case) among them."""
-    names = {name.lower(): name for name in reversed(columns)}
+    names = {name.lower(): name for name in reversed(list(columns))}
     missing = [axis for axis in "xyz" if axis not in names]
     if missing:
         raise FileError(f"expected columns x, y, z, found {', '.join(columns) or 'none'}")
     axes = [names[axis] for axis in "xyz"]
     others = {name: column for name, column in columns.items() if name not in axes}
-    return Table(coordinates([columns[name] for name in axes]), others, **rest)  # type: ignore[arg-type]
+    return Table(coordinates([columns[name] for name in axes]), others, **rest)
 
 
 def coordinates(axes: Sequence[Array]) -> Array:
@@ -84,10 +85,10 @@ def to_cloud(table: Table, labels: str | None, source: str) -> Cloud:
     """The table as a cloud, with the column of that name, or the first of `LABELS`, as labels."""
     origin, points = _near(table.xyz)
     columns = dict(table.columns)
-    name = _label_column(columns, labels)
+    name = label_column(columns, labels)
     return Cloud(
         points=torch.from_numpy(points),
-        labels=None if name is None else torch.from_numpy(_whole(columns.pop(name))),
+        labels=None if name is None else torch.from_numpy(whole(columns.pop(name))),
         features={name: _tensor(name, column) for name, column in columns.items()},
         label=table.label,
         category=table.category,
@@ -110,8 +111,8 @@ def to_table(cloud: Cloud) -> Table:
 
 
 def scalars(table: Table) -> dict[str, Array]:
-    """The columns beside x, y, z for formats that know only single numbers: (N, c) becomes name_0 ... name_{c-1}, and names
-    have no blanks or separators."""
+    """The columns beside x, y, z for formats that know only single numbers: (N, c) becomes name_0 ... name_{c-1}, and
+    names have no blanks or separators."""
     flat: dict[str, Array] = {}
     for name, column in table.columns.items():
         plain = re.sub(r"[\s,;]+", "_", name)
@@ -156,7 +157,7 @@ def _near(xyz: Array) -> tuple[NDArray[np.float64], Array]:
 
 def _same_bits(a: Array, b: Array) -> bool:
     equal = (a == b) & (np.signbit(a) == np.signbit(b))
-    return bool((equal | (np.isnan(a) & np.isnan(b))).all())  # type: ignore[arg-type]
+    return bool((equal | (np.isnan(a) & np.isnan(b))).all())
 
 
 def _world(cloud: Cloud) -> Array:
@@ -169,14 +170,14 @@ def _world(cloud: Cloud) -> Array:
     return single if points.dtype == np.float32 and _same_bits(single.astype(np.float64), world) else world
 
 
-def _label_column(columns: Mapping[str, Array], wanted: str | None) -> str | None:
+def label_column(columns: Mapping[str, Array], wanted: str | None) -> str | None:
     if wanted is not None:
         if wanted not in columns:
             raise FileError(f"expected a column {wanted} for the labels, found {', '.join(columns) or 'only x, y, z'}")
         if not _is_whole(columns[wanted]):
             raise FileError(f"expected whole numbers in the label column {wanted}, found others")
         return wanted
-    by_case = {name.lower(): name for name in reversed(columns)}
+    by_case = {name.lower(): name for name in reversed(list(columns))}
     found = (by_case[name] for name in LABELS if name in by_case)
     return next((name for name in found if _is_whole(columns[name])), None)
 
@@ -186,14 +187,14 @@ def _is_whole(column: Array) -> bool:
         return False
     if column.dtype.kind != "f":
         return column.dtype != np.uint64 or column.max(initial=0) < 2**63
-    known = column[~np.isnan(column)]  # type: ignore[arg-type]
-    return bool(((np.abs(known) < 2**53) & (known == np.floor(known))).all())  # type: ignore[type-var, operator]
+    known = column[~np.isnan(column)]
+    return bool(((np.abs(known) < 2**53) & (known == np.floor(known))).all())
 
 
-def _whole(column: Array) -> NDArray[np.int64]:
+def whole(column: Array) -> NDArray[np.int64]:
     """int64 labels; NaN, which some programs write for none, becomes -1."""
     if column.dtype.kind == "f":
-        column = np.where(np.isnan(column), -1, column)  # type: ignore[arg-type]
+        column = np.where(np.isnan(column), -1, column)
     return column.astype(np.int64)
 
 

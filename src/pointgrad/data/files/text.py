@@ -1,9 +1,9 @@
-"""Text: XYZ, TXT, CSV, plain or gzipped; blanks, commas, semicolons or tabs between numbers; with or without a header."""
+"""XYZ, TXT, CSV, also gzipped; blanks, tabs, commas or semicolons between numbers; with or without a header."""
 
 import gzip
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -12,20 +12,15 @@ from numpy.typing import NDArray
 
 from .errors import FileError
 from .memory import check_fits
+from .rows import decode, doubles, write_rows
 from .table import Array, Table, axes, default_names, from_columns, scalars
 
 COMMENTS = ("#", "//", "%")
 WHOLE = re.compile(r"[+-]?\d+")
-ROWS = 1 << 16  # written at once
 
 
 def read(path: Path, columns: Sequence[str] | None = None) -> Table:
-    raw = _unpacked(path)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FileError(f"expected text, found the byte {raw[error.start]:#04x} at {error.start}") from error
-    del raw
+    text = decode(_unpacked(path))
     heads, first, start = _start(text)
     comma = next((sign for sign in (";", ",") if sign in first), None)
     tokens = _split(first, comma)
@@ -46,24 +41,16 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Table:
 
 
 def write(stream: IO[bytes], table: Table, *, comma: str, packed: bool) -> None:
-    columns = {**axes(table), **scalars(table)}
+    columns = doubles({**axes(table), **scalars(table)})
     if comma == " ":  # programs that know no header skip a comment; where there is only x y z it says nothing
         head = "" if len(columns) == 3 else "# " + " ".join(columns) + "\n"
     else:
         head = comma.join(columns) + "\n"
-    out = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0, filename="") if packed else stream
+    out = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6, mtime=0, filename="") if packed else stream
     out.write(head.encode())
     write_rows(out, columns, comma)  # type: ignore[arg-type]
     if packed:
         out.close()
-
-
-def write_rows(stream: IO[bytes], columns: Mapping[str, Array], comma: str) -> None:
-    """Lines of numbers, each in the fewest digits that read back as the same number of its own dtype."""
-    plain = [column.astype(np.uint8) if column.dtype == bool else column for column in columns.values()]
-    for start in range(0, len(plain[0]), ROWS):
-        rows = zip(*(column[start : start + ROWS].astype(str).tolist() for column in plain), strict=True)
-        stream.write("".join(comma.join(row) + "\n" for row in rows).encode())
 
 
 def _unpacked(path: Path) -> bytes:

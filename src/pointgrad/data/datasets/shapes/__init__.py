@@ -1,5 +1,7 @@
 """Objects made of simple surfaces, as a scanner would see them: to learn on without a download."""
 
+import itertools
+
 import numpy as np
 import torch
 from torch.utils.data import Dataset
@@ -45,7 +47,7 @@ class Shapes(Dataset[Cloud]):
         points: int = 1024,
         seed: int = 0,
     ) -> None:
-        check_split(split)
+        check_split(split, SPLITS)
         self.split, self.task, self.points, self.seed = split, task, points, seed
         self.size = SIZES[split] if size is None else size
         kinds = tuple(KINDS)
@@ -54,7 +56,8 @@ class Shapes(Dataset[Cloud]):
         else:
             self.categories = kinds
             self.classes = tuple(f"{kind} {part}" for kind in kinds for part in KINDS[kind].parts)
-        self._first = np.cumsum([0, *(len(kind.parts) for kind in KINDS.values())]).tolist()
+            ends = np.cumsum([len(kind.parts) for kind in KINDS.values()]).tolist()
+            self.parts = tuple(tuple(range(a, b)) for a, b in itertools.pairwise([0, *ends]))
 
     def __len__(self) -> int:
         return self.size
@@ -71,7 +74,7 @@ class Shapes(Dataset[Cloud]):
         if self.task == "classification":
             cloud.label = number
         else:
-            cloud.labels = torch.from_numpy(np.where(parts < 0, -1, parts + self._first[number]))
+            cloud.labels = torch.from_numpy(np.where(parts < 0, -1, parts + self.parts[number][0]))
             cloud.category = number
         return cloud
 

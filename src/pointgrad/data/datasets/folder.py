@@ -1,0 +1,176 @@
+"""A folder of files as a data set."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from pointgrad.data.cloud import Cloud
+from pointgrad.data.datasets.layout import lines, missing
+from pointgrad.data.datasets.split import SPLITS, Task, check_split, part_of_training
+from pointgrad.data.files import FileError, read
+from pointgrad.data.files.formats import FORMATS
+from pointgrad.data.mixing import mix
+
+LABELS, NAMES = "labels.csv", "classes.txt"
+BESIDE = (".label", ".labels.npy")
+LAYOUTS = (
+    "CLASS/*.ply, a folder per class",
+    f"*.ply and {LABELS} with lines file,class",
+    "*.ply with a label for each point in them or beside them (a.label or a.labels.npy)",
+)
+
+
+class Folder(Dataset[Cloud]):
+    """Clouds from files of any format that `pointgrad.data.read` knows, mixed as you like.
+
+    Labels come from one of three places:
+
+    - a folder per class, `root/chair/a.ply`: the classes are the names of the folders, sorted;
+    - a table, `root/labels.csv`, with lines `file,class`: files relative to the table, classes sorted, numbers by size;
+    - a label for each point (segmentation), in the files (see `read`) or beside them: `a.labels.npy`, integers, or
+      `a.label`, 32 bits each of which the lower 16 are the class, as SemanticKITTI has them. -1 means none. Label i is
+      line i of `root/classes.txt`; without that file all labels are read once to see how many there are.
+
+    root: if it holds folders `train` and, optionally, `val` and `test`, each laid out as above, these are the splits
+        (without `val`, it is taken from `train` as below). Else a tenth of each class, chosen by the seed, is "val",
+        the rest "train", and "test" or None is everything.
+    task: "classification" or "segmentation"; without it, segmentation if there are neither class folders nor a table.
+    sample: points to draw from the surface of each mesh; 0: their vertices.
+    """
+
+    def __init__(
+        self, root: str | Path, split: str | None = None, task: Task | None = None, *, sample: int = 0, seed: int = 0
+    ) -> None:
+        check_split(split, (*SPLITS, None))
+        self.root, self.sample, self.seed = Path(root), sample, seed
+        if not self.root.is_dir():
+            raise missing(self.root, "a folder of clouds", LAYOUTS)
+        parts = {name: self.root / name for name in SPLITS if (self.root / name).is_dir()}
+        places = list(parts.values()) if "train" in parts else [self.root]
+        self.task: Task = task or ("classification" if any(map(_tells_classes, places)) else "segmentation")
+        found = {place: _labelled(place, self.task) for place in places}
+        if not any(found.values()):
+            raise missing(self.root, "clouds", LAYOUTS)
+        if self.task == "classification":
+            self.classes = _sorted({name for files in found.values() for _, name in files})
+        else:
+            self.classes = self._point_classes([path for files in found.values() for path, _ in files])
+        place = self.root
+        if "train" in parts:
+            if split == "test" and "test" not in parts:
+                raise FileError(f"{self.root}: expected a folder test beside train, found none")
+            place = parts.get(split or "", parts["train"])
+        files = [path for path, _ in found[place]]
+        names = [name for _, name in found[place]]
+        number = {name: label for label, name in enumerate(self.classes)}
+        labels = [number.get(name, 0) for name in names]
+        keep = list(range(len(files)))
+        if split in ("train", "val") and "val" not in parts:
+            keep = part_of_training(labels, split, seed)
+        if not keep:
+            raise FileError(f"{place}: expected clouds for {split}, found {len(files)} in all")
+        self.files = [files[i] for i in keep]
+        self._labels = [labels[i] for i in keep]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Cloud:
+        path = self.files[index]
+        generator = torch.Generator().manual_seed(mix(self.seed, index))
+        cloud = read(path, sample=self.sample, generator=generator)
+        if self.task == "classification":
+            cloud.label, cloud.labels = self._labels[index], None
+            return cloud
+        cloud.label, cloud.labels = None, _point_labels(path, cloud)
+        low, high = int(cloud.labels.min()), int(cloud.labels.max())
+        if low < -1 or high >= len(self.classes):
+            raise FileError(f"{path}: expected labels from -1 to {len(self.classes) - 1}, got {low} to {high}")
+        return cloud
+
+    def _point_classes(self, files: list[Path]) -> tuple[str, ...]:
+        if (self.root / NAMES).is_file():
+            return tuple(lines(self.root / NAMES))
+        most = max(int(_point_labels(path, None).max()) for path in files)
+        return tuple(str(number) for number in range(most + 1))
+
+
+def _tells_classes(place: Path) -> bool:
+    return (place / LABELS).is_file() or any(
+        _is_cloud(path) for folder in _folders(place) for path in folder.rglob("*")
+    )
+
+
+def _labelled(place: Path, task: Task) -> list[tuple[Path, str]]:
+    """The files of a place, and the name of the class of each (empty for segmentation)."""
+    if task == "segmentation":
+        return [(path, "") for path in sorted(place.rglob("*")) if _is_cloud(path)]
+    if (place / LABELS).is_file():
+        return _table(place / LABELS)
+    return [(path, f.name) for f in _folders(place) for path in sorted(f.rglob("*")) if _is_cloud(path)]
+
+
+def _table(path: Path) -> list[tuple[Path, str]]:
+    files = []
+    with open(path, newline="", encoding="utf-8") as stream:
+        for number, row in enumerate(csv.reader(stream)):
+            cells = [cell.strip() for cell in row]
+            if not any(cells) or (number == 0 and cells[:1] == ["file"]):
+                continue
+            if len(cells) != 2 or not all(cells):
+                raise FileError(f"{path}: expected file,class, got {','.join(row)!r} in line {number + 1}")
+            file = path.parent / cells[0]
+            if not file.is_file():
+                raise FileError(f"{path}: expected files that exist, got {cells[0]!r} in line {number + 1}")
+            files.append((file, cells[1]))
+    return files
+
+
+def _folders(place: Path) -> list[Path]:
+    return sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _is_cloud(path: Path) -> bool:
+    name = path.name.lower()
+    if name in (LABELS, NAMES) or name.startswith((".", "readme")) or name.endswith(BESIDE):
+        return False
+    return name.endswith(tuple(f".{suffix}" for suffix in FORMATS)) and path.is_file()
+
+
+def _sorted(names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=int if all(name.isdecimal() for name in names) else None))
+
+
+def _point_labels(path: Path, cloud: Cloud | None) -> Tensor:
+    """(N,) from beside the file, else from in it."""
+    binary, array = (path.with_name(path.name.partition(".")[0] + end) for end in BESIDE)
+    if array.is_file():
+        values = _numpy(array)
+    elif binary.is_file():
+        values = np.fromfile(binary, np.uint32) & 0xFFFF
+    else:
+        cloud = cloud or read(path)
+        if cloud.labels is None:
+            raise FileError(
+                f"{path}: expected a label for each point, in a column called label or class, in {binary.name} or in "
+                f"{array.name}, found none"
+            )
+        return cloud.labels
+    if cloud is not None and values.shape != (len(cloud),):
+        name = array.name if array.is_file() else binary.name
+        raise FileError(f"{path}: expected {len(cloud)} labels in {name}, one for each point, got {values.shape}")
+    return torch.from_numpy(values.astype(np.int64))
+
+
+def _numpy(path: Path) -> np.ndarray:
+    try:
+        values = np.load(path)
+    except (OSError, ValueError, EOFError) as error:
+        raise FileError(f"{path}: expected integers, got: {error}") from None
+    if values.dtype.kind not in "iu":
+        raise FileError(f"{path}: expected integers, got {values.dtype}")
+    return values

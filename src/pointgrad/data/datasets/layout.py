@@ -1,0 +1,78 @@
+"""Where published data sets lie, and what to say when they do not."""
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pointgrad.data.files import FileError
+
+
+def find(root: Path, folders: Sequence[str], holds: Callable[[Path], object]) -> Path | None:
+    """The first of root and its folders of these names for which `holds` says yes."""
+    return next((place for place in (root, *(root / name for name in folders)) if holds(place)), None)
+
+
+def missing(root: Path, data: str, layouts: Sequence[str], folders: Sequence[str] = ()) -> FileError:
+    """What a data set looks like on disk, and what was found instead. To be raised."""
+    looked = " or ".join([str(root), *(f"{name}/ in it" for name in folders)])
+    if not root.is_dir():
+        found = "it is not a folder" if root.exists() else "it does not exist"
+    else:
+        names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in root.iterdir())
+        found = f"found {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}" if names else "it is empty"
+    return FileError(f"{root}: expected {data} as {'; or '.join(layouts)}. Looked in {looked}: {found}")
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a list, without blanks and empty ones."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: expected a list, one entry per line, got: {error}") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class Cache:
+    """Arrays that take long to make, kept as files in a folder of their own.
+
+    What is there is used only if the sources have not changed since. Where nothing can be written, as on a read-only
+    disk, things are made anew each time.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(
+        self, name: str, sources: Sequence[Path], make: Callable[[], dict[str, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
+        stamp = np.array([_stamp(source) for source in sources])
+        path = self.folder / f"{name}.npz"
+        try:
+            with np.load(path) as file:
+                kept = {key: file[key] for key in file.files}
+            if np.array_equal(kept.pop("stamp"), stamp):
+                return kept
+        except Exception:  # not there, of an older kind, or cut off: then it is made anew
+            pass
+        made: dict[str, Any] = make()
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(draft, "wb") as stream:
+                np.savez(stream, stamp=stamp, **made)
+            os.replace(draft, path)  # whole or not at all, whoever else writes it
+        except OSError:
+            draft.unlink(missing_ok=True)
+        return made
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise FileError(f"{path}: expected a file that can be read, got: {error.strerror}") from None
+    return stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,88 @@
+"""S3DIS: rooms of six areas of buildings, 13 classes."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from pointgrad.data.cloud import Cloud
+from pointgrad.data.datasets.layout import Cache, find, missing
+from pointgrad.data.datasets.split import SPLITS, WHOLE, Task, check_split, part_of_training
+from pointgrad.data.datasets.tables import read_rows
+from pointgrad.data.files import FileError
+
+CLASSES = (
+    "ceiling", "floor", "wall", "beam", "column", "window", "door", "table", "chair", "sofa", "bookcase", "board",
+    "clutter",
+)  # fmt: skip
+FOLDERS = ("Stanford3dDataset_v1.2_Aligned_Version", "Stanford3dDataset_v1.2")
+CACHE = "pointgrad_cache"
+
+
+class S3DIS(Dataset[Cloud]):
+    """The rooms of S3DIS, each a cloud with features red, green, blue.
+
+    root: the folder that holds `Area_1` to `Area_6`, or the one it was unpacked in.
+    split: "test" is the area `test_area`. "train" is the rest without a tenth of the rooms, chosen by the seed, which
+        is "val"; "train+val" is all of the rest.
+
+    Objects of other classes (stairs) are clutter, as in the published evaluation. A room has up to some millions of
+    points: `VoxelSample` thins them, `Crop` takes pieces. What was read from text is kept in `pointgrad_cache` in the
+    folder.
+    """
+
+    task: Task = "segmentation"
+    classes = CLASSES
+
+    def __init__(self, root: str | Path, split: str, *, test_area: int = 5, seed: int = 0) -> None:
+        check_split(split, (*SPLITS, WHOLE))
+        root = Path(root)
+        place = find(root, FOLDERS, lambda folder: any(folder.glob("Area_*/*/Annotations/*.txt")))
+        if place is None:
+            raise missing(root, "S3DIS", ["Area_1 ... Area_6/ROOM/Annotations/CLASS_NUMBER.txt"], FOLDERS)
+        self.root, self.cache = place, Cache(place / CACHE)
+        rooms = sorted(folder.parent for folder in place.glob("Area_*/*/Annotations") if folder.is_dir())
+        area = f"Area_{test_area}"
+        if split == "test":
+            self.rooms = [room for room in rooms if room.parent.name == area]
+        else:
+            others = [room for room in rooms if room.parent.name != area]
+            self.rooms = [others[number] for number in part_of_training([0] * len(others), split, seed)]
+        if not self.rooms:
+            areas = ", ".join(sorted({room.parent.name for room in rooms}))
+            raise FileError(
+                f"{place}: expected rooms of {'' if split == 'test' else 'areas other than '}{area}, got {areas}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.rooms)
+
+    def __getitem__(self, index: int) -> Cloud:
+        room = self.rooms[index]
+        name = str(room.relative_to(self.root))
+        files = sorted((room / "Annotations").glob("*.txt"))
+        if not files:
+            raise FileError(f"{room}: expected Annotations/CLASS_NUMBER.txt, found none")
+        arrays = self.cache.get(name, files, lambda: _read(files))
+        colors = torch.from_numpy(arrays["colors"])
+        return Cloud(
+            torch.from_numpy(arrays["points"]),
+            {color: colors[:, place] for place, color in enumerate(("red", "green", "blue"))},
+            labels=torch.from_numpy(arrays["labels"]).long(),
+            source=str(room),
+        )
+
+
+def _read(files: list[Path]) -> dict[str, np.ndarray]:
+    rows, labels = [], []
+    for path in files:
+        rows.append(read_rows(path, 6))
+        name = path.name.partition("_")[0]
+        labels.append(np.full(len(rows[-1]), CLASSES.index(name if name in CLASSES else "clutter"), np.int8))
+    table = np.concatenate(rows)
+    return {
+        "points": table[:, :3].astype(np.float32),
+        "colors": table[:, 3:].astype(np.uint8),
+        "labels": np.concatenate(labels),
+    }

@@ -1,0 +1,229 @@
+"""`info`: what a file holds, without keeping a large one in memory."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pointgrad.ops.neighbors import knn
+
+from . import las
+from .door import check_file, read_table
+from .errors import FileError, naming
+from .formats import choose
+from .table import Array, Table, label_column, whole
+
+QUERIES = 1000  # points whose nearest neighbour is looked for
+NEIGHBORS = 8  # looked at, because the first ones may be at the same place
+HASHES = 1 << 22  # points compared for equality, at least half as many; of larger files a part
+COARSE = 20  # a step of the coordinates larger than this part of the spacing is worth a warning
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A column beside x, y, z: its dtype in the file, and the smallest and largest finite number, None without any."""
+
+    name: str
+    dtype: str
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """What `info` found in a file.
+
+    path, size: where, and how many bytes. format: with version and encoding. points, faces: how many (of a mesh, its
+    vertices and triangles). coordinates: their dtype. lower, upper: bounds of the finite world coordinates, None
+    without any. attributes: the other columns. labels: how many points each class has, None without labels.
+    spacing: the median distance from a point to the nearest other place, of 1000 points; None if there is none.
+    doubled: points at a place that an earlier one has; an estimate in files above 4 million points.
+    nonfinite: points with NaN or infinity. warnings: sentences.
+    """
+
+    path: str
+    size: int
+    format: str
+    points: int
+    faces: int
+    coordinates: str
+    lower: tuple[float, float, float] | None
+    upper: tuple[float, float, float] | None
+    attributes: tuple[Attribute, ...]
+    labels: dict[int, int] | None
+    spacing: float | None
+    doubled: int
+    nonfinite: int
+    warnings: tuple[str, ...]
+
+
+def info(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    labels: str | None = None,
+) -> FileInfo:
+    """Describes a file of points. LAS and LAZ are read in chunks, twice, so that memory does not grow with the file.
+
+    Arguments and errors are those of `read`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.xyz").write_text("0 0 0\\n0 0 2\\n0 0 2\\n")
+    ...     found = info(f"{folder}/a.xyz")
+    >>> found.points, found.upper, found.spacing, found.doubled
+    (3, (0.0, 0.0, 2.0), 2.0, 1)
+    """
+    path = Path(path)
+    with naming(path, "a file that can be read"):
+        chosen = choose(path, format)
+        if chosen in ("las", "laz"):
+            check_file(path)
+            if columns is not None:
+                raise FileError(f"expected no names of columns for {chosen}, which has its own, got {columns!r}")
+            return _describe(path, lambda: las.chunks(path), labels)
+        table = read_table(path, chosen, columns)
+        return _describe(path, lambda: [table], labels)
+
+
+def _describe(path: Path, parts: Callable[[], Iterable[Table]], labels: str | None) -> FileInfo:
+    """From a function that gives the parts of the file, each time from the beginning."""
+    found = _Summary(labels)
+    for part in parts():
+        found.add(part)
+    if not found.points:
+        raise FileError("expected at least one point, found none")
+    spacing = _spacing(found.queries(), parts)
+    return FileInfo(
+        path=str(path),
+        size=path.stat().st_size,
+        format=found.kind,
+        points=found.points,
+        faces=found.faces,
+        coordinates=found.coordinates,
+        lower=_triple(found.lower),
+        upper=_triple(found.upper),
+        attributes=tuple(found.attributes()),
+        labels=None if found.label is None else dict(sorted(found.labels.items())),
+        spacing=spacing,
+        doubled=found.places.doubled(),
+        nonfinite=found.nonfinite,
+        warnings=tuple(found.warnings(spacing)),
+    )
+
+
+class _Summary:
+    """Everything that one pass finds."""
+
+    def __init__(self, wanted: str | None) -> None:
+        self.points = self.faces = self.nonfinite = 0
+        self.kind = self.coordinates = ""
+        self.wanted = wanted
+        self.label: str | None = None
+        self.lower, self.upper = np.full(3, np.inf), np.full(3, -np.inf)
+        self.labels: Counter[int] = Counter()
+        self.ranges: dict[str, tuple[str, float, float]] = {}
+        self.places = _Places()
+        self._picked: list[Array] = []
+        self._random = np.random.default_rng(0)
+
+    def add(self, part: Table) -> None:
+        first = not self.points
+        if first:
+            self.kind, self.coordinates = part.kind, part.xyz.dtype.name
+            self.label = label_column(part.columns, self.wanted)
+        self.points += len(part)
+        self.faces += 0 if part.faces is None else len(part.faces)
+        finite = part.xyz[np.isfinite(part.xyz).all(1)]
+        self.nonfinite += len(part) - len(finite)
+        if len(finite):
+            self.lower = np.minimum(self.lower, finite.min(0))
+            self.upper = np.maximum(self.upper, finite.max(0))
+        self.places.add(finite)
+        share = QUERIES if first else -(-QUERIES * len(finite) // las.CHUNK)
+        self._picked.append(finite[self._random.permutation(len(finite))[:share]].astype(np.float64))
+        for name, column in part.columns.items():
+            self._range(name, column)
+        if self.label is not None:
+            values, counts = np.unique(whole(part.columns[self.label]), return_counts=True)
+            self.labels.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+    def _range(self, name: str, column: Array) -> None:
+        numbers = column[np.isfinite(column)] if column.dtype.kind == "f" else column
+        kind = column.dtype.name + "".join(f" x {size}" for size in column.shape[1:])
+        _, low, high = self.ranges.get(name, (kind, np.inf, -np.inf))
+        if numbers.size:
+            low, high = min(low, numbers.min().item()), max(high, numbers.max().item())
+        self.ranges[name] = kind, low, high
+
+    def attributes(self) -> Iterable[Attribute]:
+        for name, (kind, low, high) in self.ranges.items():
+            yield Attribute(name, kind, *((low, high) if low <= high else (None, None)))
+
+    def queries(self) -> NDArray[np.float64]:
+        picked = np.concatenate(self._picked)
+        return picked[self._random.permutation(len(picked))[:QUERIES]]
+
+    def warnings(self, spacing: float | None) -> Iterable[str]:
+        if self.coordinates != "float32" or spacing is None:
+            return
+        for axis, low, high in zip("xyz", self.lower, self.upper, strict=True):
+            step = float(np.spacing(np.float32(max(abs(low), abs(high)))))
+            if step * COARSE > spacing:
+                yield (f"{axis} is float32 in steps of {step:g} at {max(abs(low), abs(high)):g}, "
+                       f"while points are {spacing:.3g} apart")  # fmt: skip
+
+
+class _Places:
+    """Counts points at equal places in bounded memory: of more than `HASHES`, only those whose hash ends in zeros are
+    kept, and equal places have equal hashes."""
+
+    def __init__(self) -> None:
+        self.kept = np.empty(0, np.uint64)
+        self.zeros = 0
+
+    def add(self, xyz: Array) -> None:
+        self.kept = np.concatenate([self.kept, self._thin(_hash(xyz))])
+        while len(self.kept) > HASHES:
+            self.zeros += 1
+            self.kept = self._thin(self.kept)
+
+    def doubled(self) -> int:
+        return (len(self.kept) - len(np.unique(self.kept))) << self.zeros
+
+    def _thin(self, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return hashes[hashes & np.uint64((1 << self.zeros) - 1) == 0]
+
+
+def _hash(xyz: Array) -> NDArray[np.uint64]:
+    """64 bits of each point, by the mixing of SplitMix64."""
+    out = np.zeros(len(xyz), np.uint64)
+    for axis in range(3):
+        bits = (xyz[:, axis].astype(np.float64) + 0.0).view(np.uint64)  # -0.0 is 0.0
+        out = (out ^ bits) + np.uint64(0x9E3779B97F4A7C15)
+        out = (out ^ (out >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        out = (out ^ (out >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        out ^= out >> np.uint64(31)
+    return out
+
+
+def _spacing(queries: NDArray[np.float64], parts: Callable[[], Iterable[Table]]) -> float | None:
+    nearest = torch.full((len(queries),), torch.inf, dtype=torch.float64)
+    for part in parts() if len(queries) else ():
+        finite = part.xyz[np.isfinite(part.xyz).all(1)].astype(np.float64)
+        if len(finite):
+            found = knn(torch.from_numpy(finite), min(NEIGHBORS, len(finite)), torch.from_numpy(queries)).distance2
+            nearest = nearest.minimum(found.masked_fill(found == 0, torch.inf).amin(1))
+    known = nearest[nearest.isfinite()]
+    return float(known.median().sqrt()) if len(known) else None
+
+
+def _triple(values: NDArray[np.float64]) -> tuple[float, float, float] | None:
+    x, y, z = values.tolist()
+    return (x, y, z) if np.isfinite(values).all() else None

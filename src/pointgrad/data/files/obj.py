@@ -1,0 +1,58 @@
+"""Wavefront OBJ: vertices, their colours if lines have six numbers, their normals if there are as many, and faces."""
+
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from .errors import FileError
+from .mesh import fan
+from .rows import doubles, load_rows, read_text, write_rows
+from .table import Array, Table, axes, from_columns
+
+# What a line may begin with, of the whole format; anything else is not an OBJ.
+_STATEMENTS = """
+v vt vn vp f fo l p o g s mg usemtl mtllib usemap maplib bevel c_interp d_interp lod shadow_obj trace_obj ctech stech
+cstype deg bmat step curv curv2 surf parm trim hole scrv sp end con call csh
+"""
+STATEMENTS = frozenset(_STATEMENTS.split())
+
+
+def read(path: Path) -> Table:
+    lines: dict[str, list[str]] = {"v": [], "vn": [], "f": []}
+    for number, line in enumerate(read_text(path).replace("\\\n", " ").splitlines(), 1):
+        word, _, rest = line.partition("#")[0].strip().partition(" ")
+        if word in lines:
+            lines[word].append(rest)
+        elif word and word.partition("\t")[0] not in STATEMENTS:
+            raise FileError(f"expected a statement of OBJ, found line {number}: {line[:40]!r}")
+    vertices = len(lines["v"])
+    if not vertices:
+        raise FileError("expected lines v with vertices, found none")
+    values = load_rows(lines["v"], np.float64, vertices, "vertices")
+    names = {3: "x y z", 4: "x y z w", 6: "x y z red green blue", 7: "x y z red green blue alpha"}.get(values.shape[1])
+    if names is None:
+        raise FileError(f"expected 3, 4, 6 or 7 numbers for a vertex, found {values.shape[1]}")
+    columns: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names.split())}
+    if len(lines["vn"]) == vertices:  # else they belong to corners of faces
+        normals = load_rows(lines["vn"], np.float64, vertices, "normals")
+        if normals.shape[1] != 3:
+            raise FileError(f"expected 3 numbers for a normal, found {normals.shape[1]}")
+        columns |= {name: normals[:, place] for place, name in enumerate(("nx", "ny", "nz"))}
+    faces = fan([_corners(line, vertices) for line in lines["f"]], vertices) if lines["f"] else None
+    return from_columns(columns, faces=faces, kind="OBJ")
+
+
+def write(stream: IO[bytes], table: Table) -> None:
+    write_rows(stream, {"v": np.full(len(table), "v"), **doubles(axes(table))}, " ")
+
+
+def _corners(line: str, vertices: int) -> list[int]:
+    """Vertex indices from 0, of corners like 3, 3/1, 3//2 or 3/1/2, which count from 1, or from the end if negative."""
+    try:
+        numbers = [int(corner.partition("/")[0]) for corner in line.split()]
+    except ValueError:
+        numbers = []
+    if not numbers or 0 in numbers:
+        raise FileError(f"expected a face as indices of vertices, found {line[:60]!r}")
+    return [number - 1 if number > 0 else vertices + number for number in numbers]
