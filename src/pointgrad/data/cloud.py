@@ -55,12 +55,14 @@ class Cloud:
         return self.points.double() + self.origin
 
     def select(self, index: Tensor) -> "Cloud":
-        """The points of an index or a mask, with their columns."""
+        """The points of an index (M,) or a mask (N,), with their columns."""
+        if index.dtype == torch.bool:
+            index = index.nonzero().squeeze(1)
         return replace(
             self,
-            points=self.points[index],
-            features={name: column[index] for name, column in self.features.items()},
-            labels=None if self.labels is None else self.labels[index],
+            points=self.points.index_select(0, index),
+            features={name: column.index_select(0, index) for name, column in self.features.items()},
+            labels=None if self.labels is None else self.labels.index_select(0, index),
         )
 
     def stack(self, names: Sequence[str]) -> Tensor | None:

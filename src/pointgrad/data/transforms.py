@@ -1,10 +1,10 @@
 """Changes of a cloud, for augmentation and preparation: small callables `transform(cloud, generator) -> Cloud`.
 
 Randomness comes from the generator alone. The input is never changed; what a transform does not touch is shared with
-it. Labels and features go along with their points, and normals turn with them: features named normal (N, 3); nx, ny, nz;
-or normal_x, normal_y, normal_z. A cloud with
-one point or none is as good as any: where there is nothing to do, nothing is done. Points whose coordinates are not
-finite pass through unless a transform says otherwise; `DropInvalid` takes them out.
+it. Labels and features go along with their points, and normals turn with them: features called normal (N, 3), or nx, ny
+and nz, or normal_x, normal_y and normal_z. A cloud with one point or none is as good as any: where there is nothing to
+do, nothing is done. Points that are not finite pass through unless a transform says otherwise; `DropInvalid` takes them
+out. `Cloud.origin` stays as it is: after a transform, world coordinates mean nothing.
 """
 
 import math
@@ -109,7 +109,7 @@ class Scale:
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         if not self.per_axis:
             return replace(cloud, points=cloud.points * _uniform(generator, self.low, self.high))
-        factors = torch.rand(3, generator=generator).mul_(self.high - self.low).add_(self.low)
+        factors = torch.empty(3).uniform_(self.low, self.high, generator=generator)
         # A normal stays normal to the surface under the inverse, transposed.
         features = _with_normals(cloud.features, lambda normal: normalize(normal / factors.to(normal.dtype), dim=1))
         return replace(cloud, points=cloud.points * factors.to(cloud.points.dtype), features=features)
@@ -129,8 +129,8 @@ class Translate:
         _check(self.distance >= 0, "distance must be 0 or more", self.distance)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
-        shift = torch.rand(3, generator=generator, dtype=cloud.points.dtype).sub_(0.5).mul_(2 * self.distance)
-        return replace(cloud, points=cloud.points + shift)
+        shift = torch.empty(3).uniform_(-self.distance, self.distance, generator=generator)
+        return replace(cloud, points=cloud.points + shift.to(cloud.points.dtype))
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class Normalize:
             return cloud
         points = cloud.points - cloud.points.mean(0)
         if self.kind == "sphere":
-            farthest = float(torch.linalg.vector_norm(points, dim=1).max())
+            farthest = torch.linalg.vector_norm(points, dim=1).max().item()
             points = points / farthest if farthest > 0 else points
         return replace(cloud, points=points)
 

@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,12 +58,12 @@ class Cache:
                 return kept
         except Exception:  # not there, of an older kind, or cut off: then it is made anew
             pass
-        made = make()
+        made: dict[str, Any] = make()
         draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(draft, "wb") as stream:
-                np.savez(stream, **{**made, "stamp": stamp})
+                np.savez(stream, stamp=stamp, **made)
             os.replace(draft, path)  # whole or not at all, whoever else writes it
         except OSError:
             draft.unlink(missing_ok=True)
