@@ -19,7 +19,7 @@ class Convert:
     """Converts a file of points to another format, with all its columns, and may thin it or sample a mesh.
 
     A LAS made of a LAS keeps version, point format, scale, offset and coordinate system. What was in OUT before is
-    replaced only when all is written. Exit status: 0; 2 if a file cannot be read or written, or for a wrong command line.
+    replaced only when all is written. Exit status: 0; 2 if a file cannot be read or written, or a wrong command line.
     """
 
     source: Positional[Path]

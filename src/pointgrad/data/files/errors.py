@@ -39,5 +39,5 @@ def _foreign(path: str | PathLike[str], task: str, error: BaseException) -> NoRe
 
 
 def _line(error: BaseException) -> str:
-    lines = str(error).splitlines() or [""]
-    return lines[0].strip() or type(error).__name__
+    first = (str(error).splitlines() or [""])[0].strip()
+    return first if " " in first else f"{type(error).__name__} {first}".strip()  # a KeyError is only the key

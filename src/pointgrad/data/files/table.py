@@ -149,8 +149,10 @@ def _near(xyz: Array) -> tuple[NDArray[np.float64], Array]:
         if finite.size == 0 or np.abs(finite).max() <= FAR:
             continue
         start = np.floor(finite.min())
-        shifted = (column - start).astype(xyz.dtype)
-        if _same_bits((shifted.astype(np.float64) + start).astype(xyz.dtype), xyz[:, axis]):
+        with np.errstate(all="ignore"):  # of what does not fit; it is compared
+            shifted = (column - start).astype(xyz.dtype)
+            again = (shifted.astype(np.float64) + start).astype(xyz.dtype)
+        if _same_bits(again, xyz[:, axis]):
             origin[axis], points[:, axis] = start, shifted
     return origin, points
 
@@ -166,7 +168,8 @@ def _world(cloud: Cloud) -> Array:
     world = points.astype(np.float64)
     far = origin != 0  # adding 0 would turn -0.0 into 0.0
     world[:, far] += origin[far]
-    single = world.astype(np.float32)
+    with np.errstate(all="ignore"):
+        single = world.astype(np.float32)
     return single if points.dtype == np.float32 and _same_bits(single.astype(np.float64), world) else world
 
 
