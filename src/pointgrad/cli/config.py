@@ -74,9 +74,6 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
         _expect(len(each) == len(value), name, f"a list of {len(each)}", value)
         pairs = zip(each, value, strict=True)
         return tuple(_convert(kind, item, f"{name}[{number}]") for number, (kind, item) in enumerate(pairs))
-    if origin is dict:
-        _expect(isinstance(value, Mapping), name, "keys and values", value)
-        return {str(key): str(item) for key, item in value.items()}
     if hint is float:
         value = _number(value)
         _expect(isinstance(value, (int, float)) and not isinstance(value, bool), name, "a number", value)

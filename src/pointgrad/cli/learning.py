@@ -94,8 +94,8 @@ class DataFlags:
     model: str = "pointnet2"
     """The network; `pointgrad models` lists them."""
 
-    options: dict[str, str] = field(default_factory=dict)
-    """Of the network: --options variant msg dropout 0.3"""
+    options: tuple[str, ...] = ()
+    """Of the network: --options variant=msg dropout=0.3"""
 
     prepare: PrepareFlags = field(default_factory=PrepareFlags)
     augment: Augment = field(default_factory=Augment)

@@ -1,5 +1,6 @@
 """`pointgrad train --data ...`: a network from a data set, with one command."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import tyro
 
 from pointgrad import data, models
 from pointgrad.train import Interrupted, NonFiniteLoss, TrainConfig, Trainer, WriteError, launch
+from pointgrad.train.run_folder import RunFolder
 
 from .config import ConfigError, read_config
 from .learning import DataFlags, Repeated, channels, cropped, preparation, resolve, workers
@@ -38,11 +40,14 @@ class Train(TrainConfig, DataFlags):
     """A YAML file of these flags, such as the config.yaml of a run. Flags that are given win."""
 
     def run(self) -> int:
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every precision
         try:
             return self._run()
         except Interrupted as stop:
-            return _fail(INTERRUPTED, str(stop))
-        except (NonFiniteLoss, WriteError) as error:
+            return _fail(INTERRUPTED, str(stop), together=True)
+        except NonFiniteLoss as error:
+            return _fail(FAILED, str(error), together=True)
+        except WriteError as error:
             return _fail(FAILED, str(error))
         except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
             return _fail(WRONG, " ".join(str(error).split()))
@@ -54,12 +59,14 @@ class Train(TrainConfig, DataFlags):
             raise ValueError("--resume needs --out, the run folder to continue")
         if self.out is None:
             self.out = free_folder(self.data, self.model)
+        if _first_process():
+            RunFolder(self.out, resume=self.resume)  # refuses one that is in use, before processes are started
         task = None if self.task == "auto" else self.task
         training, validation = (data.open_dataset(self.data, split, task) for split in ("train", "val"))
         flags = resolve(self, training)
         assert isinstance(flags, Train)
         torch.manual_seed(self.seed)
-        options = {name: plain(value) for name, value in self.options.items()}
+        options = dict(map(option, self.options))
         if hasattr(training, "categories") and flags.task == "segmentation":
             options.setdefault("categories", len(training.categories))
         model = models.build(
@@ -140,11 +147,14 @@ def _value(arguments: list[str], flag: str) -> str | None:
     return None
 
 
-def plain(text: str) -> Any:
-    """A number, a truth value or a text, as YAML reads it."""
+def option(text: str) -> tuple[str, Any]:
+    """name=value; the value is a number, a truth value or a text, as YAML reads it."""
     import yaml  # type: ignore[import-untyped]
 
-    return yaml.safe_load(text)
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--options must be name=value, got {text!r}")
+    return name, yaml.safe_load(value)
 
 
 def free_folder(spec: str, model: str) -> Path:
@@ -155,7 +165,13 @@ def free_folder(spec: str, model: str) -> Path:
     return folder
 
 
-def _fail(status: int, reason: str) -> int:
-    if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0:  # once, also with several processes
+def _first_process() -> bool:
+    """torchrun sets RANK; fabric, for the processes that it starts, LOCAL_RANK."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
+def _fail(status: int, reason: str, together: bool = False) -> int:
+    """together: all processes say so, the first is enough."""
+    if not together or _first_process():
         print(f"pointgrad train: {reason}", file=sys.stderr)
     return status

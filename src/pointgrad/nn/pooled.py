@@ -23,7 +23,7 @@ from torch.nn import functional
 from pointgrad.nn.shared_mlp import SharedMLP
 from pointgrad.ops.scatter import segment
 
-BLOCK = 2**18  # numbers in a block of rows: a megabyte of float32
+BLOCK = 2**20  # numbers in a block of rows: four megabytes of float32. Smaller ones wait for threads too often.
 
 
 def applies(mlp: SharedMLP, rows: Tensor) -> bool:
@@ -57,7 +57,7 @@ def pooled_mlp(mlp: SharedMLP, rows: Tensor, offsets: Tensor, weights: Tensor | 
     if total <= 1:
         raise ValueError(f"batch norm in training must have more than one row, got {int(total)}")
     out, *moments = _PooledMLP.apply(rows, offsets, weights, total, slope, [norm.eps for norm in norms], *parameters)
-    for norm, mean, variance in zip(norms, moments[0::2], moments[1::2], strict=True):
+    for norm, mean, variance in zip(norms, moments[: len(norms)], moments[len(norms) :], strict=True):
         update_statistics(norm, mean, variance * (total / (total - 1)))
     return out
 
@@ -100,9 +100,12 @@ class _PooledMLP(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:  # fmt: skip
         linears, gains, shifts = _split(parameters, len(eps))
         blocks = blocks_of(offsets, max(gain.shape[0] for gain in gains))
+        work = _Workspace(blocks, rows)
         sign = torch.where(gains[-1] < 0, -1.0, 1.0).to(rows.dtype)  # a falling norm has its maximum at the minimum
-        highest, arg = (torch.empty(len(offsets) - 1, len(sign), dtype=t) for t in (rows.dtype, torch.int64))
-        kept, scales, biases, moments = [rows], [], [], []  # type: tuple[list[Tensor], ...]
+        falls = bool((sign < 0).any())
+        highest = rows.new_empty(len(offsets) - 1, len(sign))
+        arg = torch.empty(highest.shape, dtype=torch.int64)
+        kept, scales, biases, means, variances = [rows], [], [], [], []  # type: tuple[list[Tensor], ...]
         for layer in range(len(eps)):
             if layer:
                 kept.append(rows.new_empty(rows.shape[0], gains[layer].shape[0]))
@@ -110,22 +113,23 @@ class _PooledMLP(torch.autograd.Function):
             for block in blocks:
                 here = kept[layer][block.rows]
                 if layer:
-                    active = _activate(kept[layer - 1][block.rows], scales[-1], biases[-1], slope)
+                    before = kept[layer - 1][block.rows]
+                    active = _activate(before, scales[-1], biases[-1], slope, work.like(before))
                     torch.mm(active, linears[layer - 1].t(), out=here)
-                sums.add(here, block.rows)
+                sums.add(here, block.rows, work.like(here))
                 if layer == len(eps) - 1:
-                    found = segment(here * sign, block.offsets, "max", return_arg=True)
-                    highest[block.lists] = found.values
-                    arg[block.lists] = found.arg + block.rows.start * (found.arg >= 0)
+                    turned = torch.mul(here, sign, out=work.like(here)) if falls else here
+                    found = segment(turned, block.offsets, "max", return_arg=True)
+                    highest[block.lists], arg[block.lists] = found
             mean, variance = sums.result(total)
             scales.append(gains[layer] * (variance + eps[layer]).rsqrt())
             biases.append(shifts[layer] - scales[-1] * mean)
-            moments += [mean, variance]
+            means.append(mean)
+            variances.append(variance)
         highest.mul_(sign)
         out = _activate(highest, scales[-1], biases[-1], slope).masked_fill_(arg < 0, 0)
-        ctx.save_for_backward(
-            offsets, weights, out, highest, arg, *kept, *scales, *biases, *moments[0::2], *moments[1::2], *parameters
-        )
+        moments = [*means, *variances]
+        ctx.save_for_backward(offsets, weights, out, highest, arg, *kept, *scales, *biases, *moments, *parameters)
         ctx.settings = total, slope, eps
         ctx.blocks = blocks
         ctx.mark_non_differentiable(*moments)
@@ -139,49 +143,47 @@ class _PooledMLP(torch.autograd.Function):
         kept, scales, biases, means, variances = (rest[i * count : (i + 1) * count] for i in range(5))
         parameters = rest[5 * count :]
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
-            inputs = [kept[0], *parameters]
             again = plain(kept[0], offsets, weights, total, slope, eps, *parameters)
-            first, *others = torch.autograd.grad(again, inputs, grad, create_graph=True)
+            first, *others = torch.autograd.grad(again, [kept[0], *parameters], grad, create_graph=True)
             return first, None, None, None, None, None, *others
-        linears, gains, _ = _split(parameters, count)
+        linears, gains, _shifts = _split(parameters, count)
+        work, scratch = _Workspace(ctx.blocks, grad), _Workspace(ctx.blocks, grad)
+        inverses = [(variance + e).rsqrt() for variance, e in zip(variances, eps, strict=True)]
         grad_linears = [torch.zeros_like(linear) for linear in linears]
-        grad_norms: list[Tensor] = []
+        grad_gains, grad_shifts = ([torch.zeros_like(gain) for gain in gains] for _ in range(2))
         # Of the last norm's output, only where the maximum was.
         grad = _leaky_backward(grad, out, slope).masked_fill_(arg < 0, 0)
-        inverse = (variances[-1] + eps[-1]).rsqrt()
-        grad_shift, grad_gain = grad.sum(0), (grad * (highest - means[-1])).sum(0) * inverse
-        picked, there = grad * scales[-1], arg.clamp(min=0)
-        current = torch.empty_like(kept[-1])
+        grad_shifts[-1] += grad.sum(0)
+        grad_gains[-1] += (grad * (highest - means[-1])).sum(0) * inverses[-1]
+        picked, arg = grad * scales[-1], arg.clamp(min=0)
+        current = torch.empty_like(kept[0]) if count == 1 else None  # gradients of the norm's output, then its input
         for layer in reversed(range(count)):
-            grad_norms = [grad_gain, grad_shift, *grad_norms]
-            # With dy the gradient of the norm's output, that of its input z is scale * dy - weight * (level + tilt * z).
-            tilt = scales[layer] * inverse * grad_gain / total
-            level = scales[layer] * grad_shift / total - tilt * means[layer]
-            if layer:
-                below = torch.empty_like(kept[layer - 1])
-                inverse = (variances[layer - 1] + eps[layer - 1]).rsqrt()
-                grad_shift, grad_gain = (torch.zeros_like(gains[layer - 1]) for _ in range(2))
+            # With g the gradient of the norm's output, that of its input z is scale * g - weight * (level + tilt * z).
+            tilt = scales[layer] * inverses[layer] * grad_gains[layer] / total
+            level = scales[layer] * grad_shifts[layer] / total - tilt * means[layer]
+            below = torch.empty_like(kept[layer - 1]) if layer else None
             for block in ctx.blocks:
-                here = current[block.rows]
-                spread = torch.addcmul(level, kept[layer][block.rows], tilt)
+                values = kept[layer][block.rows]
+                spread = torch.addcmul(level, values, tilt, out=work.like(values))
                 if weights is not None:
                     spread *= weights[block.rows].unsqueeze(1)
+                here = scratch.like(values) if current is None else current[block.rows]
                 if layer == count - 1:
-                    torch.neg(spread, out=here)
-                    here.scatter_add_(0, (there[block.lists] - block.rows.start).clamp_(min=0), picked[block.lists])
+                    torch.neg(spread, out=here).scatter_add_(0, arg[block.lists], picked[block.lists])
                 else:
                     here.mul_(scales[layer]).sub_(spread)
-                if layer:
-                    before = kept[layer - 1][block.rows]
-                    active = _activate(before, scales[layer - 1], biases[layer - 1], slope)
-                    grad_linears[layer - 1].addmm_(here.t(), active)
-                    flowing = _leaky_backward(here @ linears[layer - 1], active, slope)
-                    below[block.rows] = flowing
-                    grad_shift += flowing.sum(0)
-                    grad_gain += flowing.mul_(before - means[layer - 1]).sum(0)
-            if layer:
-                grad_gain *= inverse
-                current = below
+                if below is None:
+                    continue
+                before, flowing = kept[layer - 1][block.rows], below[block.rows]
+                active = _activate(before, scales[layer - 1], biases[layer - 1], slope, work.like(before))
+                grad_linears[layer - 1].addmm_(here.t(), active)
+                torch.mm(here, linears[layer - 1], out=flowing)
+                _leaky_backward(flowing, active, slope, out=flowing)
+                grad_shifts[layer - 1] += flowing.sum(0)
+                centered = torch.sub(before, means[layer - 1], out=work.like(before))
+                grad_gains[layer - 1] += centered.mul_(flowing).sum(0) * inverses[layer - 1]
+            current = below if layer else current
+        grad_norms = [part for pair in zip(grad_gains, grad_shifts, strict=True) for part in pair]
         return current, None, None, None, None, None, *grad_linears, *grad_norms
 
 
@@ -209,6 +211,21 @@ def blocks_of(offsets: Tensor, width: int) -> list[Block]:
     ]
 
 
+class _Workspace:
+    """Memory for one block at a time: asking for it anew for every block costs more than what is done in it."""
+
+    def __init__(self, blocks: list[Block], like: Tensor) -> None:
+        self.longest = max(block.rows.stop - block.rows.start for block in blocks)
+        self.parts: dict[int, Tensor] = {}
+        self.new = like.new_empty
+
+    def like(self, rows: Tensor) -> Tensor:
+        width = rows.shape[1]
+        if width not in self.parts:
+            self.parts[width] = self.new(self.longest, width)
+        return self.parts[width][: rows.shape[0]]
+
+
 class _Moments:
     """Sums over rows, relative to a row of the same size, so that a large mean hides no small variance."""
 
@@ -218,10 +235,10 @@ class _Moments:
         self.first = rows.new_zeros(rows.shape[1])
         self.second = rows.new_zeros(rows.shape[1])
 
-    def add(self, block: Tensor, place: slice) -> None:
+    def add(self, block: Tensor, place: slice, work: Tensor) -> None:
         if self.origin is None:
             self.origin = block.mean(0)
-        centered = block - self.origin
+        centered = torch.sub(block, self.origin, out=work)
         if self.weights is None:
             self.first += centered.sum(0)
             self.second += centered.square_().sum(0)
@@ -241,11 +258,14 @@ def _split(parameters: Sequence[Tensor], count: int) -> tuple[Sequence[Tensor], 
     return parameters[: count - 1], parameters[count - 1 :: 2], parameters[count::2]
 
 
-def _activate(rows: Tensor, scale: Tensor, bias: Tensor, slope: float) -> Tensor:
+def _activate(rows: Tensor, scale: Tensor, bias: Tensor, slope: float, out: Tensor | None = None) -> Tensor:
     """A norm with known statistics, and the activation."""
-    return functional.leaky_relu_(torch.addcmul(bias, rows, scale), slope)
+    return functional.leaky_relu_(torch.addcmul(bias, rows, scale, out=out), slope)
 
 
-def _leaky_backward(grad: Tensor, active: Tensor, slope: float) -> Tensor:
+def _leaky_backward(grad: Tensor, active: Tensor, slope: float, out: Tensor | None = None) -> Tensor:
     """Through the activation, whose result has the sign of its input."""
-    return torch.ops.aten.leaky_relu_backward(grad, active, slope, True)
+    backward = torch.ops.aten.leaky_relu_backward
+    if out is None:
+        return backward(grad, active, slope, True)
+    return backward.grad_input(grad, active, slope, True, grad_input=out)

@@ -112,4 +112,3 @@ def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> Non
         if own[name].shape != state[name].shape:
             expected, received = tuple(own[name].shape), tuple(state[name].shape)
             raise CheckpointError(f"{path}: is of another network: {name} must be {expected}, got {received}")
-

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .metrics import Metrics
+
 SECONDS = 0.5  # between two readings
 
 
@@ -33,6 +35,30 @@ class Reading:
             return None
         numbers, self._copy = self._copy.tolist(), None
         return numbers
+
+
+class Watch:
+    """What is known about an epoch under way, on the device, and how it is read."""
+
+    def __init__(self, metrics: Metrics, steps: int, device: torch.device) -> None:
+        self.metrics, self._reading = metrics, Reading(device)
+        self.losses = torch.zeros(steps, device=device)  # of each step; those to come have a loss of zero
+        self._next, self.saved = 0.0, time.monotonic()
+
+    def read(self) -> list[float] | None:
+        """The mean loss and the first bad step, asked for some time before; None most of the time."""
+        if time.monotonic() >= self._next:
+            self._reading.ask(torch.stack([self.metrics.mean_loss(), self._first_bad().double()]))
+            self._next = time.monotonic() + SECONDS
+        return self._reading.get()
+
+    def first_bad(self) -> int:
+        """The first step whose loss is not finite, or the number of all. Waits for the device."""
+        return int(self._first_bad())
+
+    def _first_bad(self) -> Tensor:
+        steps = torch.arange(len(self.losses), device=self.losses.device)
+        return torch.where(self.losses.isfinite(), len(self.losses), steps).amin()
 
 
 class Display:

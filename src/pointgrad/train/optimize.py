@@ -55,6 +55,22 @@ def learning_rate(config: TrainConfig, update: int, updates_per_epoch: int) -> f
     return config.lr
 
 
+def class_weights(config: TrainConfig, dataset: Any, classes: int) -> Tensor | None:
+    """(classes,) what each class counts, with mean 1 over those that occur; None: all the same. Reads all data once."""
+    if config.class_weights == "none":
+        return None
+    counts = torch.zeros(classes)
+    for index in range(len(dataset)):
+        with contextlib.suppress(ValueError, OSError):  # the loader reports what cannot be read
+            cloud = dataset[index]
+            labels = cloud.labels if cloud.labels is not None else torch.tensor([cloud.label])
+            counts += torch.bincount(labels[labels >= 0], minlength=classes)
+    share = counts / counts.sum()
+    weights = 1 / (share.sqrt() if config.class_weights == "sqrt" else share)
+    weights[counts == 0] = 0.0
+    return weights / weights[counts > 0].mean()
+
+
 class EMA:
     """A running mean of all floating weights and buffers: mean += (1 - decay) * (weights - mean).
 

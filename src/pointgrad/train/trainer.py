@@ -17,12 +17,12 @@ from pointgrad.data import Batch, Prepare
 
 from . import checkpoint
 from .config import TrainConfig
-from .display import SECONDS, Display, Reading, epoch_line
+from .display import Display, Watch, epoch_line
 from .distributed import agreed, launch, synchronised
 from .hooks import Hook, TensorBoard
 from .loops import CrossEntropy, chunks, evaluate, gather, mode, step_seed, to_device, train_step, unlabelled
 from .metrics import Metrics
-from .optimize import EMA, decaying, learning_rate, make_optimizer
+from .optimize import EMA, class_weights, decaying, learning_rate, make_optimizer
 from .report import Report
 from .run_folder import RunFolder
 from .state import pack, unpack
@@ -75,7 +75,8 @@ class Trainer:
         self.train_loader, self.val_loader = train_loader, val_loader
         self.prepare = prepare or Prepare()
         self.monitor = _monitor(self.config, self.task, bool(self.parts), val_loader is not None)
-        self.folder = None if out is None else RunFolder(out, resume=resume)
+        # Only the first process looks whether it exists: it may already be there when others come.
+        self.folder = None if out is None else RunFolder(out, resume=resume or not self.main)
 
         self.module = synchronised(model, self.fabric)  # the network itself
         decays = decaying(self.module)
@@ -83,7 +84,7 @@ class Trainer:
         self.model = self.fabric.setup_module(ready)  # with precision and processes around it
         self.optimizer = self.fabric.setup_optimizers(make_optimizer(self.module, decays, self.config))
         self.ema = EMA(self.module, self.config.ema) if self.config.ema else None
-        weights = _class_weights(self.config, train_loader.dataset, len(self.classes))
+        weights = class_weights(self.config, train_loader.dataset, len(self.classes))
         self.objective = CrossEntropy(weights, self.config.smoothing)
 
         self.epoch = self.step = 0
@@ -93,6 +94,7 @@ class Trainer:
         self.partial: Metrics | None = None  # of an epoch that was interrupted
         self._stop = False
         self._spare: Batch | None = None
+        self._skipped = 0
         self.steps = -(-len(train_loader) // self.config.accumulate)
         if not self.steps:
             raise ValueError("train_loader must have at least one batch, got none")
@@ -172,59 +174,59 @@ class Trainer:
             self.folder.write_metrics(self.history)
             self._report.curves()
         self.say(epoch_line(row, self.config.epochs, better))
+        self._report_skipped()
         self._call("after_epoch")
 
     def _train(self) -> Metrics:
         """The steps of an epoch that are not done yet."""
-        device, loader, config = self.fabric.device, self.train_loader, self.config
+        device, config = self.fabric.device, self.config
         metrics = self.partial or Metrics(len(self.classes), self.parts, device)
-        losses = torch.zeros(self.steps, device=device)
-        reading, next_reading, saved = Reading(device), 0.0, time.monotonic()
-        first = self.step
-        self._display.begin(self.epoch, first, self.steps)
-        loader.set_epoch(self.epoch)
-        loader.skip(first * config.accumulate)
+        watch = Watch(metrics, self.steps, device)
+        self._display.begin(self.epoch, self.step, self.steps)
+        self.train_loader.set_epoch(self.epoch)
+        self.train_loader.skip(self.step * config.accumulate)
         with mode(self.model, training=True):
-            for batches in chunks(loader, config.accumulate):
+            for batches in chunks(self.train_loader, config.accumulate):
                 # All that a step draws depends on these numbers, so it draws the same after an interruption.
                 torch.manual_seed(step_seed(config.seed, self.epoch, self.step, self.fabric.global_rank))
                 for group in self.optimizer.param_groups:
                     group["lr"] = self._lr(self.updates)
                 self._call("before_step")
-                there = self._usable(batches)
-                loss = losses[self.step]
-                if there:
+                loss = watch.losses[self.step]
+                if there := self._usable(batches):
                     loss = train_step(
                         self.model, there, self.optimizer, self.objective, metrics,
                         fabric=self.fabric, clip=config.clip, extra_loss=self._extra_loss(),
                     )  # fmt: skip
-                    losses[self.step] = loss
+                    watch.losses[self.step] = loss
                     if self.ema is not None:
                         self.ema.update(self.updates)
                 self.step += 1
                 self._call("after_step", loss)
-
-                now = time.monotonic()
-                if now >= next_reading:
-                    reading.ask(torch.stack([metrics.mean_loss(), _first_bad(losses, first, self.step).double()]))
-                    next_reading = now + SECONDS
-                numbers = reading.get()
-                if numbers is not None:
-                    self._display.show(self.step, numbers[0])
-                    self._check_finite(int(numbers[1]), alone=self.fabric.world_size == 1)
-                if self.fabric.world_size == 1 or self.step % CONTROL == 0:
-                    stop, due = agreed(
-                        self.fabric, int(self._stop), int(self.main and now - saved > config.checkpoint_minutes * 60)
-                    )
-                    if stop or due:
-                        self._check_finite(int(_first_bad(losses, first, self.step)))
-                        self.partial = metrics
-                        self._save(checkpoint.LAST)
-                        self.partial, saved = None, now
-                    if stop:
-                        raise Interrupted(self._how_to_resume())
-        self._check_finite(int(_first_bad(losses, first, self.step)))
+                self._look(watch)
+        self._check_finite(watch.first_bad())
         return metrics
+
+    def _look(self, watch: Watch) -> None:
+        """After a step: shows the loss now and then, looks whether it is finite, saves if it is time or asked for."""
+        alone = self.fabric.world_size == 1
+        numbers = watch.read()
+        if numbers is not None:
+            self._display.show(self.step, numbers[0])
+            if alone:
+                self._check_finite(int(numbers[1]))
+        if not alone and self.step % CONTROL:
+            return  # to agree, and to ask the device, costs time
+        late = self.main and time.monotonic() - watch.saved > self.config.checkpoint_minutes * 60
+        stop, save = agreed(self.fabric, int(self._stop), int(late))
+        if stop or save or not alone:
+            self._check_finite(watch.first_bad())
+        if stop or save:
+            self.partial = watch.metrics
+            self._save(checkpoint.LAST)
+            self.partial, watch.saved = None, time.monotonic()
+        if stop:
+            raise Interrupted(self._how_to_resume())
 
     def evaluate(self, see: Callable[[Batch, Tensor], None] | None = None) -> Metrics:
         """Metrics of the weights as they are over the validation data. see: as for `pointgrad.train.evaluate`."""
@@ -256,6 +258,12 @@ class Trainer:
 
         return total
 
+    def _report_skipped(self) -> None:
+        skipped = {**getattr(self.val_loader, "skipped", {}), **self.train_loader.skipped}
+        if len(skipped) > self._skipped:
+            self._skipped = len(skipped)
+            self.say(f"left out so far: {len(skipped)} that cannot be read; the first: {next(iter(skipped.values()))}")
+
     def _call(self, name: str, *arguments: Any) -> None:
         for hook in self.hooks:
             getattr(hook, name)(self, *arguments)
@@ -274,16 +282,15 @@ class Trainer:
     def _best_row(self) -> dict[str, float]:
         return next((row for row in self.history if row[self.monitor] == self.best), self.history[-1])
 
-    def _check_finite(self, bad: int, alone: bool = False) -> None:
-        """bad: the first step whose loss is not finite; the number of steps, if there is none."""
-        if self.fabric.world_size > 1:
-            if alone:
-                return
-            bad = -agreed(self.fabric, -bad)[0]
+    def _check_finite(self, bad: int) -> None:
+        """bad: the first step whose loss is not finite, or the number of all steps. All processes must ask."""
+        bad = -agreed(self.fabric, -bad)[0]
         if bad < self.steps:
             kept = f"; {self.folder.last} is from before" if self.folder and self.folder.last.exists() else ""
+            size = self.config.accumulate
+            batches = f"batch {bad + 1}" if size == 1 else f"batches {bad * size + 1} to {(bad + 1) * size}"
             raise NonFiniteLoss(
-                f"the loss is not finite in epoch {self.epoch + 1}, step {bad + 1} of {self.steps}{kept}. "
+                f"the loss is not finite in epoch {self.epoch + 1}, step {bad + 1} of {self.steps} ({batches}){kept}. "
                 "Look at the data, lower --lr, or clip gradients (--clip)"
             )
 
@@ -298,6 +305,7 @@ class Trainer:
             content = pack(self, training=name == checkpoint.LAST)  # all processes: each may hold a part
             if self.main:
                 checkpoint.save(self.folder.path / name, content)
+            self.fabric.barrier()  # or one that has nothing to write would leave, and take the others along
 
     def _finish(self) -> None:
         """Pictures, and what the best weights do."""
@@ -325,26 +333,6 @@ def _monitor(config: TrainConfig, task: str, has_parts: bool, has_val: bool) -> 
     if name == "instance_miou" and not has_parts:
         raise ValueError("monitor must not be instance_miou where the data have no categories")
     return f"{'val' if has_val else 'train'}_{name}"
-
-
-def _class_weights(config: TrainConfig, dataset: Any, classes: int) -> Tensor | None:
-    if config.class_weights == "none":
-        return None
-    counts = torch.zeros(classes)
-    for index in range(len(dataset)):
-        cloud = dataset[index]
-        labels = cloud.labels if cloud.labels is not None else torch.tensor([cloud.label])
-        counts += torch.bincount(labels[labels >= 0], minlength=classes)
-    share = counts / counts.sum()
-    weights = 1 / (share.sqrt() if config.class_weights == "sqrt" else share)
-    weights[counts == 0] = 0.0
-    return weights / weights[counts > 0].mean()
-
-
-def _first_bad(losses: Tensor, first: int, done: int) -> Tensor:
-    """The first step whose loss is not finite, or the number of all."""
-    steps = torch.arange(first, done, device=losses.device)
-    return torch.where(losses[first:done].isfinite(), losses.shape[0], steps).amin()
 
 
 @contextlib.contextmanager
