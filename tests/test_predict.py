@@ -430,7 +430,7 @@ def test_a_failure_half_way_leaves_nothing(tmp_path, name):
     data.write(tmp_path / "a.ply", Cloud(scene(3000)))
     out = tmp_path / "out"
     with pytest.raises(RuntimeError, match="the network fails"):
-        predict.label_file(trained(Failing(fail)), tmp_path / name, out / name, tile=3.0, max_points=100)
+        predict.label_file(trained(Failing(fail)), tmp_path / name, out / name, tile=3.0, max_points=1000)
     assert [path.name for path in out.iterdir()] == ["classes.txt"]
 
 
@@ -441,7 +441,7 @@ from pathlib import Path
 import os, signal, test_predict
 from pointgrad import predict
 network = test_predict.trained(test_predict.Failing(lambda: os.kill(os.getpid(), signal.SIGKILL)))
-predict.label_file(network, {source!r}, {target!r}, tile=3.0, max_points=100)
+predict.label_file(network, {source!r}, {target!r}, tile=3.0, max_points=1000)
 """
 
 
@@ -473,11 +473,11 @@ def test_two_runs_for_one_file_do_not_disturb_each_other(tmp_path):
 
     slow = Failing(other)
     with pytest.raises(FileError, match=r"a\.laz: exists already and is not overwritten"):
-        predict.label_file(trained(slow), source, target, tile=3.0, max_points=100)
+        predict.label_file(trained(slow), source, target, tile=3.0, max_points=1000)
     assert np.array_equal(data.read(target).labels, before.z > 0.5)
     target.unlink()
     slow = Failing(other)
-    predict.label_file(trained(slow), source, target, overwrite=True, tile=3.0, max_points=100)
+    predict.label_file(trained(slow), source, target, overwrite=True, tile=3.0, max_points=1000)
     assert np.array_equal(data.read(target).labels, before.z > 0)
     assert {path.name for path in target.parent.iterdir()} == {"classes.txt", "a.laz"}
 
