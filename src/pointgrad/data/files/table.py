@@ -151,8 +151,8 @@ def _near(xyz: Array) -> tuple[NDArray[np.float64], Array]:
         start = np.floor(finite.min())
         with np.errstate(all="ignore"):  # of what does not fit; it is compared
             shifted = (column - start).astype(xyz.dtype)
-            again = (shifted.astype(np.float64) + start).astype(xyz.dtype)
-        if _same_bits(again, xyz[:, axis]):
+            again = shifted.astype(np.float64) + start
+        if _same_bits(again, column):
             origin[axis], points[:, axis] = start, shifted
     return origin, points
 
