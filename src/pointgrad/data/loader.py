@@ -7,6 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from pointgrad.data.cloud import Batch, Cloud, collate
+from pointgrad.data.files import FileError
 from pointgrad.data.mixing import mix
 from pointgrad.data.transforms import Transform
 
@@ -155,9 +156,11 @@ class _Samples(Dataset[list[Any]]):
                 cloud = self.transform(cloud, generator.manual_seed(mix(self.seed, epoch, index)))
             cloud.need(self.features)
             return cloud
+        except FileError as error:  # says which file
+            return _Bad(index, " ".join(str(error).split()))
         except (ValueError, OSError) as error:
             reason = " ".join(str(error).split())
-            return _Bad(index, reason if name in reason else f"{name}: {reason}")
+            return _Bad(index, reason if reason.startswith(name) else f"{name}: {reason}")
         except Exception as error:  # a mistake in a data set or a transform: with its traceback, and the sample's name
             raise RuntimeError(f"{name}: {type(error).__name__}: {error}") from error
 

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from pointgrad.data.cloud import Cloud
 from pointgrad.data.datasets.split import SPLITS, Task, check_split, part_of_training
-from pointgrad.data.datasets.tables import read_h5
+from pointgrad.data.datasets.tables import read_h5, read_npz
 from pointgrad.data.files import FileError
 
 RESERVED = ("points", "offsets", "label", "val", "classes", "category", "categories")
@@ -217,8 +217,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     if path.suffix in (".h5", ".hdf5"):
         return read_h5(path)
     try:
-        with np.load(path) as file:
-            return {key: file[key] for key in file.files}
+        return read_npz(path)
     except OSError as error:
         raise FileError(f"{path}: expected an .npz file, got: {error.strerror or error}") from None
     except Exception as error:  # zipfile, zlib, lzma and numpy each have their own

@@ -67,14 +67,19 @@ def _density(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _visible(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Which points are seen from a place far away: those near the front of their cell of an image."""
+    """Which points are seen from a place far away: those near the front of their cell of an image and the cells around."""
     heading, elevation = rng.uniform(0, 2 * math.pi), math.radians(rng.uniform(-10, 60))
     right = _direction(heading + math.pi / 2, 0)
     up = _direction(heading + math.pi, math.pi / 2 - elevation)
     across, upward, nearness = np.array([right, up, _direction(heading, elevation)], np.float32) @ points
-    cell = 2.5 / math.sqrt(points.shape[1])  # a few points each
-    side = int(2.2 / cell) + 1
-    index = ((across + 1.1) / cell).astype(np.int64) * side + ((upward + 1.1) / cell).astype(np.int64)
-    front = np.full(side * side, -np.inf, np.float32)
-    np.maximum.at(front, index, nearness)
-    return nearness > front[index] - 1.5 * cell
+    cell = 2.5 / math.sqrt(points.shape[1])
+    side = int(2.0 / cell) + 4
+    index = ((across + 1) / cell + 1.5).astype(np.int64) * side + ((upward + 1) / cell + 1.5).astype(np.int64)
+    single = np.full(side * side, -np.inf, np.float32)
+    np.maximum.at(single, index, nearness)
+    # A cell of a closed surface may have no point of it; with its four neighbours it has about five.
+    front = single.copy()
+    for step in (1, side):
+        np.maximum(front[step:], single[:-step], out=front[step:])
+        np.maximum(front[:-step], single[step:], out=front[:-step])
+    return nearness > front[index] - 3 * cell
