@@ -2,12 +2,9 @@
 
 import doctest
 import importlib
-import os
-import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +16,7 @@ from scipy.spatial import cKDTree
 import pointgrad
 from pointgrad import data, predict
 from pointgrad.data import Cloud, FileError, Prepare
-from pointgrad.predict import labels, tree, voting, workspace
+from pointgrad.predict import labels, tree, workspace
 from pointgrad.train import Trained
 
 SCANS = sorted((DATA / "scans").glob("*")) if (DATA / "scans").is_dir() else []
@@ -266,7 +263,7 @@ def las_file(path, count=3000, version="1.4", point_format=7, **columns):
     """With everything that must survive: scaled and array extra bytes, records before and after the points."""
     laspy = pytest.importorskip("laspy")
     header = laspy.LasHeader(version=version, point_format=point_format)
-    header.scales, header.offsets = [0.01, 0.001, 0.02], [6_000_000.0, -100.0, 7.5]
+    header.scales, header.offsets = [0.01, 0.001, 0.02], [6_000_000.0, -100.0, 0.5]
     header.add_extra_dims(
         [
             laspy.ExtraBytesParams("depth", np.int16, "scaled", offsets=np.array([3.0]), scales=np.array([0.5])),
@@ -404,3 +401,546 @@ def test_many_classes_need_more_bits(tmp_path):
     after = laspy.read(tmp_path / "out" / "a.las")
     assert after.label.dtype == np.uint16
     assert np.array_equal(after.label, np.where(after.z > 0, 299, 0))
+
+
+# Complete or not at all
+
+
+class Failing(Height):
+    """Answers a few times, then does something else."""
+
+    def __init__(self, then, calls=3):
+        super().__init__()
+        self.then, self.calls = then, calls
+
+    def forward(self, points, features=None, **where):
+        self.calls -= 1
+        if self.calls < 0:
+            self.then()
+        return super().forward(points, features)
+
+
+def fail():
+    raise RuntimeError("the network fails")
+
+
+@pytest.mark.parametrize("name", ["a.laz", "a.ply"])
+def test_a_failure_half_way_leaves_nothing(tmp_path, name):
+    las_file(tmp_path / "a.laz")
+    data.write(tmp_path / "a.ply", Cloud(scene(3000)))
+    out = tmp_path / "out"
+    with pytest.raises(RuntimeError, match="the network fails"):
+        predict.label_file(trained(Failing(fail)), tmp_path / name, out / name, tile=3.0, max_points=1000)
+    assert [path.name for path in out.iterdir()] == ["classes.txt"]
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+import os, signal, test_predict
+from pointgrad import predict
+network = test_predict.trained(test_predict.Failing(lambda: os.kill(os.getpid(), signal.SIGKILL)))
+predict.label_file(network, {source!r}, {target!r}, tile=3.0, max_points=1000)
+"""
+
+
+def test_a_killed_run_leaves_no_result_and_the_next_one_tidies_up(tmp_path):
+    before = las_file(tmp_path / "a.laz")
+    source, target = tmp_path / "a.laz", tmp_path / "out" / "a.laz"
+    code = KILLED.format(tests=str(Path(__file__).parent), source=str(source), target=str(target))
+    killed = subprocess.run([sys.executable, "-c", code], timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    left = {path.name for path in target.parent.iterdir()}
+    assert target.name not in left
+    assert any(name.startswith(".a.laz.predict-") for name in left)
+    with workspace.workspace(target, target.parent) as running:  # another one, which is alive
+        (running / "points").write_bytes(b"in use")
+        predict.label_file(trained(), source, target)
+        assert (running / "points").read_bytes() == b"in use"
+    assert {path.name for path in target.parent.iterdir()} == {"classes.txt", "a.laz"}
+    assert np.array_equal(data.read(target).labels, before.z > 0)
+
+
+def test_two_runs_for_one_file_do_not_disturb_each_other(tmp_path):
+    """The second one begins and ends while the first one is at work: the result of one of them stays, complete."""
+    before = las_file(tmp_path / "a.laz")
+    source, target = tmp_path / "a.laz", tmp_path / "out" / "a.laz"
+
+    def other():
+        slow.calls = 10**9
+        predict.label_file(trained(Height(0.5)), source, target)
+
+    slow = Failing(other)
+    with pytest.raises(FileError, match=r"a\.laz: exists already and is not overwritten"):
+        predict.label_file(trained(slow), source, target, tile=3.0, max_points=1000)
+    assert np.array_equal(data.read(target).labels, before.z > 0.5)
+    target.unlink()
+    slow = Failing(other)
+    predict.label_file(trained(slow), source, target, overwrite=True, tile=3.0, max_points=1000)
+    assert np.array_equal(data.read(target).labels, before.z > 0)
+    assert {path.name for path in target.parent.iterdir()} == {"classes.txt", "a.laz"}
+
+
+@pytest.mark.parametrize("name", ["a.laz", "a.ply"])
+def test_what_is_there_is_not_overwritten_unless_asked(tmp_path, name):
+    before = las_file(tmp_path / "a.laz")
+    data.write(tmp_path / "a.ply", data.read(tmp_path / "a.laz"))
+    target = tmp_path / "out" / name
+    target.parent.mkdir()
+    target.write_text("precious")
+    with pytest.raises(FileError, match="exists already"):
+        predict.label_file(trained(), tmp_path / name, target)
+    assert target.read_text() == "precious"
+    predict.label_file(trained(), tmp_path / name, target, overwrite=True)
+    cloud = data.read(target, labels="predicted_label" if name == "a.ply" else None)
+    assert np.array_equal(cloud.labels, before.z > 0)
+    with pytest.raises(FileError, match="got the source itself"):
+        predict.label_file(trained(), tmp_path / name, tmp_path / name, overwrite=True)
+
+
+FULL = """
+import resource, signal, sys
+sys.path.insert(0, {tests!r})
+import test_predict
+from pointgrad import predict
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for limit in {limits}:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        predict.label_file(test_predict.trained(), {source!r}, {target!r})
+    except test_predict.FileError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path):
+    """Files that may not grow stand in for a disk that is full."""
+    las_file(tmp_path / "a.las", count=20_000)
+    target = tmp_path / "out" / "a.las"
+    code = FULL.format(
+        tests=str(Path(__file__).parent),
+        source=str(tmp_path / "a.las"),
+        target=str(target),
+        limits=(100_000, 700_000),  # less than the points, 32 bytes each; less than the result, more than 60 each
+    )
+    run = subprocess.run([sys.executable, "-c", code], timeout=120, capture_output=True, text=True, check=True)
+    spilled, written = run.stdout.splitlines()
+    assert "/points: expected a file that can be written, got: File too large" in spilled
+    assert f"{target}: expected a LAS file that can be written, got: File too large" in written
+    assert [path.name for path in target.parent.iterdir()] == ["classes.txt"]
+
+
+# Other formats
+
+
+def columns_of(path):
+    """What a file holds, as its own reader says."""
+    from pointgrad.data.files.door import read_table
+    from pointgrad.data.files.formats import choose
+
+    return read_table(path, choose(path, None), None)
+
+
+@pytest.mark.skipif(
+    not CLOUDS, reason=f"no real scans at {DATA}; set POINTGRAD_TEST_DATA to the folder that holds them"
+)
+@pytest.mark.parametrize("path", CLOUDS, ids=lambda path: path.name)
+def test_every_real_scan(tmp_path, path):
+    """In its own format, all that it had is as it was, and every point has the label of its height."""
+    cloud = data.read(path)
+    height = cloud.points[:, 2].float()
+    threshold = float(height.median())
+    network = trained(Height(threshold))
+    size = (cloud.points.amax(0) - cloud.points.amin(0))[:2].max()
+    report = predict.label_file(network, path, predict.output(path, tmp_path), tile=float(size) / 3, votes=1)
+    expected = (height - threshold > 0).long()
+    if path.name.endswith(".bin"):
+        found = np.fromfile(report.target, np.uint32).astype(np.int64)
+        confidence = np.load(report.target.with_suffix(".confidence.npy"))
+    else:
+        before, after = columns_of(path), columns_of(report.target)
+        assert np.array_equal(before.xyz, after.xyz)
+        assert before.xyz.dtype == after.xyz.dtype
+        for name, column in before.columns.items():
+            assert np.array_equal(after.columns[name], column), name
+            assert after.columns[name].dtype == column.dtype
+        new = [name for name in after.columns if name not in before.columns]
+        assert [name.removeprefix("predicted_") for name in new] == ["label", "confidence"]
+        found, confidence = (after.columns[name] for name in new)
+        if path.suffix != ".off":
+            assert after.kind == before.kind or path.suffix in (".laz", ".las")
+    assert np.array_equal(found, expected)
+    assert confidence.min() >= 0.5
+    assert report.counts.tolist() == expected.bincount().tolist()
+
+
+def test_labels_beside_a_sweep_are_read_back_by_the_data_set(tmp_path):
+    points = scene(500).float()
+    data.write(tmp_path / "a.bin", Cloud(points))
+    report = predict.label_file(trained(), tmp_path / "a.bin", predict.output(tmp_path / "a.bin", tmp_path))
+    assert report.target == tmp_path / "a.label"
+    assert torch.equal(data.Folder(tmp_path, task="segmentation")[0].labels, (points[:, 2] > 0).long())
+    assert data.Folder(tmp_path, task="segmentation").classes == ("low", "high")
+
+
+@pytest.mark.parametrize("name", ["a.ply", "a.pcd", "a.txt", "a.npy", "a.npz", "a.bin"])
+def test_points_without_coordinates_are_kept_without_a_label(tmp_path, name):
+    points = scene(60).float()
+    points[7, 1] = torch.nan
+    points[30, 2] = torch.inf
+    data.write(tmp_path / name, Cloud(points))
+    target = predict.output(tmp_path / name, tmp_path / "out")
+    report = predict.label_file(trained(), tmp_path / name, target)
+    assert report.unlabelled == 2
+    expected = np.where(points[:, 2] > 0, 1, 0)
+    expected[[7, 30]] = -1
+    if name == "a.bin":
+        found = np.fromfile(target, np.uint32)
+        assert np.array_equal(np.where(found == 65535, -1, found.astype(int)), expected)
+        return
+    again = data.read(target)
+    assert np.array_equal(again.labels, expected)
+    assert np.array_equal(again.points.float(), points, equal_nan=True)
+    assert np.array_equal(again.features["confidence"][[7, 30]], [0, 0])
+
+
+def test_features_come_from_the_file(tmp_path):
+    points = scene(800)
+    cloud = Cloud(points, {"glow": torch.rand(800), "other": torch.rand(800)})
+    data.write(tmp_path / "a.ply", cloud)
+    network = trained(Height(0.5), features=("glow",), normalize="center", points=50)
+    predict.label_file(network, tmp_path / "a.ply", tmp_path / "out" / "a.ply")
+    again = data.read(tmp_path / "out" / "a.ply")
+    assert torch.equal(again.labels, (cloud.features["glow"] > 0.5).long())
+    data.write(tmp_path / "b.ply", Cloud(points, {"other": torch.rand(800)}))
+    with pytest.raises(ValueError, match=r"b\.ply: features must contain glow, got other"):
+        predict.label_file(network, tmp_path / "b.ply", tmp_path / "out" / "b.ply")
+
+
+def test_uncommon_names(tmp_path):
+    """A feature may be called as something that is used inside."""
+    cloud = Cloud(scene(300), {name: torch.rand(300) for name in ("number", "points", "labels_", "feature number")})
+    result = predict.label(trained(Height(0.5), features=("number", "points", "feature number")), cloud, tile=2.0)
+    assert torch.equal(result.labels, (cloud.features["number"] > 0.5).long())
+
+
+# Comparison with labels that are there
+
+
+def test_evaluate(tmp_path):
+    points = scene(1000)
+    truth = (points[:, 2] > 0.3).long()
+    truth[:100] = -1
+    data.write(tmp_path / "a.ply", Cloud(points, labels=truth))
+    report = predict.label_file(trained(), tmp_path / "a.ply", tmp_path / "out" / "a.ply", evaluate=True)
+    said = (points[:, 2] > 0).long()[100:]
+    from sklearn.metrics import accuracy_score, jaccard_score
+
+    figures = report.metrics.compute()
+    assert figures["accuracy"] == pytest.approx(accuracy_score(truth[100:], said))
+    assert figures["miou"] == pytest.approx(jaccard_score(truth[100:], said, average="macro"))
+
+
+def test_evaluate_las_by_codes(tmp_path, small_tiles):
+    before = las_file(tmp_path / "a.laz")
+    import laspy
+
+    codes = np.where(before.z > 0.4, 6, 2)
+    before.classification = codes
+    before.write(tmp_path / "b.laz")
+    report = predict.label_file(
+        trained(), tmp_path / "b.laz", tmp_path / "out" / "b.laz", evaluate=True, classification=(2, 6), tile=4.0
+    )
+    expected = [[np.sum((codes == code) & ((before.z > 0) == label)) for label in (0, 1)] for code in (2, 6)]
+    assert report.metrics.confusion.tolist() == expected
+    assert np.array_equal(laspy.read(report.target).classification, np.where(before.z > 0, 6, 2))
+    numbers = trained(classes=("2", "6"))  # classes without a name are called by their number
+    again = predict.label_file(numbers, tmp_path / "b.laz", tmp_path / "numbers" / "b.laz", evaluate=True)
+    assert again.metrics.confusion.tolist() == expected
+    with pytest.raises(FileError, match=r"b\.laz: expected labels of the classes 0 \(low\), 1 \(high\), found 2, 6"):
+        predict.label_file(trained(), tmp_path / "b.laz", tmp_path / "c" / "b.laz", evaluate=True)
+
+
+def test_classes_of_another_network(tmp_path):
+    data.write(tmp_path / "a.ply", Cloud(scene(10), labels=torch.zeros(10).long()))
+    predict.label_file(trained(), tmp_path / "a.ply", tmp_path / "out" / "a.ply")
+    other = trained(classes=("road", "tree"))
+    with pytest.raises(
+        FileError, match=r"classes\.txt: expected the classes of the network, road, tree, found low, high"
+    ):
+        predict.label_file(other, tmp_path / "a.ply", tmp_path / "out" / "b.ply")
+    (tmp_path / "classes.txt").write_text("low\nhigh\n")
+    with pytest.raises(
+        FileError, match=r"classes\.txt: expected the classes of the network, road, tree, found low, high"
+    ):
+        predict.label_file(other, tmp_path / "a.ply", tmp_path / "b" / "a.ply", evaluate=True)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": "classification"}, "the network must be trained for segmentation, got one for classification"),
+        ({"tile": 0.0}, "tile must be a positive edge length, got 0.0"),
+        ({"tile": float("nan")}, "tile must be a positive edge length, got nan"),
+        ({"votes": 0}, "votes must be at least 1, got 0"),
+        ({"max_points": 0}, "max_points must be at least 1, got 0"),
+        ({"features": ("intensity",)}, "a.ply: features must contain intensity, got height"),
+        ({"count": 0}, "a.ply: expected at least one point to label, got none"),
+        ({"nan": True}, "a.ply: expected at least one point to label, got 5 with NaN or infinite coordinates"),
+        ({"model": Height(float("nan"))}, "a.ply: the network gave values that are not finite"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(change, message):
+    prepare = {"features": change.pop("features")} if "features" in change else {}
+    network = trained(change.pop("model", None), change.pop("task", "segmentation"), **prepare)
+    points = scene(100)[: change.pop("count", 5)]
+    if change.pop("nan", False):
+        points[:, 1] = torch.nan
+    cloud = Cloud(points, {"height": points[:, 2]}, source="a.ply")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        predict.label(network, cloud, **change)
+
+
+def test_categories():
+    class Parts(Height):
+        config = {"categories": 4}  # noqa: RUF012
+
+        def forward(self, points, features=None, *, offsets=None, lengths=None, category=None):
+            assert category.tolist() == [2] * len(category)
+            return super().forward(points, features)
+
+    network = trained(Parts(), normalize="sphere", points=50)
+    predict.label(network, Cloud(scene(120), category=2))
+    for category in (None, 4):
+        with pytest.raises(ValueError, match=rf"category must be in \[0, 4\) for this network, got {category}"):
+            predict.label(network, Cloud(scene(120), category=category))
+    plain = predict.label(trained(), Cloud(scene(120), category=2))  # a network without them is not told
+    assert len(plain.labels) == 120
+
+
+def test_a_large_scene_for_a_network_of_objects_needs_a_tile(monkeypatch):
+    monkeypatch.setattr(labels, "WHOLE_POINTS", 100)
+    cloud, network = Cloud(scene(200), source="a.laz"), trained(normalize="sphere")
+    with pytest.raises(ValueError, match=r"^a\.laz: tile must be given for more than 100 points \(got 200\)"):
+        predict.label(network, cloud)
+    predict.label(network, cloud, tile=5.0)
+
+
+@pytest.mark.parametrize("normalize", ["sphere", "center", "none"])
+def test_one_point(normalize):
+    result = predict.label(trained(normalize=normalize, points=16, voxel=0.1), Cloud(torch.tensor([[1.0, 2.0, 3.0]])))
+    assert result.labels.shape == (1,)
+
+
+def test_bad_files(tmp_path):
+    (tmp_path / "empty.las").write_bytes(b"")
+    (tmp_path / "cut.laz").write_bytes(b"")
+    las_file(tmp_path / "whole.laz")
+    whole = (tmp_path / "whole.laz").read_bytes()
+    (tmp_path / "cut.laz").write_bytes(whole[: len(whole) // 2])
+    las_file(tmp_path / "whole.las", version="1.2", point_format=3)
+    plain = (tmp_path / "whole.las").read_bytes()
+    (tmp_path / "cut.las").write_bytes(plain[: len(plain) // 2])
+    (tmp_path / "a.xxx").write_text("")
+    (tmp_path / "a.ply").write_text("ply\n")
+    for name in ("empty.las", "cut.laz", "cut.las", "missing.laz", "missing.ply", "a.ply"):
+        with pytest.raises(FileError, match=f"{name}: ") as caught:
+            predict.label_file(trained(), tmp_path / name, tmp_path / "out" / name)
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "out" / name).exists()
+    with pytest.raises(FileError, match=r"a\.xxx: "):
+        predict.output(tmp_path / "a.xxx", tmp_path)
+    with pytest.raises(FileError, match=r"b\.las: expected a name that ends in \.laz"):
+        predict.label_file(trained(), tmp_path / "whole.laz", tmp_path / "out" / "b.las")
+    las_file(tmp_path / "none.las", count=0)
+    with pytest.raises(ValueError, match=r"none\.las: expected at least one point"):
+        predict.label_file(trained(), tmp_path / "none.las", tmp_path / "out" / "none.las")
+
+
+# Classification
+
+
+class Spread(torch.nn.Module):
+    """Compares the extents of a cloud along three axes: says which is the longest."""
+
+    def forward(self, points, features=None, *, offsets=None, lengths=None, category=None):
+        if offsets is None:
+            return 20 * (points.amax(1) - points.amin(1))
+        low, high = (pointgrad.segment(points, offsets, kind) for kind in ("min", "max"))
+        return 20 * (high - low)
+
+
+def sticks(count=6):
+    """Long along x, y, z, x ...; of different sizes, far from zero, some points not finite."""
+    clouds = []
+    for number in range(count):
+        points = torch.rand(50 + 30 * number, 3, generator=torch.Generator().manual_seed(number))
+        points[:, number % 3] *= 2
+        points += 30
+        points[3, 0] = torch.nan
+        clouds.append(Cloud(points, label=number % 3, category=1))
+    return clouds
+
+
+@pytest.mark.parametrize("points", [0, 64, 1000])
+def test_classify(points):
+    network = trained(Spread(), "classification", ("x", "y", "z"), normalize="sphere", points=points)
+    result = predict.classify(network, sticks(), max_points=200)
+    assert result.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert result.probabilities.shape == (6, 3)
+    torch.testing.assert_close(result.probabilities.sum(1), torch.ones(6))
+    for number, cloud in enumerate(sticks()):  # company does not matter
+        alone = predict.classify(network, [cloud])
+        torch.testing.assert_close(alone.probabilities[0], result.probabilities[number], rtol=0, atol=1e-5)
+    if not points:
+        finite = sticks()[4].select(torch.arange(170) != 3)
+        given = Prepare()(finite, torch.Generator()).points[None]
+        torch.testing.assert_close(result.probabilities[4:5], Spread()(given).softmax(1))
+    assert predict.classify(network, []).probabilities.shape == (0, 3)
+
+
+def test_classify_refuses():
+    with pytest.raises(ValueError, match="the network must be trained for classification, got one for segmentation"):
+        predict.classify(trained(), sticks())
+    network = trained(Spread(), "classification", ("x", "y", "z"), features=("glow",))
+    with pytest.raises(ValueError, match=r"^a\.ply: features must contain glow, got no features$"):
+        predict.classify(network, [Cloud(torch.rand(5, 3), source="a.ply")])
+    with pytest.raises(ValueError, match=r"^a\.ply: .*at least one point"):
+        predict.classify(trained(Spread(), "classification"), [Cloud(torch.zeros(0, 3), source="a.ply")])
+
+
+# The command
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs `pointgrad predict`, with a network in place of a checkpoint; the status, and what it prints."""
+    pytest.importorskip("tyro")
+    from pointgrad.cli import main
+
+    def run(network, *arguments):
+        if network is not None:
+            monkeypatch.setattr("pointgrad.train.load", lambda path, device="cpu": network)
+        status = main(["predict", "a run", *map(str, arguments)])
+        return status, capsys.readouterr()
+
+    return run
+
+
+def test_command_labels_files_and_folders(tmp_path, command):
+    points = scene(300)
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    for name in ("a.ply", "b.pcd", "deep/a.ply"):
+        data.write(tmp_path / "in" / name, Cloud(points, labels=(points[:, 2] > 0).long()))
+    (tmp_path / "in" / "broken.ply").write_text("ply\nnonsense")
+    data.write(tmp_path / "one.txt", Cloud(points, labels=(points[:, 2] > 0.5).long()))
+    out = tmp_path / "out"
+    status, said = command(trained(), tmp_path / "in", tmp_path / "one.txt", "--out", out, "--evaluate", "--tile", 3)
+    assert status == 1
+    assert said.err.count("\n") == 1
+    assert said.err.startswith(f"pointgrad predict: {tmp_path / 'in' / 'broken.ply'}: ")
+    assert "accuracy 1.0000, mIoU 1.0000 of 300 points" in said.out
+    assert "all files: accuracy 0." in said.out
+    assert {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} == {
+        "a.ply", "b.pcd", "deep/a.ply", "one.txt", "classes.txt", "deep/classes.txt",
+    }  # fmt: skip
+    again = data.read(out / "deep" / "a.ply", labels="predicted_label")
+    assert torch.equal(again.labels, (points[:, 2] > 0).long())
+    status, said = command(trained(), tmp_path / "one.txt", "--out", out)
+    assert (status, said.err) == (
+        1, f"pointgrad predict: {out / 'one.txt'}: exists already and is not overwritten unless asked for\n",
+    )  # fmt: skip
+    status, _ = command(trained(), tmp_path / "one.txt", "--out", out, "--overwrite")
+    assert status == 0
+
+
+def test_command_says_how_many_points_have_no_label(tmp_path, command):
+    points = scene(20)
+    points[3] = torch.nan
+    data.write(tmp_path / "a.ply", Cloud(points))
+    status, said = command(trained(), tmp_path / "a.ply", "--out", tmp_path / "out")
+    assert status == 0
+    assert "1 points without finite coordinates got no label" in said.out
+
+
+def test_command_classifies(tmp_path, command):
+    for number, cloud in enumerate(sticks(3)):
+        (tmp_path / "xyz"[number]).mkdir()
+        data.write(tmp_path / "xyz"[number] / "a.ply", Cloud(cloud.points))
+    (tmp_path / "z" / "b.ply").write_text("")
+    network = trained(Spread(), "classification", ("x", "y", "z"), normalize="sphere")
+    out = tmp_path / "out"
+    folders = [tmp_path / name for name in "xyz"]
+    status, said = command(
+        network, *(folder / "a.ply" for folder in folders), folders[2] / "b.ply", "--out", out, "--evaluate"
+    )
+    assert status == 1
+    assert said.err.startswith(f"pointgrad predict: {tmp_path / 'z' / 'b.ply'}: ")
+    assert "accuracy 1.0000 of 3 files" in said.out
+    rows = [line.split(",") for line in (out / "predictions.csv").read_text().splitlines()]
+    assert rows[0] == ["file", "class", "confidence", "class_2", "confidence_2", "class_3", "confidence_3"]
+    assert [row[1] for row in rows[1:]] == ["x", "y", "z"]
+    assert all(float(row[2]) >= float(row[4]) >= float(row[6]) for row in rows[1:])
+    status, said = command(network, folders[0] / "a.ply", "--out", out)
+    assert status == 2
+    assert "predictions.csv: exists already" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected files or folders to label, got none"),
+        (["empty"], "empty: expected a folder with files that end in ply"),
+        (["a/x.ply", "b/x.ply"], "would have the same result"),
+        (["a/x.ply", "--device", "nonsense"], "--device must be cpu, or cuda where there is a GPU, got nonsense"),
+        (["a/x.ply", "--votes", "0"], "votes must be at least 1, got 0"),
+        (["a/x.ply"], "a run: "),
+    ],
+)
+def test_command_refuses(tmp_path, monkeypatch, command, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "empty"):
+        (tmp_path / name).mkdir()
+    for name in "ab":
+        data.write(tmp_path / name / "x.ply", Cloud(scene(10)))
+    status, said = command(None if message == "a run: " else trained(), *arguments)
+    assert status == 2
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("pointgrad predict: ")
+
+
+def test_command_with_a_real_checkpoint(tmp_path, command):
+    """A network of the library, as training saves it."""
+    from dataclasses import asdict
+
+    model = pointgrad.models.pointnet2(task="segmentation", classes=2)
+    content = {
+        "format": 1,
+        "model": model.config,
+        "state": model.state_dict(),
+        "task": "segmentation",
+        "classes": ["low", "high"],
+        "prepare": asdict(Prepare(points=256, normalize="center", voxel=0.5)),
+    }
+    (tmp_path / "run").mkdir()
+    torch.save(content, tmp_path / "run" / "best.pt")
+    data.write(tmp_path / "a.ply", Cloud(scene(1500)))
+    from pointgrad.cli import main
+
+    arguments = ["predict", tmp_path / "run", tmp_path / "a.ply", "--out", tmp_path / "out", "--votes", "1"]
+    assert main(list(map(str, arguments))) == 0
+    labels_of = data.read(tmp_path / "out" / "a.ply").labels
+    assert labels_of.min() >= 0
+    assert labels_of.max() <= 1
+
+
+@pytest.mark.parametrize("name", ["classes", "files", "labels"])
+def test_examples_in_docstrings(name):
+    result = doctest.testmod(importlib.import_module(f"pointgrad.predict.{name}"))
+    assert result.attempted > 0
+    assert result.failed == 0

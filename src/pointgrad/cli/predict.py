@@ -13,8 +13,9 @@ from tyro.conf import Positional
 
 from pointgrad import data, predict, train
 from pointgrad.data.datasets.folder import _is_cloud as is_cloud
-from pointgrad.data.files.formats import FORMATS
+from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.predict.files import publish_text
+from pointgrad.predict.labels import Settings
 from pointgrad.predict.scene import Progress
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
@@ -74,8 +75,11 @@ class Predict:
 
     def run(self) -> int:
         try:
+            Settings(self.tile, self.votes, self.max_points)
             files = _files(self.inputs, self.out)
             trained = train.load(self.network, _device(self.device))
+            if trained.task == "segmentation":
+                _check_targets(files)
         except ERRORS as error:
             return _fail(WRONG, str(error))
         try:
@@ -93,7 +97,7 @@ class Predict:
                 try:
                     report = predict.label_file(
                         trained, source, predict.output(source, folder),
-                        tile=self.tile, votes=self.votes, max_points=self.max_points, columns=self.columns,
+                        tile=self.tile, votes=self.votes, max_points=self.max_points, columns=self._columns(source),
                         category=self.category, classification=self.classification, evaluate=self.evaluate,
                         overwrite=self.overwrite, temp=self.temp, progress=progress,
                     )  # fmt: skip
@@ -112,6 +116,10 @@ class Predict:
             print(f"all files: {_scores(total)}")
         return status
 
+    def _columns(self, source: Path) -> str | None:
+        """Their names, for a file that does not name them itself."""
+        return self.columns if FORMATS[choose(source, None)].unnamed else None
+
     def _classify(self, trained: train.Trained, files: Sequence[Path]) -> int:
         table = self.out / TABLE
         if table.exists() and not self.overwrite:
@@ -120,7 +128,7 @@ class Predict:
         try:
             for source in files:
                 try:
-                    cloud = data.read(source, columns=self.columns)
+                    cloud = data.read(source, columns=self._columns(source))
                     chances = predict.classify(trained, [cloud], votes=self.votes, max_points=self.max_points)
                     truth = _truth(cloud, source, trained.classes) if self.evaluate else None
                 except ERRORS as error:
@@ -155,11 +163,15 @@ def _files(inputs: Sequence[Path], out: Path) -> list[tuple[Path, Path]]:
         found += [(file, out / file.parent.relative_to(path)) for file in inside]
     if not found:
         raise ValueError("expected files or folders to label, got none")
+    return found
+
+
+def _check_targets(files: Sequence[tuple[Path, Path]]) -> None:
+    """Refuses two files with one result."""
     targets: dict[Path, Path] = {}
-    for source, folder in found:
+    for source, folder in files:
         if is_cloud(source) and (other := targets.setdefault(predict.output(source, folder), source)) != source:
             raise ValueError(f"{source} and {other} would have the same result {predict.output(source, folder)}")
-    return found
 
 
 def _device(name: str) -> torch.device:
@@ -180,7 +192,8 @@ def _shown(source: Path) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(source.name, total=None)
         stage, total = "", 0
 
@@ -230,7 +243,7 @@ def _reason(source: Path, error: BaseException) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         return f"{source}: the GPU has too little memory; --max-points makes less do"
     text = _line(error)
-    return text if str(source) in text else f"{source}: {text}"
+    return text if isinstance(error, data.FileError) or str(source) in text else f"{source}: {text}"
 
 
 def _line(error: BaseException) -> str:

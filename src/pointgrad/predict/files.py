@@ -94,6 +94,8 @@ def label_file(
     name = choose(source, None)
     if name not in ("las", "laz") and classification:
         raise FileError(f"{source}: expected a LAS or LAZ file to write classification codes to, got {name}")
+    if temp is not None and not Path(temp).is_dir():
+        raise FileError(f"{temp}: expected a folder for temporary files, found none")
     if evaluate:
         _check_classes(source.parent / CLASSES, trained.classes)
     _write_classes(target.parent / CLASSES, trained.classes, overwrite)

@@ -127,7 +127,7 @@ def collect(
         progress("reading", total)
     if like is None or not sample.seen:
         got = f"{total} with NaN or infinite coordinates" if total else "none"
-        raise ValueError(f"{like.prefix() if like else ''}expected at least one point to label, got {got}")
+        raise ValueError(f"{like.prefix() if like is not None else ''}expected at least one point to label, got {got}")
     nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), like.origin if count == 1 else _origin(low, high))
     scene = Scene(
         tree=Tree(sample.points(), sample.every),
