@@ -2,6 +2,8 @@
 
 import itertools
 import multiprocessing
+import os
+import signal
 
 import pytest
 import torch
@@ -207,6 +209,21 @@ def test_torchs_own_random_numbers_are_not_touched(workers):
     state = torch.get_rng_state()
     list(loader)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_workers_leave_an_interrupt_to_the_parent():
+    """Ctrl-C goes to all processes of a terminal; training wants to finish its step, with batches still coming."""
+    loader = Loader(Numbered(40), batch_size=1, workers=2)
+    before = set(multiprocessing.active_children())
+    seen = 0
+    for batch in loader:
+        seen += len(batch)
+        if seen == 3:
+            workers = set(multiprocessing.active_children()) - before
+            assert len(workers) == 2
+            for worker in workers:
+                os.kill(worker.pid, signal.SIGINT)
+    assert seen == 40
 
 
 def test_operators_in_forked_workers():

@@ -1,5 +1,6 @@
 """Batches of a data set, in an order and with an augmentation that depend on seed, epoch and index alone."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ class Loader:
                 f"batch_size must be at most {max(size // world, 1)} with drop_last, for {size} samples in {world} "
                 f"processes, got {batch_size}"
             )
-        self.dataset = dataset
+        self.dataset: Any = dataset
         self.skipped: dict[int, str] = {}
         self._order = _Order(size, batch_size, shuffle, seed, rank, world, drop_last)
         self._loader = DataLoader(
@@ -80,6 +81,7 @@ class Loader:
             prefetch_factor=PREFETCH if workers else None,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),  # or each epoch would draw a number from torch's own
+            worker_init_fn=_ignore_interrupts,
         )
 
     def __len__(self) -> int:
@@ -100,6 +102,11 @@ class Loader:
     def skip(self, steps: int) -> None:
         """The next iteration, and only that one, starts after so many batches."""
         self._order.skip = steps
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C reaches every process of a terminal. What is to be done about it is for the parent to say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Order(Sampler[list[tuple[int, int]]]):

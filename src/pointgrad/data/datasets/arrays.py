@@ -14,6 +14,7 @@ from pointgrad.data.datasets.split import SPLITS, Task, check_split, part_of_tra
 from pointgrad.data.datasets.tables import read_h5, read_npz
 from pointgrad.data.files import FileError
 
+WIDER = {"uint16": np.int32, "uint32": np.int64, "float16": np.float32}  # torch computes with those
 RESERVED = ("points", "offsets", "label", "val", "classes", "category", "categories")
 
 
@@ -209,7 +210,10 @@ class _Reader:
             if key in RESERVED or array.shape[: len(rows)] != rows or array.dtype.kind not in "fiub":
                 continue
             if array.ndim <= len(rows) + 1:
-                found[key] = torch.from_numpy(np.ascontiguousarray(array.reshape(total, *array.shape[len(rows) :])))
+                array = array.reshape(total, *array.shape[len(rows) :])
+                found[key] = torch.from_numpy(
+                    array.astype(WIDER.get(array.dtype.name, array.dtype), order="C", copy=False)
+                )
         return found
 
 
