@@ -91,6 +91,7 @@ def test_arrays_of_packed_clouds_with_labels_per_point():
     data = Arrays({**given, "normal": np.ones((10, 3), np.float16), "height": np.arange(10)}, task="segmentation")
     assert (data.task, data.classes, data.categories) == ("segmentation", ("0", "1", "2"), ("0", "1"))
     assert data.parts == ((2,), (0, 1, 2))  # that occur in the clouds of each category
+    assert torch.equal(data.labels, torch.from_numpy(given["label"]))
     cloud = data[2]
     assert torch.equal(cloud.points, torch.from_numpy(given["points"][4:]))
     assert cloud.points.dtype == torch.float64
@@ -98,6 +99,8 @@ def test_arrays_of_packed_clouds_with_labels_per_point():
     assert (cloud.label, cloud.category) == (None, 1)
     assert set(cloud.features) == {"normal", "height"}
     assert cloud.features["height"].tolist() == [4, 5, 6, 7, 8, 9]
+    wide = Arrays({**packed(), "intensity": np.arange(10, dtype=np.uint16) * 7000})
+    assert wide[1].select(torch.tensor([0])).features["intensity"].tolist() == [21000]
     assert (
         Arrays({"points": np.zeros((2, 3, 3), "f2"), "label": np.zeros((2, 3), "u1")})[0].points.dtype == torch.float32
     )
@@ -145,7 +148,7 @@ BAD_ARRAYS = [
     (bad(arrays(), label=np.arange(20) - 1), "label must be from 0 to 18, as there are 19 classes, got -1 to 18"),
     (bad(arrays(), val=np.ones(20)), "val must be bool (20,), one per cloud, got float64 (20,)"),
     (bad(arrays(), val=np.ones(20, bool)), "val must leave clouds for train, got none"),
-    (bad(arrays(), category=np.ones(3, int)), "category must be (20,), one per cloud, got (3,)"),
+    (bad(arrays(), label=np.zeros((20, 6), int), category=np.ones(3, int)), "category must be (20,), one per cloud, got (3,)"),
     (bad(packed(), offsets=np.array([0, 4, 3, 10])), "offsets must not decrease, got 4 then 3 at entry 2"),
     (bad(packed(), offsets=np.array([0, 3, 4, 9])), "offsets must go from 0 to 10, the number of points, got 0 to 9"),
     (bad(packed(), offsets=np.array([0, 3, 3, 10])), "each cloud must have points, got none in cloud 1"),

@@ -67,7 +67,7 @@ def _density(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _visible(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Which points are seen from a place far away: those near the front of their cell of an image and the cells around."""
+    """Which points are seen from far away: those near the front of their cell of an image, and of the cells around."""
     heading, elevation = rng.uniform(0, 2 * math.pi), math.radians(rng.uniform(-10, 60))
     right = _direction(heading + math.pi / 2, 0)
     up = _direction(heading + math.pi, math.pi / 2 - elevation)
