@@ -15,8 +15,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"pointgrad: the command line needs {error.name}: pip install 'pointgrad[cli]'", file=sys.stderr)
         return MISSING
     from .check import Check
+    from .convert import Convert
     from .graph import Graph
+    from .info import Info
 
-    commands: dict[str, Callable[..., Any]] = {"check": Check, "graph": Graph}
+    commands: dict[str, Callable[..., Any]] = {"check": Check, "convert": Convert, "graph": Graph, "info": Info}
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()
