@@ -195,6 +195,16 @@ def test_a_batch_of_bad_samples_is_empty():
     assert numbers(second) == [3, 4, 5]
 
 
+def test_an_epoch_of_nothing_but_bad_samples_is_an_error():
+    error, message = failure(Loader(Numbered(4, range(4)), batch_size=2, features=["red"], skip_bad=True))
+    assert error is ValueError
+    assert message.startswith("there must be samples that can be read, got none; one reason: ")
+    loader = Loader(Numbered(5, (0,)), batch_size=2, skip_bad=True)
+    list(loader)
+    loader.skip(3)
+    assert list(loader) == []  # resumed at the end of an epoch: nothing is left, and nothing is wrong
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_sample_is_one_line_that_names_the_file(workers):
     error, message = failure(Loader(Numbered(20, BAD), batch_size=4, workers=workers))
@@ -296,6 +306,14 @@ def test_clouds_of_one_size_are_given_to_networks_padded():
     assert inputs["points"].shape == (3, 4, 3)
     assert inputs["features"].shape == (3, 4, 1)
     assert set(inputs) == {"points", "features"}
+
+
+def test_features_of_different_widths():
+    clouds = [Cloud(torch.rand(2, 3), {"color": torch.rand(2, n)}, source=f"{n}.ply") for n in (3, 3, 4)]
+    with pytest.raises(ValueError, match=r"^4.ply: features must be 3 columns, as in 3.ply, got 4$"):
+        collate(clouds, ["color"])
+    error, message = failure(Loader(clouds, batch_size=3, features=["color"], skip_bad=True))
+    assert (error, message) == (ValueError, "4.ply: features must be 3 columns, as in 3.ply, got 4")
 
 
 def test_targets():
