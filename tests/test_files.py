@@ -629,7 +629,7 @@ def test_info_of_odd_clouds(tmp_path):
 
 def test_coarse_coordinates_are_warned_of(tmp_path):
     near = np.random.default_rng(0).random((500, 3)) * 50
-    far = near + [0, 5.4e6, 0]
+    far = near + np.array([0, 5.4e6, 0])
     for xyz, dtype, count in ((far, np.float32, 1), (far, np.float64, 0), (near, np.float32, 0)):
         np.save(tmp_path / "a.npy", xyz.astype(dtype))
         found = data.info(tmp_path / "a.npy").warnings
@@ -649,16 +649,11 @@ def test_command_info(tmp_path, capsys):
     assert main(["info", "--json", str(tmp_path / "a.ply"), str(tmp_path / "none.ply")]) == 2
     out, err = capsys.readouterr()
     (found,) = json.loads(out)
+    low, high = a_cloud().features["red"].aminmax()
     assert found["points"] == 200
-    assert found["attributes"][0] == {
-        "name": "intensity",
-        "dtype": "int32",
-        **{k: found["attributes"][0][k] for k in ("low", "high")},
-    }
-    assert (
-        err
-        == f"pointgrad info: {tmp_path / 'none.ply'}: expected a file that can be read, got: No such file or directory\n"
-    )
+    assert found["attributes"][1] == {"name": "red", "dtype": "uint8", "low": low, "high": high}
+    path = tmp_path / "none.ply"
+    assert err == f"pointgrad info: {path}: expected a file that can be read, got: No such file or directory\n"
 
 
 def test_command_convert(tmp_path, capsys):

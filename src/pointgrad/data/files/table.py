@@ -38,6 +38,11 @@ class Table:
     label: int | None = None
     category: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, column in self.columns.items():
+            if column.dtype.kind not in "fiub":
+                raise FileError(f"expected numbers in the column {name}, found {column.dtype}")
+
     def __len__(self) -> int:
         return len(self.xyz)
 
@@ -89,7 +94,7 @@ def to_cloud(table: Table, labels: str | None, source: str) -> Cloud:
     return Cloud(
         points=torch.from_numpy(points),
         labels=None if name is None else torch.from_numpy(whole(columns.pop(name))),
-        features={name: _tensor(name, column) for name, column in columns.items()},
+        features={name: _tensor(column) for name, column in columns.items()},
         label=table.label,
         category=table.category,
         origin=torch.from_numpy(origin),
@@ -201,9 +206,7 @@ def whole(column: Array) -> NDArray[np.int64]:
     return column.astype(np.int64)
 
 
-def _tensor(name: str, column: Array) -> torch.Tensor:
-    if column.dtype.kind not in "fiub":
-        raise FileError(f"expected numbers in the column {name}, found {column.dtype}")
+def _tensor(column: Array) -> torch.Tensor:
     dtype = WIDER.get(column.dtype.name, column.dtype.newbyteorder("="))
     if column.dtype == np.uint64:
         dtype = np.int64 if column.max(initial=0) < 2**63 else np.uint64
