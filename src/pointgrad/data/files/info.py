@@ -195,7 +195,8 @@ class _Places:
             self.kept = self._thin(self.kept)
 
     def doubled(self) -> int:
-        return (len(self.kept) - len(np.unique(self.kept))) << self.zeros
+        self.kept.sort()
+        return int((self.kept[1:] == self.kept[:-1]).sum()) << self.zeros
 
     def _thin(self, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return hashes[hashes & np.uint64((1 << self.zeros) - 1) == 0]

@@ -139,6 +139,12 @@ def records(columns: Mapping[str, Array]) -> Array:
     return out
 
 
+def survives(column: Array, dtype: Any) -> bool:
+    """Whether every number comes back from that dtype."""
+    with np.errstate(all="ignore"):
+        return np.array_equal(column.astype(dtype).astype(column.dtype), column, equal_nan=True)
+
+
 def axes(table: Table) -> dict[str, Array]:
     return {axis: table.xyz[:, place] for place, axis in enumerate("xyz")}
 
