@@ -24,8 +24,7 @@ from pointgrad import data
 from pointgrad.cli import main
 from pointgrad.data import Cloud
 from pointgrad.data.files import las as las_module
-
-info_module = sys.modules["pointgrad.data.files.info"]
+from pointgrad.data.files import summary
 
 PACKAGES = {"ply": "plyfile", "pcd": "pypcd4", "las": "laspy", "laz": "lazrs", "h5": "h5py"}
 ENCODINGS = [
@@ -643,7 +642,7 @@ def test_info_of_las_in_chunks(tmp_path, suffix, monkeypatch):
 
 
 def test_doubled_points_of_many_are_estimated(tmp_path, monkeypatch):
-    monkeypatch.setattr(info_module, "HASHES", 1000)
+    monkeypatch.setattr(summary, "HASHES", 1000)
     np.save(tmp_path / "a.npy", np.tile(np.random.default_rng(0).random((20_000, 3)), (2, 1)))
     assert abs(data.info(tmp_path / "a.npy").doubled - 20_000) < 5 * 20_000 / 250**0.5
 

@@ -4,8 +4,9 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from pointgrad import data
 
@@ -19,7 +20,7 @@ class Info:
     Exit status: 0; 2 if a file cannot be read (the others are shown) or the command line is wrong.
     """
 
-    files: Positional[tuple[Path, ...]]
+    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]
     """Files of any format: PLY, PCD, LAS, LAZ, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
 
     format: str | None = None

@@ -67,6 +67,8 @@ def coordinates(axes: Sequence[Array]) -> Array:
     for axis in axes:
         if axis.ndim != 1 or axis.dtype.kind not in "fiu":
             raise FileError(f"expected a number for each of x, y and z, found {axis.dtype} {axis.shape}")
+        if not survives(axis, np.float64):
+            raise FileError("expected coordinates of at most 53 bits, found larger ones")
     single = all(axis.dtype.kind == "f" and axis.dtype.itemsize <= 4 for axis in axes)
     return np.stack([axis.astype(np.float32 if single else np.float64) for axis in axes], axis=1)
 

@@ -137,7 +137,8 @@ class _Summary:
         first = not self.points
         if first:
             self.kind, self.coordinates = part.kind, part.xyz.dtype.name
-            self.label = label_column(part.columns, self.wanted)
+        label = label_column(part.columns, self.wanted)
+        self.label = label if first or label == self.label else None  # whole numbers at first, others later: no labels
         self.points += len(part)
         self.faces += 0 if part.faces is None else len(part.faces)
         finite = part.xyz[np.isfinite(part.xyz).all(1)]
