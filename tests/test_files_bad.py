@@ -217,7 +217,7 @@ def test_no_permission(tmp_path):
 
 
 def test_the_wrong_suffix(originals, tmp_path):
-    alike = ({"csv", "xyz"}, {"las", "laz"})
+    alike = ({"csv", "xyz"}, {"csv", "txt.gz"}, {"las", "laz"})
     for name, raw in originals.items():
         for other in ("ply", "pcd", "las", "off", "obj", "stl", "csv", "npy", "npz", "h5"):
             there = other not in PACKAGES or _there(PACKAGES[other])

@@ -67,6 +67,8 @@ def coordinates(axes: Sequence[Array]) -> Array:
     for axis in axes:
         if axis.ndim != 1 or axis.dtype.kind not in "fiu":
             raise FileError(f"expected a number for each of x, y and z, found {axis.dtype} {axis.shape}")
+        if not survives(axis, np.float64):
+            raise FileError("expected coordinates of at most 53 bits, found larger ones")
     single = all(axis.dtype.kind == "f" and axis.dtype.itemsize <= 4 for axis in axes)
     return np.stack([axis.astype(np.float32 if single else np.float64) for axis in axes], axis=1)
 
@@ -137,6 +139,12 @@ def records(columns: Mapping[str, Array]) -> Array:
     for name, column in columns.items():
         out[name] = column
     return out
+
+
+def survives(column: Array, dtype: Any) -> bool:
+    """Whether every number comes back from that dtype."""
+    with np.errstate(all="ignore"):
+        return np.array_equal(column.astype(dtype).astype(column.dtype), column, equal_nan=True)
 
 
 def axes(table: Table) -> dict[str, Array]:
