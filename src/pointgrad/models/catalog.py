@@ -5,10 +5,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from pointgrad.models.dgcnn import dgcnn
 from pointgrad.models.network import Network
+from pointgrad.models.point_transformer import point_transformer
+from pointgrad.models.pointnet import pointnet
 from pointgrad.models.pointnet2 import pointnet2
+from pointgrad.models.pointnext import pointnext
 
-_NETWORKS: dict[str, Callable[..., Network]] = {network.__name__: network for network in (pointnet2,)}
+_NETWORKS: dict[str, Callable[..., Network]] = {
+    network.__name__: network for network in (pointnet, pointnet2, dgcnn, point_transformer, pointnext)
+}
 
 
 def names() -> dict[str, str]:

@@ -4,12 +4,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from pointgrad.models import options
-from pointgrad.models.heads import head
+from pointgrad.models.heads import head, one_hot
 from pointgrad.models.network import Network
 from pointgrad.nn.level import Level
+from pointgrad.nn.local import per_point
 from pointgrad.nn.set_abstraction import FeaturePropagation, SetAbstraction
 
 # samples, radii, k and widths of each set abstraction; None samples: the whole cloud.
@@ -134,7 +134,6 @@ def _stages(segments: bool, parts: bool, variant: str) -> tuple[list[Stage], lis
 
 def with_category(level: Level, category: Tensor, categories: int) -> Level:
     """The level with its coordinates and each cloud's category, one of many, as features beside its own."""
-    kind = functional.one_hot(category.long(), categories).to(level.points.dtype)
-    kind = kind[level.cloud_ids()] if level.packed else kind.unsqueeze(1).expand(-1, level.points.shape[1], -1)
+    kind = per_point(level, one_hot(category, categories, level.points))
     own = [] if level.features is None else [level.features]
     return level._replace(features=torch.cat([kind, level.points, *own], -1))

@@ -20,26 +20,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pointgrad.nn.shared_mlp import SharedMLP
+from pointgrad.nn.shared_mlp import SharedMLP, is_plain
 from pointgrad.ops.scatter import segment
 
 BLOCK = 2**20  # numbers in a block of rows: four megabytes of float32. Smaller ones wait for threads too often.
 
 
-def applies(mlp: SharedMLP, rows: Tensor) -> bool:
+def applies(mlp: SharedMLP) -> bool:
     """Whether the short way does what the layers of `mlp` would do one after another, and nobody looks at them."""
-    layers = [*mlp.linears[1:], *mlp.norms, mlp.activation]
-    known = (
-        all(type(linear) is nn.Linear and linear.bias is None for linear in mlp.linears)
-        and all(type(norm) is nn.BatchNorm1d and norm.training and norm.affine for norm in mlp.norms)
-        and type(mlp.activation) in (nn.ReLU, nn.LeakyReLU)
-    )
-    watched = nn.modules.module._has_any_global_hook() or any(
-        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-        for layer in layers
-    )
-    plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-    return rows.device.type == "cpu" and known and not watched and not plain
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return False
+    norms = all(is_plain(norm, nn.BatchNorm1d) and norm.training and norm.affine for norm in mlp.norms)
+    linears = all(is_plain(linear, nn.Linear) and linear.bias is None for linear in mlp.linears)
+    active = is_plain(mlp.activation, nn.ReLU) or is_plain(mlp.activation, nn.LeakyReLU)
+    return norms and linears and active and mlp.last != "linear"
 
 
 def pooled_mlp(mlp: SharedMLP, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
@@ -51,12 +45,13 @@ def pooled_mlp(mlp: SharedMLP, rows: Tensor, offsets: Tensor, weights: Tensor | 
     """
     norms: list[Any] = list(mlp.norms)
     slope = mlp.activation.negative_slope if isinstance(mlp.activation, nn.LeakyReLU) else 0.0
+    slopes = [slope] * (len(norms) - 1) + [slope if mlp.last == "full" else 1.0]
     parameters = [linear.weight for linear in mlp.linears[1:]]
     parameters += [p for norm in norms for p in (norm.weight, norm.bias)]
     total = float(rows.shape[0]) if weights is None else float(weights.sum())
     if total <= 1:
         raise ValueError(f"batch norm in training must have more than one row, got {int(total)}")
-    out, *moments = _PooledMLP.apply(rows, offsets, weights, total, slope, [norm.eps for norm in norms], *parameters)
+    out, *moments = _PooledMLP.apply(rows, offsets, weights, total, slopes, [norm.eps for norm in norms], *parameters)
     for norm, mean, variance in zip(norms, moments[: len(norms)], moments[len(norms) :], strict=True):
         update_statistics(norm, mean, variance * (total / (total - 1)))
     return out
@@ -74,7 +69,7 @@ def update_statistics(norm: nn.BatchNorm1d, mean: Tensor, variance: Tensor) -> N
 
 
 def plain(
-    rows: Tensor, offsets: Tensor, weights: Tensor | None, total: float, slope: float, eps: Sequence[float],
+    rows: Tensor, offsets: Tensor, weights: Tensor | None, total: float, slopes: Sequence[float], eps: Sequence[float],
     *parameters: Tensor,
 ) -> Tensor:  # fmt: skip
     """The same by the book, differentiable to any order: what the blocks below compute."""
@@ -86,7 +81,7 @@ def plain(
         mean = (share * rows).sum(0)
         variance = (share * (rows - mean).square()).sum(0)
         rows = (rows - mean) * (variance + eps[layer]).rsqrt() * gains[layer] + shifts[layer]
-        rows = functional.leaky_relu(rows, slope)
+        rows = functional.leaky_relu(rows, slopes[layer])
     return segment(rows, offsets, "max")
 
 
@@ -95,17 +90,22 @@ class _PooledMLP(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, offsets: Tensor, weights: Tensor | None, total: float, slope: float,
+        ctx: Any, rows: Tensor, offsets: Tensor, weights: Tensor | None, total: float, slopes: Sequence[float],
         eps: Sequence[float], *parameters: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         linears, gains, shifts = _split(parameters, len(eps))
         blocks = blocks_of(offsets, max(gain.shape[0] for gain in gains))
+        blocks = [block for block in blocks if block.rows.stop > block.rows.start]
         work = _Workspace(blocks, rows)
         sign = torch.where(gains[-1] < 0, -1.0, 1.0).to(rows.dtype)  # a falling norm has its maximum at the minimum
         falls = bool((sign < 0).any())
-        highest = rows.new_empty(len(offsets) - 1, len(sign))
-        arg = torch.empty(highest.shape, dtype=torch.int64)
-        kept, scales, biases, means, variances = [rows], [], [], [], []  # type: tuple[list[Tensor], ...]
+        highest = rows.new_zeros(len(offsets) - 1, len(sign))
+        arg = torch.full(highest.shape, -1)
+        kept = [rows]
+        scales: list[Tensor] = []
+        biases: list[Tensor] = []
+        means: list[Tensor] = []
+        variances: list[Tensor] = []
         for layer in range(len(eps)):
             if layer:
                 kept.append(rows.new_empty(rows.shape[0], gains[layer].shape[0]))
@@ -114,7 +114,7 @@ class _PooledMLP(torch.autograd.Function):
                 here = kept[layer][block.rows]
                 if layer:
                     before = kept[layer - 1][block.rows]
-                    active = _activate(before, scales[-1], biases[-1], slope, work.like(before))
+                    active = _activate(before, scales[-1], biases[-1], slopes[layer - 1], work.like(before))
                     torch.mm(active, linears[layer - 1].t(), out=here)
                 sums.add(here, block.rows, work.like(here))
                 if layer == len(eps) - 1:
@@ -127,23 +127,23 @@ class _PooledMLP(torch.autograd.Function):
             means.append(mean)
             variances.append(variance)
         highest.mul_(sign)
-        out = _activate(highest, scales[-1], biases[-1], slope).masked_fill_(arg < 0, 0)
+        out = _activate(highest, scales[-1], biases[-1], slopes[-1]).masked_fill_(arg < 0, 0)
         moments = [*means, *variances]
         ctx.save_for_backward(offsets, weights, out, highest, arg, *kept, *scales, *biases, *moments, *parameters)
-        ctx.settings = total, slope, eps
+        ctx.settings = total, slopes, eps
         ctx.blocks = blocks
         ctx.mark_non_differentiable(*moments)
         return (out, *moments)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        total, slope, eps = ctx.settings
+        total, slopes, eps = ctx.settings
         offsets, weights, out, highest, arg, *rest = ctx.saved_tensors
         count = len(eps)
         kept, scales, biases, means, variances = (rest[i * count : (i + 1) * count] for i in range(5))
         parameters = rest[5 * count :]
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
-            again = plain(kept[0], offsets, weights, total, slope, eps, *parameters)
+            again = plain(kept[0], offsets, weights, total, slopes, eps, *parameters)
             first, *others = torch.autograd.grad(again, [kept[0], *parameters], grad, create_graph=True)
             return first, None, None, None, None, None, *others
         linears, gains, _shifts = _split(parameters, count)
@@ -152,7 +152,7 @@ class _PooledMLP(torch.autograd.Function):
         grad_linears = [torch.zeros_like(linear) for linear in linears]
         grad_gains, grad_shifts = ([torch.zeros_like(gain) for gain in gains] for _ in range(2))
         # Of the last norm's output, only where the maximum was.
-        grad = _leaky_backward(grad, out, slope).masked_fill_(arg < 0, 0)
+        grad = _leaky_backward(grad, out, slopes[-1]).masked_fill_(arg < 0, 0)
         grad_shifts[-1] += grad.sum(0)
         grad_gains[-1] += (grad * (highest - means[-1])).sum(0) * inverses[-1]
         picked, arg = grad * scales[-1], arg.clamp(min=0)
@@ -175,10 +175,10 @@ class _PooledMLP(torch.autograd.Function):
                 if below is None:
                     continue
                 before, flowing = kept[layer - 1][block.rows], below[block.rows]
-                active = _activate(before, scales[layer - 1], biases[layer - 1], slope, work.like(before))
+                active = _activate(before, scales[layer - 1], biases[layer - 1], slopes[layer - 1], work.like(before))
                 grad_linears[layer - 1].addmm_(here.t(), active)
                 torch.mm(here, linears[layer - 1], out=flowing)
-                _leaky_backward(flowing, active, slope, out=flowing)
+                _leaky_backward(flowing, active, slopes[layer - 1], out=flowing)
                 grad_shifts[layer - 1] += flowing.sum(0)
                 centered = torch.sub(before, means[layer - 1], out=work.like(before))
                 grad_gains[layer - 1] += centered.mul_(flowing).sum(0) * inverses[layer - 1]

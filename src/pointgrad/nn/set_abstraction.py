@@ -5,9 +5,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pointgrad.nn.level import Level, check_level, offsets_of
-from pointgrad.nn.local import neighborhood_max, whole_max
+from pointgrad.nn.local import (
+    ball_pairs,
+    cloud_ends,
+    first_layer,
+    flat,
+    list_max,
+    pair_max,
+    relative_positions,
+)
 from pointgrad.nn.shared_mlp import SharedMLP
 from pointgrad.ops import checks
 from pointgrad.ops.gather import gather
@@ -26,6 +35,8 @@ class SetAbstraction(nn.Module):
     radius, k: of the balls and the most points of each; for several scales one each. A ball takes the first k points
         in the order of the cloud, as the published network does.
     norm: as for `SharedMLP`.
+    normalize: relative positions are divided by the radius, as PointNeXt does.
+    residual: a linear layer of each centre's own features is added before the last activation, as PointNeXt-S does.
 
     A ball with fewer than k points repeats its first, as the published network does: its maximum is that of the real
     points, and batch statistics are of real points (repeated ones weigh more).
@@ -46,8 +57,11 @@ class SetAbstraction(nn.Module):
         radius: float | Sequence[float] = (),
         k: int | Sequence[int] = (),
         norm: str | None = "batch",
+        normalize: bool = False,
+        residual: bool = False,
     ) -> None:
         super().__init__()
+        self.normalize = normalize
         scales: list[Any] = [widths] if isinstance(widths[0], int) else list(widths)
         self.channels, self.samples = channels, samples
         self.radius = [radius] if isinstance(radius, (int, float)) else list(radius)
@@ -55,33 +69,38 @@ class SetAbstraction(nn.Module):
         if samples is None:
             checks.value(not self.radius and not self.k, "radius and k", "left out without samples", (radius, k))
             checks.value(len(scales) == 1, "widths", "one list without samples", widths)
+            checks.value(not residual, "residual", "False without samples", residual)
         else:
             fits = len(self.radius) == len(self.k) == len(scales)
             checks.value(fits, "radius, k and widths", "of one length, one each per scale", (radius, k, widths))
             checks.value(samples > 0, "samples", "positive", samples)
-        self.mlps = nn.ModuleList(SharedMLP(channels + 3, widths, norm=norm) for widths in scales)
+            checks.value(channels > 0 or not residual, "residual", "False without features", residual)
+        last = "norm" if residual else "full"
+        self.mlps: Any = nn.ModuleList(SharedMLP(channels + 3, widths, norm=norm, last=last) for widths in scales)
         self.out_channels = sum(widths[-1] for widths in scales)
+        self.shortcut = nn.Linear(channels, self.out_channels) if residual else None
 
     def forward(self, level: Level) -> Level:
         check_level(level, self.channels)
         if self.samples is None:
             return self._whole(level)
-        centers = sample(level, self.samples)
+        centers, picked = sample(level, self.samples)
         pooled = []
         for radius, k, mlp in zip(self.radius, self.k, self.mlps, strict=True):
-            pooled.append(neighborhood_max(mlp, level, centers, ball(level, centers, radius, k)))
-        return centers._replace(features=torch.cat(pooled, -1))
+            pairs = ball_pairs(ball(level, centers, radius, k), level, mlp)
+            relative = relative_positions(level, centers, pairs, radius if self.normalize else 1.0)
+            pooled.append(pair_max(mlp, first_layer(mlp, relative, level.features, pairs), pairs))
+        features = pooled[0] if len(pooled) == 1 else torch.cat(pooled, -1)
+        if self.shortcut is not None and level.features is not None:
+            features = functional.relu(features + self.shortcut(gather(level.features, picked)))
+        return centers._replace(features=features)
 
     def _whole(self, level: Level) -> Level:
         inputs = level.points
         if level.features is not None:
             inputs = torch.cat([inputs.to(level.features.dtype), level.features], -1)
-        pooled = whole_max(self.mlps[0], level, inputs)
-        if level.packed:
-            count = pooled.shape[0]
-            offsets = torch.arange(count + 1, device=pooled.device)
-            return Level(level.points.new_zeros(count, 3), pooled, offsets, (1,) * count)
-        return Level(level.points.new_zeros(len(pooled), 1, 3), pooled.unsqueeze(1))
+        mlp = self.mlps[0]
+        return one_point(level, list_max(mlp, mlp.linears[0](flat(inputs)), cloud_ends(level)))
 
 
 class FeaturePropagation(nn.Module):
@@ -110,21 +129,22 @@ class FeaturePropagation(nn.Module):
         return fine._replace(features=self.mlp(features))
 
 
-def sample(level: Level, samples: int | float) -> Level:
-    """Farthest points of each cloud: `samples`, or all where there are fewer; a float is a share, rounded up."""
+def sample(level: Level, samples: int | float) -> tuple[Level, Tensor]:
+    """Farthest points of each cloud, and which they are: `samples` of them, or all where there are fewer; a float is a
+    share, rounded down, at least one."""
 
     def wanted(size: int) -> int:
-        return max(1, -int(-size * samples // 1)) if isinstance(samples, float) else min(samples, size)
+        return max(1, int(size * samples)) if isinstance(samples, float) else min(samples, size)
 
     if not level.packed:
         index = farthest_point_sampling(level.points, wanted(level.points.shape[1]))
-        return Level(gather(level.points, index))
+        return Level(gather(level.points, index)), index
     level = level.with_sizes()
     assert level.sizes is not None
     sizes = tuple(wanted(size) for size in level.sizes)
     index = farthest_point_sampling(level.points, list(sizes), offsets=level.offsets)
     offsets = offsets_of(sizes, level.points.device)
-    return Level(gather(level.points, index), None, offsets, sizes)
+    return Level(gather(level.points, index), None, offsets, sizes), index
 
 
 def ball(level: Level, centers: Level, radius: float, k: int) -> Tensor:
@@ -132,6 +152,15 @@ def ball(level: Level, centers: Level, radius: float, k: int) -> Tensor:
     return ball_query(
         level.points, radius, k, centers.points, select="first", offsets=level.offsets, query_offsets=centers.offsets
     ).index
+
+
+def one_point(level: Level, features: Tensor) -> Level:
+    """Each cloud as one point at the origin, with these features (B, C)."""
+    count = features.shape[0]
+    if not level.packed:
+        return Level(level.points.new_zeros(count, 1, 3), features.unsqueeze(1))
+    ends = torch.arange(count + 1, device=features.device)
+    return Level(level.points.new_zeros(count, 3), features, ends, (1,) * count)
 
 
 def upsample(fine: Level, coarse: Level, k: int = 3) -> Tensor:

@@ -1,6 +1,7 @@
 """The multilayer perceptron that all points share."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -19,13 +20,19 @@ def make_norm(norm: str | None, channels: int) -> nn.Module | None:
     checks.value(norm in ("batch", "group", None), "norm", '"batch", "group" or None', repr(norm))
     if norm == "batch":
         return nn.BatchNorm1d(channels)
-    if norm == "group":
+    if norm == "group" and channels > 1:  # one channel by itself would become zero
         # Groups of at least 8 channels: fewer have no spread to normalise by.
         groups = next(
             groups for groups in (8, 4, 2, 1) if (channels % groups == 0 and channels >= 8 * groups) or groups == 1
         )
         return nn.GroupNorm(groups, channels)
     return None
+
+
+def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether calling the layer does what its kind does and no more, so that the same may be computed another way."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return type(layer) is kind and not any(hooks) and not nn.modules.module._has_any_global_hook()
 
 
 class SharedMLP(nn.Module):
@@ -36,7 +43,8 @@ class SharedMLP(nn.Module):
         and no padding. "group": each row by itself, in groups of its channels, so that nothing depends on the rest
         of the batch. None: linear layers with a bias.
     activation: after every layer: "relu", "leaky_relu" (slope 0.2) or "gelu".
-    plain_last: the last layer is linear only, with a bias.
+    last: what the last layer has: "full", norm and activation like the others; "norm", no activation; "linear",
+        neither, but a bias.
 
     Input (..., channels), output (..., widths[-1]).
 
@@ -51,20 +59,22 @@ class SharedMLP(nn.Module):
         *,
         norm: str | None = "batch",
         activation: str = "relu",
-        plain_last: bool = False,
+        last: str = "full",
     ) -> None:
         super().__init__()
+        checks.value(last in ("full", "norm", "linear"), "last", '"full", "norm" or "linear"', repr(last))
+        checks.value(len(widths) > 0, "widths", "at least one", list(widths))
         checks.value(activation in ACTIVATIONS, "activation", " or ".join(ACTIVATIONS), repr(activation))
         ins = [channels, *widths[:-1]]
-        norms = [None if plain_last and i == len(widths) - 1 else norm for i in range(len(widths))]
+        norms = [norm] * (len(widths) - 1) + [None if last == "linear" else norm]
         # A batch or group norm has a bias of its own.
-        self.linears = nn.ModuleList(
-            nn.Linear(a, b, bias=n is None) for a, b, n in zip(ins, widths, norms, strict=True)
-        )
-        self.norms = nn.ModuleList(make_norm(n, b) or nn.Identity() for b, n in zip(widths, norms, strict=True))
+        linears = [nn.Linear(a, b, bias=n is None) for a, b, n in zip(ins, widths, norms, strict=True)]
+        self.linears: Any = nn.ModuleList(linears)
+        self.norms: Any = nn.ModuleList(make_norm(n, b) or nn.Identity() for b, n in zip(widths, norms, strict=True))
         self.activation = ACTIVATIONS[activation]()
-        self.plain_last = plain_last
-        self.out_channels = widths[-1] if widths else channels
+        self.last = last
+        self.out_channels = widths[-1]
+        self.widest = max(widths)
 
     @property
     def uses_batch_statistics(self) -> bool:
@@ -77,9 +87,8 @@ class SharedMLP(nn.Module):
 
     def finish(self, rows: Tensor) -> Tensor:
         """All after the first linear layer, from its output (R, widths[0])."""
-        last = len(self.linears) - 1
         for i, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
             rows = norm(linear(rows) if i else rows)
-            if not (self.plain_last and i == last):
+            if self.last == "full" or i < len(self.linears) - 1:
                 rows = self.activation(rows)
         return rows

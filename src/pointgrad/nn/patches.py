@@ -1,0 +1,45 @@
+"""Point clouds as sequences of tokens."""
+
+import torch
+from torch import nn
+
+from pointgrad.nn.attention import nearest
+from pointgrad.nn.level import Level, check_level
+from pointgrad.nn.local import first_layer, relative_positions
+from pointgrad.nn.set_abstraction import sample
+from pointgrad.nn.shared_mlp import SharedMLP
+from pointgrad.ops.gather import gather
+from pointgrad.ops.scatter import segment
+
+
+class PatchEmbedding(nn.Module):
+    """A token for each patch: farthest points, the k nearest of each, and a small PointNet on them, as in Point-BERT
+    (Yu et al. 2022) and Point-MAE (Pang et al. 2022).
+
+    width: of a token. patches: how many, as `samples` of `SetAbstraction`.
+    k: points of a patch; a smaller cloud has all of its points in each.
+    channels: of the input's features, 0 if there are none. norm: as for `SharedMLP`.
+
+    Input: a `Level`; output: the centres as a `Level`, with a token as the features of each.
+
+    >>> PatchEmbedding(96, patches=16, k=8)(Level(torch.rand(2, 100, 3))).features.shape
+    torch.Size([2, 16, 96])
+    """
+
+    def __init__(
+        self, width: int, *, patches: int | float = 64, k: int = 32, channels: int = 0, norm: str | None = "batch"
+    ) -> None:
+        super().__init__()
+        self.channels, self.patches, self.k = channels, patches, k
+        self.points = SharedMLP(3 + channels, [128, 256], norm=norm, last="linear")
+        self.joint = SharedMLP(2 * 256, [512, width], norm=norm, last="linear")
+
+    def forward(self, level: Level) -> Level:
+        check_level(level, self.channels)
+        centers, _ = sample(level, self.patches)
+        pairs = nearest(level, centers, self.k)
+        rows = first_layer(self.points, relative_positions(level, centers, pairs), level.features, pairs)
+        rows = self.points.finish(rows)
+        whole = segment(rows, pairs.ends, "max")
+        rows = self.joint(torch.cat([gather(whole, pairs.centers), rows], -1))
+        return centers._replace(features=segment(rows, pairs.ends, "max").unflatten(0, pairs.shape))
