@@ -1,8 +1,8 @@
-"""`python -m benchmarks.modelnet40 --out FOLDER [--data FOLDER]`: real data as `Arrays` files, to train and evaluate on.
+"""`python -m benchmarks.modelnet40 --out FOLDER [--data FOLDER]`: real data as `Arrays` files, to train and test on.
 
-Writes `modelnet40.npz` (9,520 x 1,024 points, 40 classes, a tenth of each class to validate on), `dales.npz` (249 objects
-of 106 to 1,024 points, 5 classes) and `kitti.npz` (1,024 x 128 points, 4 classes), of what it finds in the data folder,
-whose README says where they come from and under which terms:
+Writes `modelnet40.npz` (9,520 x 1,024 points, 40 classes, a tenth of each class to validate on), `dales.npz` (249
+objects of 106 to 1,024 points, 5 classes) and `kitti.npz` (1,024 x 128 points, 4 classes), of what it finds in the data
+folder, whose README says where they come from and under which terms:
 
     pointgrad train --data FOLDER/modelnet40.npz ...
     pointgrad evaluate RUN --data FOLDER/modelnet40.npz

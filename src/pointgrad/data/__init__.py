@@ -11,7 +11,10 @@ from pointgrad.data.datasets import ScanObjectNN as ScanObjectNN
 from pointgrad.data.datasets import SemanticKITTI as SemanticKITTI
 from pointgrad.data.datasets import ShapeNetPart as ShapeNetPart
 from pointgrad.data.datasets import Shapes as Shapes
+from pointgrad.data.files import FORMATS as FORMATS
 from pointgrad.data.files import FileError as FileError
+from pointgrad.data.files import FileInfo as FileInfo
+from pointgrad.data.files import info as info
 from pointgrad.data.files import read as read
 from pointgrad.data.files import write as write
 from pointgrad.data.loader import Loader as Loader

@@ -1,5 +1,6 @@
 """Where published data sets lie, and what to say when they do not."""
 
+import contextlib
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pointgrad.data.datasets.tables import read_npz
 from pointgrad.data.files import FileError
 
 
@@ -52,8 +54,7 @@ class Cache:
         stamp = np.array([_stamp(source) for source in sources])
         path = self.folder / f"{name}.npz"
         try:
-            with np.load(path) as file:
-                kept = {key: file[key] for key in file.files}
+            kept = read_npz(path)
             if np.array_equal(kept.pop("stamp"), stamp):
                 return kept
         except Exception:  # not there, of an older kind, or cut off: then it is made anew
@@ -66,7 +67,8 @@ class Cache:
                 np.savez(stream, stamp=stamp, **made)
             os.replace(draft, path)  # whole or not at all, whoever else writes it
         except OSError:
-            draft.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                draft.unlink()
         return made
 
 

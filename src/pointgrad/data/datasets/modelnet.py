@@ -75,9 +75,8 @@ class _Files(Dataset[Cloud]):
         name = str(path.relative_to(self.root))
         name += f".{self.sample}" if self.sample else ""
         columns = torch.from_numpy(self.cache.get(name, [path], lambda: {"columns": self._read(path)})["columns"])
-        features = {axis: columns[:, 3 + place] for place, axis in enumerate(("nx", "ny", "nz"))}
-        features = features if columns.shape[1] == 6 else {}
-        return Cloud(columns[:, :3], features, label=int(self.labels[index]), source=str(path))
+        normals = dict(zip(("nx", "ny", "nz"), columns[:, 3:].unbind(1), strict=False))  # a mesh has none
+        return Cloud(columns[:, :3], normals, label=int(self.labels[index]), source=str(path))
 
     def _read(self, path: Path) -> np.ndarray:
         if not self.sample:

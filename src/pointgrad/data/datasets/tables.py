@@ -27,6 +27,12 @@ def read_rows(path: Path, columns: int, separator: str | None = None) -> np.ndar
     return rows
 
 
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file, by name. Raises whatever numpy, zipfile or zlib raise."""
+    with open(path, "rb") as stream, np.load(stream) as file:  # np.load leaves a broken file open
+        return {key: file[key] for key in file.files}
+
+
 def read_h5(path: Path) -> dict[str, np.ndarray]:
     """The arrays at the top of an HDF5 file, by name."""
     try:

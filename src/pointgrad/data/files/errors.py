@@ -19,7 +19,7 @@ def naming(path: str | PathLike[str], task: str) -> Iterator[None]:
     try:
         yield
     except FileError as error:
-        raise FileError(f"{path}: {error}") from error.__cause__
+        raise FileError(f"{path}: {' '.join(str(error).split())}") from error.__cause__  # names in files have any sign
     except ModuleNotFoundError as error:  # nothing is wrong with the file
         raise ModuleNotFoundError(f"{path}: needs {error.name}: pip install 'pointgrad[io]'", name=error.name) from None
     except OSError as error:
@@ -39,5 +39,5 @@ def _foreign(path: str | PathLike[str], task: str, error: BaseException) -> NoRe
 
 
 def _line(error: BaseException) -> str:
-    lines = str(error).splitlines() or [""]
-    return lines[0].strip() or type(error).__name__
+    first = " ".join((str(error).splitlines() or [""])[0].split())
+    return first if " " in first else f"{type(error).__name__} {first}".strip()  # a KeyError is only the key

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import FileError
+from .las_check import open_checked
 from .table import Array, Table, scalars
 
 CHUNK = 1_000_000  # points read at once
@@ -27,13 +28,10 @@ def read(path: Path) -> Table:
 
 def chunks(path: Path) -> Iterator[Table]:
     """The points of the file, at most `CHUNK` at a time, each with all columns."""
-    import laspy
-
-    with laspy.open(path) as reader:
+    with open_checked(path) as reader:
         header = reader.header
         packed = ", compressed" if header.are_points_compressed else ""
         kind = f"LAS {header.version}, point format {header.point_format.id}{packed}"
-        _check_length(path, header)
         names = [name for name in header.point_format.dimension_names if name not in ("X", "Y", "Z")]
         done = 0
         while True:
@@ -85,19 +83,6 @@ def write(stream: IO[bytes], table: Table, *, packed: bool, like: str | os.PathL
     las.write(stream, do_compress=packed)
 
 
-def _check_length(path: Path, header: Any) -> None:
-    """Plain points are as many as there is room for: more are missing, fewer would be left out silently."""
-    if header.are_points_compressed:
-        return
-    end = path.stat().st_size
-    if header.number_of_evlrs:
-        end = header.start_of_first_evlr
-    room = (end - header.offset_to_point_data) // header.point_format.size
-    waves = header.point_format.has_waveform_packet  # which may follow the points
-    if room < header.point_count or (room > header.point_count and not waves):
-        raise FileError(f"expected {header.point_count} points, as the header says, found room for {room}")
-
-
 def _new_header(xyz: NDArray[np.float64], columns: Mapping[str, Array]) -> Any:
     """The simplest point format that holds most columns, and the grid of the coordinates."""
     import laspy
@@ -114,9 +99,7 @@ def _new_header(xyz: NDArray[np.float64], columns: Mapping[str, Array]) -> Any:
 
 
 def _header_of(path: str | os.PathLike[str]) -> Any:
-    import laspy
-
-    with laspy.open(path) as reader:
+    with open_checked(Path(path)) as reader:
         return reader.header
 
 

@@ -15,18 +15,18 @@ from .table import Array, Table, axes, default_names, from_columns, name_columns
 
 
 def read_npy(path: Path, columns: Sequence[str] | None = None) -> Table:
-    data = np.load(path, mmap_mode="r", allow_pickle=False)  # a map is never larger than the file
-    if not isinstance(data, np.ndarray):
-        raise FileError("expected one array, found an archive of them: name it .npz")
+    with open(path, "rb") as stream:
+        _check(stream, path.stat().st_size, "the array")
+    data = np.load(path, allow_pickle=False)
     kind = f"NPY, {data.dtype if data.dtype.names is None else 'named fields'}"
     if data.dtype.names is not None:
         if columns or data.ndim != 1:
             raise FileError(f"expected one row per point, found {data.shape} with the fields {data.dtype.names}")
-        table = from_columns({name: np.array(data[name]) for name in data.dtype.names})
+        table = from_columns({name: data[name] for name in data.dtype.names})
     else:
         if data.ndim != 2 or data.shape[1] < 3:
             raise FileError(f"expected an array (N, 3) or more columns, found {data.shape}")
-        table = name_columns(np.array(data), list(columns or default_names(data.shape[1])))
+        table = name_columns(data, list(columns or default_names(data.shape[1])))
     table.kind = kind
     return table
 
@@ -38,7 +38,10 @@ def write_npy(stream: IO[bytes], table: Table) -> None:
 def read_npz(path: Path) -> Table:
     with zipfile.ZipFile(path) as archive:
         members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-        specs = {name: _spec(archive, entry) for name, entry in members.items()}
+        specs = {}
+        for name, entry in members.items():
+            with archive.open(entry) as stream:
+                specs[name] = _check(stream, entry.file_size, name)
         check_fits(sum(spec.nbytes for spec in specs.values()), "arrays")
 
         def load(name: str) -> Array:
@@ -55,16 +58,13 @@ def write_npz(stream: IO[bytes], table: Table) -> None:
                 npy.write_array(member, array, allow_pickle=False)
 
 
-def _spec(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Spec:
-    """Shape and dtype from the first bytes of a member, which must be as long as they say."""
-    with archive.open(entry) as stream:
-        version = npy.read_magic(stream)
-        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = header(stream)
-        spec = Spec(shape, dtype)
-        if dtype.hasobject:
-            raise FileError(f"expected arrays of numbers, found Python objects in {entry.filename}")
-        if stream.tell() + spec.nbytes != entry.file_size:
-            raise FileError(f"expected {spec.nbytes} bytes of {entry.filename} {shape}, found "
-                            f"{entry.file_size - stream.tell()}")  # fmt: skip
+def _check(stream: IO[bytes], size: int, what: str) -> Spec:
+    """Shape and dtype from the first bytes; the `size` of the whole must be what they say."""
+    version = npy.read_magic(stream)
+    shape, _, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(stream)
+    spec = Spec(shape, dtype)
+    if dtype.hasobject:
+        raise FileError(f"expected numbers, found Python objects in {what}")
+    if spec.nbytes != size - stream.tell():
+        raise FileError(f"expected {spec.nbytes} bytes for {what} {shape}, found {size - stream.tell()}")
     return spec

@@ -1,5 +1,6 @@
 """PLY, through plyfile: ascii and binary of both byte orders, the vertices with all their properties, and faces."""
 
+import io
 import os
 import re
 from pathlib import Path
@@ -21,11 +22,17 @@ INT32 = np.iinfo(np.int32)
 def read(path: Path) -> Table:
     size = os.path.getsize(path)
     with open(path, "rb") as stream:
-        _check_counts(stream.read(HEADER_LIMIT), size)
+        start = stream.read(HEADER_LIMIT)
+        _check_counts(start, size)
         stream.seek(0)
-        ply = _parse(stream)
-        if not ply.text and (rest := size - stream.tell()):
-            raise FileError(f"expected the end of the file after the last element, found {rest} more bytes")
+        if re.search(rb"^format\s+ascii", start, re.MULTILINE):
+            text = stream.read()
+            ply = _parse(io.BytesIO(text))
+            _check_lines(text, sum(element.count for element in ply))
+        else:
+            ply = _parse(stream)
+            if rest := size - stream.tell():
+                raise FileError(f"expected the end of the file after the last element, found {rest} more bytes")
     if "vertex" not in ply:
         raise FileError(f"expected an element vertex, found {', '.join(e.name for e in ply) or 'none'}")
     data = ply["vertex"].data
@@ -57,15 +64,21 @@ def write(stream: IO[bytes], table: Table, encoding: str) -> None:
 
 def _parse(stream: IO[bytes]) -> Any:
     """Maps the file where all faces are triangles, as most are; plyfile reads others one by one."""
-    from plyfile import PlyData, PlyParseError
+    from plyfile import PlyData, PlyElementParseError
 
     try:
-        return PlyData.read(stream, known_list_len={"face": dict.fromkeys(INDICES, 3)})
-    except PlyParseError as error:
-        if "unexpected list length" not in str(error):
+        try:
+            return PlyData.read(stream, known_list_len={"face": dict.fromkeys(INDICES, 3)})
+        except PlyElementParseError as error:
+            if error.message != "unexpected list length":
+                raise
+        stream.seek(0)
+        return PlyData.read(stream)
+    except PlyElementParseError as error:
+        if error.message != "early end-of-file":
             raise
-    stream.seek(0)
-    return PlyData.read(stream)
+        count, name = error.element.count, error.element.name
+        raise FileError(f"expected {count} rows of {name}, the file ends after {error.row}") from error
 
 
 def _check_counts(start: bytes, size: int) -> None:
@@ -78,6 +91,14 @@ def _check_counts(start: bytes, size: int) -> None:
         if not 0 <= number <= size:
             raise FileError(f"expected a count of {name.decode('ascii', 'replace')} that fits in {size} bytes, "
                             f"found {count.decode('ascii', 'replace')}")  # fmt: skip
+
+
+def _check_lines(text: bytes, rows: int) -> None:
+    """plyfile stops after the last row that the header counts."""
+    _, _, body = text.partition(b"end_header")
+    found = sum(1 for line in body.splitlines()[1:] if line.strip())
+    if found != rows:
+        raise FileError(f"expected {rows} rows in all elements, found {found}")
 
 
 def _storable(name: str, column: Array) -> Array:

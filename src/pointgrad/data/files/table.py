@@ -38,6 +38,11 @@ class Table:
     label: int | None = None
     category: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, column in self.columns.items():
+            if column.dtype.kind not in "fiub":
+                raise FileError(f"expected numbers in the column {name}, found {column.dtype}")
+
     def __len__(self) -> int:
         return len(self.xyz)
 
@@ -89,7 +94,7 @@ def to_cloud(table: Table, labels: str | None, source: str) -> Cloud:
     return Cloud(
         points=torch.from_numpy(points),
         labels=None if name is None else torch.from_numpy(whole(columns.pop(name))),
-        features={name: _tensor(name, column) for name, column in columns.items()},
+        features={name: _tensor(column) for name, column in columns.items()},
         label=table.label,
         category=table.category,
         origin=torch.from_numpy(origin),
@@ -149,8 +154,10 @@ def _near(xyz: Array) -> tuple[NDArray[np.float64], Array]:
         if finite.size == 0 or np.abs(finite).max() <= FAR:
             continue
         start = np.floor(finite.min())
-        shifted = (column - start).astype(xyz.dtype)
-        if _same_bits((shifted.astype(np.float64) + start).astype(xyz.dtype), xyz[:, axis]):
+        with np.errstate(all="ignore"):  # of what does not fit; it is compared
+            shifted = (column - start).astype(xyz.dtype)
+            again = shifted.astype(np.float64) + start
+        if _same_bits(again, column):
             origin[axis], points[:, axis] = start, shifted
     return origin, points
 
@@ -166,7 +173,8 @@ def _world(cloud: Cloud) -> Array:
     world = points.astype(np.float64)
     far = origin != 0  # adding 0 would turn -0.0 into 0.0
     world[:, far] += origin[far]
-    single = world.astype(np.float32)
+    with np.errstate(all="ignore"):
+        single = world.astype(np.float32)
     return single if points.dtype == np.float32 and _same_bits(single.astype(np.float64), world) else world
 
 
@@ -198,9 +206,7 @@ def whole(column: Array) -> NDArray[np.int64]:
     return column.astype(np.int64)
 
 
-def _tensor(name: str, column: Array) -> torch.Tensor:
-    if column.dtype.kind not in "fiub":
-        raise FileError(f"expected numbers in the column {name}, found {column.dtype}")
+def _tensor(column: Array) -> torch.Tensor:
     dtype = WIDER.get(column.dtype.name, column.dtype.newbyteorder("="))
     if column.dtype == np.uint64:
         dtype = np.int64 if column.max(initial=0) < 2**63 else np.uint64

@@ -1,6 +1,7 @@
 """Objects made of simple surfaces, as a scanner would see them: to learn on without a download."""
 
 import itertools
+from typing import get_args
 
 import numpy as np
 import torch
@@ -48,6 +49,10 @@ class Shapes(Dataset[Cloud]):
         seed: int = 0,
     ) -> None:
         check_split(split, SPLITS)
+        if task not in get_args(Task):
+            raise ValueError(f"task must be {' or '.join(get_args(Task))}, got {task!r}")
+        if points < 1:
+            raise ValueError(f"points must be 1 or more, got {points}")
         self.split, self.task, self.points, self.seed = split, task, points, seed
         self.size = SIZES[split] if size is None else size
         kinds = tuple(KINDS)
@@ -78,7 +83,7 @@ class Shapes(Dataset[Cloud]):
             cloud.category = number
         return cloud
 
-    def _numbers(self, rng: np.random.Generator) -> list[float]:
+    def _numbers(self, rng: "np.random.Generator") -> list[float]:
         """Twelve, evenly from 0 to 1, the first two from a cell of the split."""
         numbers = rng.random(NUMBERS).tolist()
         row, column = rng.integers(GRID), rng.integers(len(CELLS[self.split]))

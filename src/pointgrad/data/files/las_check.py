@@ -1,0 +1,94 @@
+"""What a LAS or LAZ says about its length, compared with the file before anything is read.
+
+laspy does not compare, and the decoder of LAZ ends the whole process where a damaged file asks for more memory than
+there is."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+from .errors import FileError
+
+RECORD = 54  # bytes at least
+LAYERED = b"\3\0"  # the way of compressing point formats 6 to 10
+TABLE = "table of compressed chunks"
+LARGEST = 1 << 30  # bytes of one chunk, which the decoder allocates at once
+ALL = 2**32 - 1  # chunk size of files whose chunks have different sizes, in the table
+
+
+def open_checked(path: Path) -> Any:
+    """`laspy.open(path)`, if the counts in the file are possible; a context manager."""
+    import laspy
+
+    size = path.stat().st_size
+    with open(path, "rb") as stream:
+        _check_records(stream, size)
+        header = laspy.LasHeader.read_from(stream)
+        if header.are_points_compressed:
+            _check_chunks(stream, header, size)
+        else:
+            _check_length(header, size)
+    return laspy.open(path, read_evlrs=False)
+
+
+def _check_records(stream: Any, size: int) -> None:
+    """laspy goes through as many records between header and points as the file says."""
+    if (found := stream.read(4)) != b"LASF":
+        raise FileError(f"expected a LAS file, which begins with LASF, found {found!r}")
+    head, start, records = _unpack("<HII", stream, 94, size, "header")
+    if head + RECORD * records > start or start > size:
+        raise FileError(f"expected {records} records between the header and the points, found {start - head} bytes")
+    stream.seek(0)
+
+
+def _check_length(header: Any, size: int) -> None:
+    """Plain points are as many as there is room for: more are missing, fewer would be left out silently."""
+    end = header.start_of_first_evlr if header.number_of_evlrs else size
+    room = (end - header.offset_to_point_data) // header.point_format.size
+    waves = header.point_format.has_waveform_packet  # which may follow the points
+    if room < header.point_count or (room > header.point_count and not waves):
+        raise FileError(f"expected {header.point_count} points, as the header says, found room for {room}")
+
+
+def _check_chunks(stream: Any, header: Any, size: int) -> None:
+    """Compressed points come in chunks, listed in a table: as many as the points need, and no longer than the file."""
+    import lazrs
+
+    records = header.vlrs.get("LasZipVlr")
+    if not records:
+        raise FileError("expected the record that says how points are compressed, found none")
+    vlr = lazrs.LazVlr(records[0].record_data)
+    if vlr.item_size() != header.point_format.size:
+        raise FileError(f"expected points of {header.point_format.size} bytes, found {vlr.item_size()}")
+    start = header.offset_to_point_data
+    (table,) = _unpack("<q", stream, start, size, TABLE)
+    if table == -1:  # the writer could not go back: it stands at the end
+        (table,) = _unpack("<q", stream, size - 8, size, TABLE)
+    _, chunks = _unpack("<II", stream, table, size, TABLE)
+    if chunks * header.point_format.size > size:  # each begins with a whole point
+        raise FileError(f"expected chunks of points that fit in {size} bytes, found {chunks}")
+    stream.seek(start)
+    listed = lazrs.read_chunk_table(stream, vlr)
+    if start + sum(length for _, length in listed) > size:
+        raise FileError(f"expected chunks of points that fit in {size} bytes, found longer ones")
+    each = vlr.chunk_size()
+    if each != ALL and each * vlr.item_size() > LARGEST:
+        raise FileError(f"expected chunks of about 50000 points, found {each}")
+    if each == ALL:
+        most = least = sum(points for points, _ in listed)
+    else:
+        most, least = chunks * each, max(chunks - 1, 0) * each + 1
+        if records[0].record_data[:2] == LAYERED and listed:  # such chunks say how many points they have
+            place = start + 8 + sum(length for _, length in listed[:-1]) + vlr.item_size()
+            most = least = least - 1 + _unpack("<I", stream, place, size, "last chunk")[0]
+    if not least <= header.point_count <= most:
+        raise FileError(
+            f"expected {header.point_count} points, as the header says, found {least} to {most} in the chunks"
+        )
+
+
+def _unpack(layout: str, stream: Any, place: int, size: int, what: str) -> tuple[Any, ...]:
+    if not 0 <= place <= size - struct.calcsize(layout):
+        raise FileError(f"expected the {what} at {place}, found a file of {size} bytes")
+    stream.seek(place)
+    return struct.unpack(layout, stream.read(struct.calcsize(layout)))
