@@ -127,21 +127,22 @@ def test_thinned_away_points_get_the_label_of_the_nearest_one_left(size, request
 
 
 @pytest.mark.parametrize(
-    "prepare",
+    ("prepare", "window"),
     [
-        {"normalize": "center"},
-        {"normalize": "center", "points": 128, "voxel": 0.2},
-        {"normalize": "sphere", "points": 64},
+        ({"normalize": "center"}, 2.5),
+        ({"normalize": "center", "points": 128, "voxel": 0.2}, 2.5),
+        ({"normalize": "center", "points": 16, "voxel": 1.0}, 0.4),  # voxels are larger than windows
+        ({"normalize": "sphere", "points": 64}, 2.5),
     ],
 )
-def test_the_result_does_not_depend_on_how_the_scene_is_cut_into_tiles(monkeypatch, prepare):
+def test_the_result_does_not_depend_on_how_the_scene_is_cut_into_tiles(monkeypatch, prepare, window):
     network = trained(Relative(), **prepare)
     results = []
     for leaf, tile, every in ((10**6, 10**6, 256), (100, 300, 4)):
         monkeypatch.setattr(tree, "LEAF_POINTS", leaf)
         monkeypatch.setattr(tree, "TILE_POINTS", tile)
         monkeypatch.setattr(tree, "SAMPLE_EVERY", every)
-        results.append(predict.label(network, Cloud(scene(1500)), tile=2.5, max_points=512))
+        results.append(predict.label(network, Cloud(scene(1500)), tile=window, max_points=512))
     assert 0.2 < results[0].labels.float().mean() < 0.8
     for other in results[1:]:
         assert torch.equal(other.labels, results[0].labels)
@@ -194,6 +195,20 @@ def test_votes_are_averaged():
     )
     assert not torch.equal(once.labels, often.labels)
     assert often.confidence.mean() < once.confidence.mean()  # they disagree about some points
+
+
+def test_votes_near_a_border_count_less():
+    """A network that is right in the middle of what it sees, and wrong in the three quarters around, is right."""
+
+    class Middle(torch.nn.Module):
+        def forward(self, points, features=None, *, offsets=None, lengths=None, category=None):
+            out = 10 * (points[..., :2].abs().amax(-1) - 0.5)
+            return torch.stack([-out, out], dim=-1)
+
+    points = torch.rand(20_000, 3) * torch.tensor([10.0, 10.0, 1.0])
+    result = predict.label(trained(Middle(), normalize="center"), Cloud(points), tile=2.0, votes=16)
+    inside = (points[:, :2] - 5).abs().amax(1) < 3  # where windows are full
+    assert (result.labels[inside] == 0).float().mean() > 0.9
 
 
 def test_on_every_device(default_place):
@@ -318,7 +333,8 @@ def las_file(path, count=3000, version="1.4", point_format=7, **columns):
     header.system_identifier, header.generating_software = "a scanner", "a program"
     random = np.random.default_rng(0)
     las = laspy.LasData(header, laspy.ScaleAwarePointRecord.zeros(count, header=header))
-    las.X, las.Y = random.integers(0, 2000, (2, count))
+    las.X = np.sort(random.integers(0, 2000, count))  # no two chunks are alike
+    las.Y = random.integers(0, 2000, count)
     las.Z = random.integers(-100, 100, count)
     for name in las.point_format.dimension_names:
         if name not in ("X", "Y", "Z", "depth", "wave", *columns):
