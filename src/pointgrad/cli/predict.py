@@ -112,7 +112,7 @@ class Predict:
             if report.metrics is not None:
                 total.confusion += report.metrics.confusion
                 print(f"  {_scores(report.metrics)}")
-        if self.evaluate and len(files) > 1:
+        if len(files) > 1 and total.confusion.any():
             print(f"all files: {_scores(total)}")
         return status
 
@@ -143,7 +143,7 @@ class Predict:
         finally:  # also what there is when it is interrupted
             if rows:
                 publish_text(table, _csv(rows), self.overwrite)
-        if self.evaluate:
+        if right:
             print(f"accuracy {sum(right) / len(right):.4f} of {len(right)} files")
         if rows:
             print(f"written to {table}")
@@ -157,7 +157,9 @@ def _files(inputs: Sequence[Path], out: Path) -> list[tuple[Path, Path]]:
         if not path.is_dir():
             found.append((path, out))
             continue
-        inside = [file for file in sorted(path.rglob("*")) if is_cloud(file) and out not in file.parents]
+        inside = [
+            file for file in sorted(path.rglob("*")) if is_cloud(file) and out.resolve() not in file.resolve().parents
+        ]
         if not inside:
             raise ValueError(f"{path}: expected a folder with files that end in {', '.join(FORMATS)}, found none")
         found += [(file, out / file.parent.relative_to(path)) for file in inside]

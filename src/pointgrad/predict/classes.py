@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pointgrad.data import Cloud, DropInvalid, collate
 from pointgrad.predict.labels import MAX_POINTS, VOTES, check_task
-from pointgrad.predict.voting import device_of
+from pointgrad.predict.voting import device_of, evaluating
 from pointgrad.train import Trained
 
 
@@ -20,7 +20,6 @@ class Classes(NamedTuple):
     probabilities: Tensor
 
 
-@torch.inference_mode()
 def classify(trained: Trained, clouds: Sequence[Cloud], *, votes: int = VOTES, max_points: int = MAX_POINTS) -> Classes:
     """The class of each cloud, from a network trained for classification. Points that are not finite are left out.
 
@@ -61,4 +60,5 @@ def classify(trained: Trained, clouds: Sequence[Cloud], *, votes: int = VOTES, m
 def _forward(trained: Trained, clouds: Sequence[Cloud], device: torch.device) -> Tensor:
     """(B, classes) probabilities, on the CPU."""
     batch = collate(clouds, trained.prepare.features).to(device)
-    return trained.model(**batch.inputs()).float().softmax(1).cpu()
+    with evaluating(trained.model):
+        return trained.model(**batch.inputs()).float().softmax(1).cpu()

@@ -22,7 +22,7 @@ from pointgrad.predict.labels import MAX_POINTS, VOTES, Labels, Settings, check_
 from pointgrad.predict.las import label_las
 from pointgrad.predict.report import Comparison, Report, attributes, ids_of
 from pointgrad.predict.scene import Progress
-from pointgrad.predict.workspace import exists, publish, workspace
+from pointgrad.predict.workspace import exists, publish, workspace, writing
 from pointgrad.train import Trained
 
 SWEEPS = ("bin", "pcd.bin")  # have no room for a label
@@ -73,8 +73,9 @@ def label_file(
     `predicted_confidence`. The names of the classes are written into `classes.txt` beside it, and into a LAS file.
 
     LAS and LAZ may be of any size: they are read and written in chunks, and their points kept on disk in between, about
-    40 bytes each. All dimensions, scales, offsets and records of the header stay as they are. Other formats are read
-    into memory; their coordinates stay the same bit for bit, faces of meshes are left out.
+    40 bytes each; only what lies within a few tiles of each other must fit into memory. All dimensions, scales, offsets
+    and records of the header stay as they are. Other formats are read into memory; their coordinates stay the same bit
+    for bit, faces of meshes are left out.
 
     target: named as `output` says, in any folder. It appears when it is complete. A killed run leaves a hidden folder
         beside it, which the next run for the same target removes.
@@ -120,8 +121,10 @@ def label_file(
     result = label(trained, cloud, tile=tile, votes=votes, max_points=max_points, progress=progress)
     if compared is not None:
         compared.add(truth, result.labels)
-    with workspace(target, target.parent) as drafts, naming(target, "a file that can be written"):
-        for made in _write(drafts, target, name, table, result):
+    with workspace(target, target.parent) as drafts:
+        with naming(target, "a file that can be written"):
+            written = _write(drafts, target, name, table, result)
+        for made in written:
             publish(made, target.parent / made.name, overwrite)
     return Report(
         target=target,
@@ -160,7 +163,7 @@ def _check_classes(path: Path, classes: Sequence[str]) -> None:
 
 def publish_text(path: Path, text: str, overwrite: bool) -> None:
     """Writes a small file, as a whole or not at all."""
-    with naming(path, "a file that can be written"):
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with workspace(path, path.parent) as drafts:
             (drafts / path.name).write_text(text)

@@ -71,9 +71,8 @@ def label(
     """The class of every point of a cloud, from a network trained for segmentation.
 
     cloud: with the features that the network was trained with, and the `category` if it has categories. It is thinned
-    and normalised as in training, and every point gets the answer of the nearest point that the
-    network has seen. Points with NaN or infinite coordinates get no label.
-
+        and normalised as in training, and every point gets the answer of the nearest point that the network has seen.
+        Points with NaN or infinite coordinates get no label.
     tile: edge length, in the units of the cloud, of the square columns that the network is asked about one at a time.
         Without it: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are few
         enough points; else half the number of points that the network was trained on, or half of `max_points`.
@@ -158,13 +157,16 @@ def _window(trained: Trained, scene: Scene, max_points: int) -> float:
 
 
 def _edge(trained: Trained, scene: Scene, points: float) -> float:
-    """Such that a column holds about so many points, where there are as many as in the middle one of nine places."""
+    """Such that a column holds about so many points, where they are as dense as in the middle one of nine places."""
     tiles = scene.tree.tiles()
     edges = []
     for tile in tiles[:: max(1, len(tiles) // 9)]:
         _, cloud, core = scene.around(tile, 0)
         if core.any():
-            thinned = cloud.select(core).select(voting.thin(trained, cloud.select(core)))
-            size = (thinned.points.amax(0) - thinned.points.amin(0))[:2].double().clamp(min=1e-9)
-            edges.append(math.sqrt(float(size.prod()) / len(thinned) * points))
-    return float(np.format_float_positional(np.median(edges), precision=2, fractional=False))
+            place = cloud.select(core)
+            size = (place.points.amax(0) - place.points.amin(0))[:2].double()
+            short, long = sorted(size.tolist())
+            share = points / len(voting.thin(trained, place))
+            edge = math.sqrt(short * long * share)
+            edges.append(edge if edge <= short else long * share)  # a wall is cut along its length only
+    return float(np.format_float_positional(np.median(edges), precision=2, fractional=False)) or 1.0

@@ -24,6 +24,7 @@ from pointgrad.train import Trained
 ROW = np.dtype([("label", np.uint16), ("confidence", np.float32)])  # of the results, in the order of the file
 NONE = np.iinfo(np.uint16).max
 SLAB = 1 << 24  # rows that are mapped into memory at once
+RESERVED = 1 << 20  # rows that are written at once before there are results
 MOST_VLR = 65_535  # bytes
 READABLE = "a LAS file that can be read"
 
@@ -68,7 +69,7 @@ def label_las(
                     compared.add(part.truth, labels)
         with naming(target, "a LAS file that can be written"):
             _write(source, drafts / target.name, header, names, results, codes, progress)
-            publish(drafts / target.name, target, overwrite)
+        publish(drafts / target.name, target, overwrite)
     return report
 
 
@@ -116,10 +117,10 @@ def _check_codes(codes: Sequence[int], classes: Sequence[str], most: int) -> Non
 
 def _reserve(path: Path, count: int) -> None:
     """Results without a label. What is on the disk already cannot fail later for want of room."""
-    rows = np.zeros(min(count, SLAB), ROW)
+    rows = np.zeros(min(count, RESERVED), ROW)
     rows["label"] = NONE
     with open(path, "wb") as file:
-        for first in range(0, count, SLAB):
+        for first in range(0, count, RESERVED):
             file.write(rows[: count - first].tobytes())
 
 

@@ -15,6 +15,7 @@ not depend on how the scene was cut into tiles.
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,7 +81,19 @@ def thin(trained: Trained, cloud: Cloud) -> Tensor:
     return prepare(numbered, torch.Generator()).features[INDEX]
 
 
-@torch.inference_mode()
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode, without gradients; in training mode again afterwards if it was."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        if was_training:
+            model.train()
+
+
 def probabilities(trained: Trained, cloud: Cloud, core: Tensor, options: Options) -> Tensor:
     """(n, classes) of the n points in the core, on the device of the network.
 
@@ -92,8 +105,9 @@ def probabilities(trained: Trained, cloud: Cloud, core: Tensor, options: Options
     wanted = cloud.points[core]
     votes = torch.zeros(len(thinned), len(trained.classes), device=device)
     blocks = _blocks(trained, thinned.points, _near(thinned.points, wanted, 2 * trained.prepare.voxel), options)
-    for batch in _batches(blocks, options.max_points):
-        votes.index_add_(0, *_predict(trained, thinned, batch, device))
+    with evaluating(trained.model):
+        for batch in _batches(blocks, options.max_points):
+            votes.index_add_(0, *_predict(trained, thinned, batch, device))
     seen = _nearest(thinned.points, wanted, device) if trained.prepare.voxel else core.nonzero()[:, 0].to(device)
     votes = votes[seen]
     return votes / votes.sum(1, keepdim=True)
@@ -122,7 +136,7 @@ def _blocks(trained: Trained, points: Tensor, needed: np.ndarray, options: Optio
     x = xyz[by_x, 0]
     for vote in range(options.votes):
         for place, members, weight in _windows(xyz[:, :2], needed, options.window, vote, options.votes):
-            seed = np.random.SeedSequence([vote, *(2**40 + part for part in place)]).generate_state(1, np.uint64)
+            seed = np.random.SeedSequence([vote, *(part % 2**64 for part in place)]).generate_state(1, np.uint64)
             generator = torch.Generator().manual_seed(int(seed[0] >> 1))
             if sees_objects(trained):
                 parts = _random_parts(len(members), size, generator)

@@ -38,19 +38,20 @@ def workspace(target: Path, place: Path) -> Iterator[Path]:
 
 def publish(made: Path, target: Path, overwrite: bool) -> None:
     """Gives a complete file its name. Another one of that name is replaced as a whole, or kept: then an error."""
-    with open(made, "rb") as file:
-        os.fsync(file.fileno())
-    if overwrite:
-        os.replace(made, target)
-        return
-    try:
-        os.link(made, target)  # the only way that fails if there is one by now
-    except FileExistsError:
-        raise exists(target) from None
-    except OSError:  # a file system without links
-        if target.exists():
+    with writing(target):
+        with open(made, "rb") as file:
+            os.fsync(file.fileno())
+        if overwrite:
+            os.replace(made, target)
+            return
+        try:
+            os.link(made, target)  # the only way that fails if there is one by now
+        except FileExistsError:
             raise exists(target) from None
-        os.replace(made, target)
+        except OSError:  # a file system without links
+            if target.exists():
+                raise exists(target) from None
+            os.replace(made, target)
 
 
 def exists(target: Path) -> FileError:
