@@ -16,7 +16,7 @@ from pointgrad import data
 from pointgrad.data import Cloud
 
 COUNT = 40
-PACKAGES = {"ply": "plyfile", "pcd": "pypcd4", "las": "laspy", "laz": "lazrs", "h5": "h5py"}
+PACKAGES = {"ply": "plyfile", "pcd": "pypcd4", "las": "laspy", "laz": "lazrs", "h5": "h5py", "hdf5": "h5py"}
 KINDS = {
     "little.ply": {"encoding": "binary_little_endian"},
     "big.ply": {"encoding": "binary_big_endian"},
