@@ -10,6 +10,7 @@ import resource
 import stat
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -121,14 +122,12 @@ def test_no_coordinate_changes_a_bit(xyz, single):
     """Through the whole origin and back: large, small, mixed, negative zero, infinite."""
     with np.errstate(all="ignore"):
         xyz = xyz.astype(np.float32 if single else np.float64)
-    buffer = Path(os.environ.get("TMPDIR", "/tmp")) / f"pointgrad-{os.getpid()}.npy"
-    try:
-        np.save(buffer, xyz)
-        cloud = data.read(buffer)
-        data.write(buffer, cloud)
-        again = np.load(buffer)
-    finally:
-        buffer.unlink(missing_ok=True)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a.npy")
+        np.save(path, xyz)
+        cloud = data.read(path)
+        data.write(path, cloud)
+        again = np.load(path)
     assert again.dtype == xyz.dtype
     finite = ~np.isnan(xyz)
     bits = f"u{xyz.itemsize}"
