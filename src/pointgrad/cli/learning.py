@@ -1,5 +1,6 @@
 """What training and evaluation share: which data, how they are prepared and augmented."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -101,7 +102,8 @@ class DataFlags:
     augment: Augment = field(default_factory=Augment)
 
     batch_size: int = 0
-    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes."""
+    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes. In training, what is left over at the end of an
+    epoch for a smaller batch is not used; it is something else each time."""
 
     crop_points: int | None = None
     """Scenes are cut into pieces of so many points around random centres; 0: not. By default 8192 for scenes."""
@@ -137,7 +139,8 @@ class Repeated(torch.utils.data.Dataset[Cloud]):
 def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     """The same with everything that depends on the data filled in."""
     classify = dataset.task == "classification"
-    scene = not classify and len(dataset[0]) > SCENE
+    first = first_cloud(dataset)
+    scene = not classify and len(first) > SCENE
     kind = 0 if classify else 2 if scene else 1
 
     def default(value: Any, *choices: Any) -> Any:
@@ -147,7 +150,7 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     crop = default(flags.crop_points, 0, 0, 8192)
     voxel = prepare.voxel
     if voxel is None:
-        voxel = float(f"{2 * spacing(dataset[0].points):.1g}") if scene else 0.0
+        voxel = float(f"{2 * spacing(first.points):.1g}") if scene else 0.0
     return replace(
         flags,
         task=dataset.task,
@@ -171,6 +174,16 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
             dropout=default(augment.dropout, 0.0, 0.0, 0.0),
         ),
     )
+
+
+def first_cloud(dataset: Any) -> Cloud:
+    """The first that can be read."""
+    for index in range(len(dataset)):
+        with contextlib.suppress(ValueError, OSError):
+            return dataset[index]
+    if not len(dataset):
+        raise ValueError("data must have clouds to train on, got none")
+    return dataset[0]  # which raises, and says why
 
 
 def spacing(points: Tensor) -> float:
@@ -205,5 +218,5 @@ def workers(wanted: int, device: torch.device) -> int:
 
 def channels(dataset: Any, features: Sequence[str]) -> int:
     """How many columns the features have."""
-    columns = dataset[0].stack(features)
+    columns = first_cloud(dataset).stack(features)
     return 0 if columns is None else columns.shape[1]

@@ -44,8 +44,9 @@ class Metrics:
         if target.shape[0] != logits.shape[0]:
             raise ValueError(f"target must have {logits.shape[0]} labels like the logits, got {target.shape[0]}")
         check_labels(target, self.classes)
-        self._wrong += ((target >= self.classes) | (target < -1)).sum()
         counted = (target >= 0) & (target < self.classes)
+        if target.device.type != "cpu":  # looked at later, when the device is waited for anyway
+            self._wrong += ((target != -1) & ~counted).sum()
         if self._parts.shape[0]:
             if batch is None or batch.category is None:
                 raise ValueError("batch must have the category of each cloud for part segmentation, got none")

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 WRONG, RIGHT = "#c0392b", "#1e8449"
+DRAWN = 4096  # points of a cloud
 
 
 class Example(NamedTuple):
@@ -80,8 +81,11 @@ def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
 
     def cell(number: int, example: Example, colours: Any, title: str, colour: str) -> None:
         axes: Any = figure.add_subplot(rows, columns, number + 1, projection="3d")
-        x, y, z = example.points.double().numpy().T
-        axes.scatter(x, y, z, c=colours, s=2, cmap="tab20", vmin=0, vmax=max(len(classes) - 1, 1), linewidths=0)
+        every = len(example.points) // DRAWN + 1
+        x, y, z = example.points[::every].double().numpy().T
+        axes.scatter(
+            x, y, z, c=colours[::every], s=2, cmap="tab20", vmin=0, vmax=max(len(classes) - 1, 1), linewidths=0
+        )
         axes.set_box_aspect([max(float(np.ptp(side)), 1e-9) for side in (x, y, z)])
         axes.set_axis_off()
         axes.set_title(title, fontsize=8, color=colour)
