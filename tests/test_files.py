@@ -24,8 +24,7 @@ from pointgrad import data
 from pointgrad.cli import main
 from pointgrad.data import Cloud
 from pointgrad.data.files import las as las_module
-
-info_module = sys.modules["pointgrad.data.files.info"]
+from pointgrad.data.files import summary
 
 PACKAGES = {"ply": "plyfile", "pcd": "pypcd4", "las": "laspy", "laz": "lazrs", "h5": "h5py"}
 ENCODINGS = [
@@ -222,6 +221,13 @@ def test_pcd_of_pypcd4_and_back(tmp_path, encoding):
     assert np.array_equal(pypcd4.PointCloud.decode_rgb(again.pc_data["rgb"].view(np.float32)), rgb)
 
 
+def test_pcd_names_with_an_underscore(tmp_path):
+    need("pcd")
+    cloud = Cloud(torch.rand(2, 3), {"_3": torch.rand(2), "__": torch.rand(2)})
+    data.write(tmp_path / "a.pcd", cloud)
+    assert torch.equal(data.read(tmp_path / "a.pcd").features["_3"], cloud.features["_3"])
+
+
 def test_pcd_with_all_it_may_have(tmp_path):
     """An organised cloud with padding, a histogram, no COUNT of its own version, and a remark."""
     head = "# a remark\nVERSION .7\nFIELDS x y z _ hist label\nSIZE 4 4 4 1 2 4\nTYPE F F F U I I\nCOUNT 1 1 1 4 3 1\n"
@@ -401,6 +407,18 @@ def test_text_columns_without_names(tmp_path):
     assert cloud.features["column5"].tolist() == [9007199254740993, -7]  # float64 would make it ...992
 
 
+def test_text_columns_that_only_begin_whole(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z,a,b,c,xy\n0,0,0,1,1,1,1\n0,0,0,inf,1e300,99999999999999999999,2\n")
+    found = data.read(tmp_path / "a.csv").features
+    assert [found[name].dtype for name in ("a", "b", "c", "xy")] == [torch.float64] * 3 + [torch.int64]
+    assert found["b"].tolist() == [1, 1e300]
+
+
+def test_gzip_is_known_by_its_first_bytes(tmp_path):
+    (tmp_path / "a.bak").write_bytes(gzip.compress(b"1 2 3\n"))
+    assert data.read(tmp_path / "a.bak", format="txt").points.tolist() == [[1, 2, 3]]
+
+
 def test_label_columns(tmp_path):
     def labels(text, **options):
         (tmp_path / "a.csv").write_text(text)
@@ -461,6 +479,12 @@ def test_obj_in_its_forms(tmp_path):
     # The columns of a sample are those of the nearest corner of its triangle: here mostly of its quarter.
     corner = (square.points[:, 0] < 0.3) & (square.points[:, 1] < 0.3)
     assert (square.features["red"][corner] == 1).all()
+
+
+def test_obj_with_tabs_and_indices_back_from_here(tmp_path):
+    (tmp_path / "a.obj").write_text("v\t0 0 0\nv 1\t0 0\nv 0 1 0\nf -3 -2 -1\nv 9 9 9\nv 8 8 8\n")
+    assert len(data.read(tmp_path / "a.obj")) == 5
+    assert data.read(tmp_path / "a.obj", sample=50).points.max() <= 1
 
 
 def test_samples_are_uniform_by_area(tmp_path):
@@ -532,6 +556,12 @@ def test_the_file_keeps_its_mode_and_its_link(tmp_path):
         ("a.ply", Cloud(torch.rand(2, 3)), {"encoding": "utf-8"}, "expected the encoding binary_little_endian or "),
         ("a.npy", Cloud(torch.rand(2, 3)), {"encoding": "ascii"}, "expected the encoding None, got 'ascii'"),
         ("a.ply", Cloud(torch.rand(2, 3)), {"like": "b.las"}, "expected no file to be like"),
+        (
+            "a.las",
+            Cloud(torch.rand(2, 3)),
+            {"like": "b.las"},
+            "b.las: expected a LAS file to be like",
+        ),
         ("a.ply", Cloud(torch.rand(0, 3)), {}, "expected at least one point to write, got none"),
         ("a.ply", Cloud(torch.rand(1, 3), {"X": torch.rand(1)}), {}, "features of other names than x, y, z, got x"),
         ("a.csv", Cloud(torch.rand(1, 3), {"a b": torch.rand(1), "a_b": torch.rand(1)}), {}, "got a_b twice"),
@@ -549,7 +579,7 @@ def test_what_cannot_be_written(tmp_path, name, cloud, options, reason):
     (tmp_path / "folder.ply").mkdir()
     with pytest.raises(data.FileError, match=reason) as caught:
         data.write(tmp_path / name, cloud, **options)
-    assert str(caught.value).startswith(f"{tmp_path / name}: expected ")
+    assert str(caught.value).startswith(f"{tmp_path / name}: ")
     assert "\n" not in str(caught.value)
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder.ply"]
 
@@ -612,7 +642,7 @@ def test_info_of_las_in_chunks(tmp_path, suffix, monkeypatch):
 
 
 def test_doubled_points_of_many_are_estimated(tmp_path, monkeypatch):
-    monkeypatch.setattr(info_module, "HASHES", 1000)
+    monkeypatch.setattr(summary, "HASHES", 1000)
     np.save(tmp_path / "a.npy", np.tile(np.random.default_rng(0).random((20_000, 3)), (2, 1)))
     assert abs(data.info(tmp_path / "a.npy").doubled - 20_000) < 5 * 20_000 / 250**0.5
 
@@ -629,7 +659,7 @@ def test_info_of_odd_clouds(tmp_path):
 
 def test_coarse_coordinates_are_warned_of(tmp_path):
     near = np.random.default_rng(0).random((500, 3)) * 50
-    far = near + [0, 5.4e6, 0]
+    far = near + np.array([0, 5.4e6, 0])
     for xyz, dtype, count in ((far, np.float32, 1), (far, np.float64, 0), (near, np.float32, 0)):
         np.save(tmp_path / "a.npy", xyz.astype(dtype))
         found = data.info(tmp_path / "a.npy").warnings
@@ -642,6 +672,9 @@ def test_coarse_coordinates_are_warned_of(tmp_path):
 
 def test_command_info(tmp_path, capsys):
     data.write(tmp_path / "a.ply", a_cloud())
+    data.write(tmp_path / "a[red].csv", a_cloud())  # not a colour
+    assert main(["info", str(tmp_path / "a[red].csv")]) == 0
+    assert "a[red].csv" in capsys.readouterr().out.replace("\n", "")
     assert main(["info", str(tmp_path / "a.ply")]) == 0
     shown = capsys.readouterr().out
     for part in ("a.ply", "PLY, binary little-endian", "200", "500000", "gps_time", "labels"):
@@ -649,16 +682,11 @@ def test_command_info(tmp_path, capsys):
     assert main(["info", "--json", str(tmp_path / "a.ply"), str(tmp_path / "none.ply")]) == 2
     out, err = capsys.readouterr()
     (found,) = json.loads(out)
+    low, high = a_cloud().features["red"].aminmax()
     assert found["points"] == 200
-    assert found["attributes"][0] == {
-        "name": "intensity",
-        "dtype": "int32",
-        **{k: found["attributes"][0][k] for k in ("low", "high")},
-    }
-    assert (
-        err
-        == f"pointgrad info: {tmp_path / 'none.ply'}: expected a file that can be read, got: No such file or directory\n"
-    )
+    assert found["attributes"][1] == {"name": "red", "dtype": "uint8", "low": low, "high": high}
+    path = tmp_path / "none.ply"
+    assert err == f"pointgrad info: {path}: expected a file that can be read, got: No such file or directory\n"
 
 
 def test_command_convert(tmp_path, capsys):

@@ -3,9 +3,10 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from pointgrad import data
 from pointgrad.ops.sampling import voxel_sampling
@@ -22,10 +23,10 @@ class Convert:
     replaced only when all is written. Exit status: 0; 2 if a file cannot be read or written, or a wrong command line.
     """
 
-    source: Positional[Path]
+    source: Annotated[Positional[Path], arg(metavar="IN")]
     """The file to read."""
 
-    target: Positional[Path]
+    target: Annotated[Positional[Path], arg(metavar="OUT")]
     """The file to write; its suffix says the format."""
 
     sample: int = 0

@@ -4,8 +4,9 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from pointgrad import data
 
@@ -19,7 +20,7 @@ class Info:
     Exit status: 0; 2 if a file cannot be read (the others are shown) or the command line is wrong.
     """
 
-    files: Positional[tuple[Path, ...]]
+    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]
     """Files of any format: PLY, PCD, LAS, LAZ, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
 
     format: str | None = None
@@ -56,12 +57,13 @@ class Info:
 
 def _show(found: data.FileInfo) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    def row(name: str, *cells: str) -> None:
-        table.add_row(name, *cells)
+    def row(name: str, cell: str) -> None:
+        table.add_row(escape(name), escape(cell))
 
-    table = Table(title=found.path, title_justify="left", show_header=False, title_style="bold", min_width=60)
+    table = Table(title=escape(found.path), title_justify="left", show_header=False, title_style="bold", min_width=60)
     row("format", found.format)
     row("size", f"{found.size:,} bytes")
     row("points", f"{found.points:,}" + (f", {found.faces:,} faces" if found.faces else ""))
@@ -78,5 +80,5 @@ def _show(found: data.FileInfo) -> None:
     if found.labels is not None:
         row("labels", ", ".join(f"{label}: {count:,}" for label, count in found.labels.items()))
     for warning in found.warnings:
-        row("warning", f"[yellow]{warning}[/yellow]")
+        row("warning", warning)
     Console().print(table)

@@ -15,7 +15,7 @@ from pointgrad.data.cloud import Cloud
 from .errors import FileError, naming
 from .formats import FORMATS, Format, choose
 from .mesh import sample as sample_points
-from .table import Table, to_cloud, to_table
+from .table import Table, survives, to_cloud, to_table
 
 
 def read(
@@ -142,7 +142,7 @@ def _limit(table: Table, name: str, chosen: Format, lossy: bool) -> None:
             del table.columns[column]
     if chosen.single and not lossy:
         for column, values in {"coordinates": table.xyz, **table.columns}.items():
-            if not np.array_equal(values.astype(np.float32), values, equal_nan=True):
+            if not survives(values, np.float32):
                 raise FileError(
                     f"expected {column} that float32 can hold for {name}, got more digits; lossy=True rounds"
                 )

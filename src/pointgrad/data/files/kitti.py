@@ -28,4 +28,5 @@ def write(stream: IO[bytes], table: Table, names: Sequence[str]) -> None:
     """Columns that the table has not are 0."""
     found = {**axes(table), **table.columns}
     none = np.zeros(len(table))
-    stream.write(np.stack([found.get(name, none) for name in names], axis=1).astype("<f4").tobytes())
+    with np.errstate(over="ignore"):  # who says lossy gets infinity
+        stream.write(np.stack([found.get(name, none) for name in names], axis=1).astype("<f4").tobytes())

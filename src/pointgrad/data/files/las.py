@@ -8,9 +8,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import FileError
+from .errors import FileError, naming
 from .las_check import open_checked
-from .table import Array, Table, scalars
+from .table import Array, Table, scalars, survives
 
 CHUNK = 1_000_000  # points read at once
 INT32 = np.iinfo(np.int32)
@@ -99,14 +99,14 @@ def _new_header(xyz: NDArray[np.float64], columns: Mapping[str, Array]) -> Any:
 
 
 def _header_of(path: str | os.PathLike[str]) -> Any:
-    with open_checked(Path(path)) as reader:
+    with naming(path, "a LAS file to be like"), open_checked(Path(path)) as reader:
         return reader.header
 
 
 def _holds(dimension: Any, column: Array) -> bool:
     """Whether every number of the column comes back from the dimension."""
     if dimension.kind.name == "FloatingPoint":
-        return bool(np.array_equal(column.astype(f"f{dimension.num_bits // 8}"), column, equal_nan=True))
+        return survives(column, f"f{dimension.num_bits // 8}")
     if column.dtype.kind == "f" and not (column == np.floor(column)).all():
         return False
     signed = dimension.kind.name == "SignedInteger"

@@ -10,6 +10,7 @@ from typing import Any
 from .errors import FileError
 
 RECORD = 54  # bytes at least
+LAYERED = b"\3\0"  # the way of compressing point formats 6 to 10
 TABLE = "table of compressed chunks"
 LARGEST = 1 << 30  # bytes of one chunk, which the decoder allocates at once
 ALL = 2**32 - 1  # chunk size of files whose chunks have different sizes, in the table
@@ -77,6 +78,9 @@ def _check_chunks(stream: Any, header: Any, size: int) -> None:
         most = least = sum(points for points, _ in listed)
     else:
         most, least = chunks * each, max(chunks - 1, 0) * each + 1
+        if records[0].record_data[:2] == LAYERED and listed:  # such chunks say how many points they have
+            place = start + 8 + sum(length for _, length in listed[:-1]) + vlr.item_size()
+            most = least = least - 1 + _unpack("<I", stream, place, size, "last chunk")[0]
     if not least <= header.point_count <= most:
         raise FileError(
             f"expected {header.point_count} points, as the header says, found {least} to {most} in the chunks"

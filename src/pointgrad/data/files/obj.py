@@ -19,12 +19,15 @@ STATEMENTS = frozenset(_STATEMENTS.split())
 
 
 def read(path: Path) -> Table:
-    lines: dict[str, list[str]] = {"v": [], "vn": [], "f": []}
+    lines: dict[str, list[str]] = {"v": [], "vn": []}
+    polygons: list[list[int]] = []
     for number, line in enumerate(read_text(path).replace("\\\n", " ").splitlines(), 1):
-        word, _, rest = line.partition("#")[0].strip().partition(" ")
+        word, _, rest = line.partition("#")[0].replace("\t", " ").strip().partition(" ")
         if word in lines:
             lines[word].append(rest)
-        elif word and word.partition("\t")[0] not in STATEMENTS:
+        elif word == "f":
+            polygons.append(_corners(rest, len(lines["v"])))
+        elif word and word not in STATEMENTS:
             raise FileError(f"expected a statement of OBJ, found line {number}: {line[:40]!r}")
     vertices = len(lines["v"])
     if not vertices:
@@ -39,7 +42,7 @@ def read(path: Path) -> Table:
         if normals.shape[1] != 3:
             raise FileError(f"expected 3 numbers for a normal, found {normals.shape[1]}")
         columns |= {name: normals[:, place] for place, name in enumerate(("nx", "ny", "nz"))}
-    faces = fan([_corners(line, vertices) for line in lines["f"]], vertices) if lines["f"] else None
+    faces = fan(polygons, vertices) if polygons else None
     return from_columns(columns, faces=faces, kind="OBJ")
 
 
@@ -48,7 +51,8 @@ def write(stream: IO[bytes], table: Table) -> None:
 
 
 def _corners(line: str, vertices: int) -> list[int]:
-    """Vertex indices from 0, of corners like 3, 3/1, 3//2 or 3/1/2, which count from 1, or from the end if negative."""
+    """Vertex indices from 0, of corners like 3, 3/1, 3//2 or 3/1/2, which count from 1, or back from the last vertex so
+    far if negative."""
     try:
         numbers = [int(corner.partition("/")[0]) for corner in line.split()]
     except ValueError:

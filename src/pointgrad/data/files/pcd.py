@@ -24,7 +24,7 @@ class Header(NamedTuple):
     version: str
     encoding: str
     points: int
-    row: np.dtype[Any]  # of one point; padding has names that begin with _
+    row: np.dtype[Any]  # of one point; padding has names that begin with a blank
 
 
 def read(path: Path) -> Table:
@@ -40,7 +40,7 @@ def read(path: Path) -> Table:
         packed = name in ("rgb", "rgba") and header.row[name].itemsize == 4 and data[name].ndim == 1
         if packed:
             columns |= _unpack(data[name], name == "rgba")
-        elif not name.startswith("_"):
+        elif not name.startswith(" "):
             columns[NORMALS.get(name, name)] = data[name]
     return from_columns(columns, kind=f"PCD {header.version}, {header.encoding}")
 
@@ -81,7 +81,7 @@ def _header(stream: IO[bytes]) -> Header:
     if encoding not in ENCODINGS:
         raise FileError(f"expected DATA {', '.join(ENCODINGS)}, found {encoding}")
     columns = zip(fields, lines["TYPE"], lines["SIZE"], lines["COUNT"], strict=True)
-    row = [(f"_{place}" if c[0] == "_" else c[0], *_type(*c[1:])) for place, c in enumerate(columns)]
+    row = [(f" {place}" if c[0] == "_" else c[0], *_type(*c[1:])) for place, c in enumerate(columns)]
     return Header(" ".join(lines["VERSION"]), encoding, sizes["POINTS"], np.dtype(row))
 
 

@@ -38,6 +38,11 @@ class Table:
     label: int | None = None
     category: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, column in self.columns.items():
+            if column.dtype.kind not in "fiub":
+                raise FileError(f"expected numbers in the column {name}, found {column.dtype}")
+
     def __len__(self) -> int:
         return len(self.xyz)
 
@@ -62,6 +67,8 @@ def coordinates(axes: Sequence[Array]) -> Array:
     for axis in axes:
         if axis.ndim != 1 or axis.dtype.kind not in "fiu":
             raise FileError(f"expected a number for each of x, y and z, found {axis.dtype} {axis.shape}")
+        if not survives(axis, np.float64):
+            raise FileError("expected coordinates of at most 53 bits, found larger ones")
     single = all(axis.dtype.kind == "f" and axis.dtype.itemsize <= 4 for axis in axes)
     return np.stack([axis.astype(np.float32 if single else np.float64) for axis in axes], axis=1)
 
@@ -89,7 +96,7 @@ def to_cloud(table: Table, labels: str | None, source: str) -> Cloud:
     return Cloud(
         points=torch.from_numpy(points),
         labels=None if name is None else torch.from_numpy(whole(columns.pop(name))),
-        features={name: _tensor(name, column) for name, column in columns.items()},
+        features={name: _tensor(column) for name, column in columns.items()},
         label=table.label,
         category=table.category,
         origin=torch.from_numpy(origin),
@@ -132,6 +139,12 @@ def records(columns: Mapping[str, Array]) -> Array:
     for name, column in columns.items():
         out[name] = column
     return out
+
+
+def survives(column: Array, dtype: Any) -> bool:
+    """Whether every number comes back from that dtype."""
+    with np.errstate(all="ignore"):
+        return np.array_equal(column.astype(dtype).astype(column.dtype), column, equal_nan=True)
 
 
 def axes(table: Table) -> dict[str, Array]:
@@ -201,9 +214,7 @@ def whole(column: Array) -> NDArray[np.int64]:
     return column.astype(np.int64)
 
 
-def _tensor(name: str, column: Array) -> torch.Tensor:
-    if column.dtype.kind not in "fiub":
-        raise FileError(f"expected numbers in the column {name}, found {column.dtype}")
+def _tensor(column: Array) -> torch.Tensor:
     dtype = WIDER.get(column.dtype.name, column.dtype.newbyteorder("="))
     if column.dtype == np.uint64:
         dtype = np.int64 if column.max(initial=0) < 2**63 else np.uint64

@@ -4,6 +4,7 @@ import gzip
 import io
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -15,12 +16,15 @@ from .memory import check_fits
 from .rows import decode, doubles, write_rows
 from .table import Array, Table, axes, default_names, from_columns, scalars
 
+GZIP = b"\x1f\x8b"  # how such files begin
 COMMENTS = ("#", "//", "%")
 WHOLE = re.compile(r"[+-]?\d+")
 
 
 def read(path: Path, columns: Sequence[str] | None = None) -> Table:
-    text = decode(_unpacked(path))
+    with open(path, "rb") as stream:
+        packed = stream.read(2) == GZIP
+    text = decode(_unpacked(path) if packed else path.read_bytes())
     heads, first, start = _start(text)
     comma = next((sign for sign in (";", ",") if sign in first), None)
     tokens = _split(first, comma)
@@ -33,11 +37,15 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Table:
     found: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names)}
     for place, (name, token) in enumerate(zip(names, tokens, strict=True)):
         column = values[:, place]
-        if name.lower() not in "xyz" and WHOLE.fullmatch(token) and (column == np.floor(column)).all():
-            large = np.abs(column).max() >= 2**53  # float64 has no digits for them
-            found[name] = _parse(text, start, comma, 1, place)[:, 0] if large else column.astype(np.int64)
+        if name.lower() in ("x", "y", "z") or not WHOLE.fullmatch(token) or not (column == np.floor(column)).all():
+            continue
+        if np.abs(column).max() < 2**53:
+            found[name] = column.astype(np.int64)
+        else:  # float64 has no digits for them; if int64 has none either, they are no whole numbers
+            with suppress(FileError):
+                found[name] = _parse(text, start, comma, 1, place)[:, 0]
     kind = {None: "blanks", ",": "commas", ";": "semicolons"}[comma]
-    return from_columns(found, kind=f"text, {kind}" + (", gzipped" if path.name.lower().endswith(".gz") else ""))
+    return from_columns(found, kind=f"text, {kind}" + (", gzipped" if packed else ""))
 
 
 def write(stream: IO[bytes], table: Table, *, comma: str, packed: bool) -> None:
@@ -54,8 +62,6 @@ def write(stream: IO[bytes], table: Table, *, comma: str, packed: bool) -> None:
 
 
 def _unpacked(path: Path) -> bytes:
-    if not path.name.lower().endswith(".gz"):
-        return path.read_bytes()
     parts, total = [], 0
     with gzip.open(path, "rb") as stream:
         while part := stream.read(1 << 24):

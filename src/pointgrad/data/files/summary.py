@@ -137,7 +137,8 @@ class _Summary:
         first = not self.points
         if first:
             self.kind, self.coordinates = part.kind, part.xyz.dtype.name
-            self.label = label_column(part.columns, self.wanted)
+        label = label_column(part.columns, self.wanted)
+        self.label = label if first or label == self.label else None  # whole numbers at first, others later: no labels
         self.points += len(part)
         self.faces += 0 if part.faces is None else len(part.faces)
         finite = part.xyz[np.isfinite(part.xyz).all(1)]
@@ -195,7 +196,8 @@ class _Places:
             self.kept = self._thin(self.kept)
 
     def doubled(self) -> int:
-        return (len(self.kept) - len(np.unique(self.kept))) << self.zeros
+        self.kept.sort()
+        return int((self.kept[1:] == self.kept[:-1]).sum()) << self.zeros
 
     def _thin(self, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return hashes[hashes & np.uint64((1 << self.zeros) - 1) == 0]
