@@ -2,6 +2,8 @@
 
 import itertools
 import multiprocessing
+import os
+import signal
 
 import pytest
 import torch
@@ -55,6 +57,14 @@ def numbers(batch):
 
 def rows(loader):
     return [batch.points for batch in loader]
+
+
+def failure(loader):
+    """What iterating raises; without its traceback, which would keep the workers."""
+    try:
+        list(loader)
+    except Exception as error:
+        return type(error), str(error)
 
 
 def equal(a, b):
@@ -185,19 +195,31 @@ def test_a_batch_of_bad_samples_is_empty():
     assert numbers(second) == [3, 4, 5]
 
 
+def test_an_epoch_of_nothing_but_bad_samples_is_an_error():
+    error, message = failure(Loader(Numbered(4, range(4)), batch_size=2, features=["red"], skip_bad=True))
+    assert error is ValueError
+    assert message.startswith("there must be samples that can be read, got none; one reason: ")
+    loader = Loader(Numbered(5, (0,)), batch_size=2, skip_bad=True)
+    list(loader)
+    loader.skip(3)
+    assert list(loader) == []  # resumed at the end of an epoch: nothing is left, and nothing is wrong
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_sample_is_one_line_that_names_the_file(workers):
-    with pytest.raises(ValueError) as raised:  # noqa: PT011
-        list(Loader(Numbered(20, BAD), batch_size=4, workers=workers))
-    assert str(raised.value) == "x.ply: expected 9 vertices, the file ends after 7"
+    error, message = failure(Loader(Numbered(20, BAD), batch_size=4, workers=workers))
+    assert error is ValueError
+    assert message == "x.ply: expected 9 vertices, the file ends after 7"
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_wrong_features_and_transforms_name_the_sample(workers):
-    with pytest.raises(ValueError, match=r"^0.ply: features must contain red, got no features$"):
-        list(Loader(Numbered(), batch_size=4, features=["red"], workers=workers))
-    with pytest.raises(RuntimeError, match=r"0.ply: AttributeError: 'Tensor' object has no attribute 'no_such_thing'"):
-        list(Loader(Numbered(), batch_size=4, transform=Broken(), skip_bad=True, workers=workers))
+    error, message = failure(Loader(Numbered(), batch_size=4, features=["red"], workers=workers))
+    assert error is ValueError
+    assert message == "0.ply: features must contain red, got no features"
+    error, message = failure(Loader(Numbered(), batch_size=4, transform=Broken(), skip_bad=True, workers=workers))
+    assert error is RuntimeError
+    assert "0.ply: AttributeError: 'Tensor' object has no attribute 'no_such_thing'" in message
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -207,6 +229,21 @@ def test_torchs_own_random_numbers_are_not_touched(workers):
     state = torch.get_rng_state()
     list(loader)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_workers_leave_an_interrupt_to_the_parent():
+    """Ctrl-C goes to all processes of a terminal; training wants to finish its step, with batches still coming."""
+    loader = Loader(Numbered(40), batch_size=1, workers=2)
+    before = set(multiprocessing.active_children())
+    seen = 0
+    for batch in loader:
+        seen += len(batch)
+        if seen == 3:
+            workers = set(multiprocessing.active_children()) - before
+            assert len(workers) == 2
+            for worker in workers:
+                os.kill(worker.pid, signal.SIGINT)
+    assert seen == 40
 
 
 def test_operators_in_forked_workers():
@@ -269,6 +306,14 @@ def test_clouds_of_one_size_are_given_to_networks_padded():
     assert inputs["points"].shape == (3, 4, 3)
     assert inputs["features"].shape == (3, 4, 1)
     assert set(inputs) == {"points", "features"}
+
+
+def test_features_of_different_widths():
+    clouds = [Cloud(torch.rand(2, 3), {"color": torch.rand(2, n)}, source=f"{n}.ply") for n in (3, 3, 4)]
+    with pytest.raises(ValueError, match=r"^4.ply: features must be 3 columns, as in 3.ply, got 4$"):
+        collate(clouds, ["color"])
+    error, message = failure(Loader(clouds, batch_size=3, features=["color"], skip_bad=True))
+    assert (error, message) == (ValueError, "4.ply: features must be 3 columns, as in 3.ply, got 4")
 
 
 def test_targets():

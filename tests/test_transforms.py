@@ -9,6 +9,7 @@ import pkgutil
 import numpy as np
 import pytest
 import torch
+from conftest import DATA
 from scipy.spatial import cKDTree
 
 import pointgrad.data
@@ -29,6 +30,7 @@ from pointgrad.data import (
     Shuffle,
     Translate,
     VoxelSample,
+    read,
 )
 
 TRANSFORMS = [
@@ -275,6 +277,43 @@ def test_drop_features():
     assert drops.count(0) / 300 == pytest.approx(0.3, abs=5 * (0.21 / 300) ** 0.5)
     with pytest.raises(ValueError, match="must contain blue"):
         DropFeatures(["blue"])(cloud, generator())
+
+
+SCANS = {  # files of the data folder, and how many different places their points have, where that is known
+    "MixedConifer.laz": None, "b9_training.ply": None, "colored_cloud.pcd": None, "dales_car_100.xyz": None,
+    "dallas1.xyzcirn.txt.gz": None, "dragon_vrip_res4.ply": None, "house.laz": None, "kitten.off": None,
+    "kitti_training_000000.bin": None, "lamppost.pcd": 1757, "milk_color.pcd": None, "modelnet_table_0348.off": None,
+    "nuscenes_LIDAR_TOP_1532402927647951.pcd.bin": None, "room_scan1.pcd": 56159, "samp24-utm.pcd": None,
+    "simple.las": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_real_scans(name):
+    path = DATA / "scans" / name
+    if not path.exists():
+        pytest.skip(f"no real scans at {DATA}; set POINTGRAD_TEST_DATA to the folder that holds them")
+    for suffix, package in {".laz": "laspy", ".las": "laspy", ".pcd": "pypcd4", ".ply": "plyfile"}.items():
+        if path.suffix == suffix:
+            pytest.importorskip(package)
+    cloud = Compose(DropInvalid())(read(path), generator())
+    cloud = dataclasses.replace(cloud, features={**cloud.features, "number": torch.arange(len(cloud))})
+    points, number = cloud.points.clone(), torch.arange(len(cloud))
+    extent = (points.amax(0) - points.amin(0)).max().item()
+    for transform in (
+        Compose(Prepare(points=512, voxel=extent / 50), Rotate("any"), Scale(), Jitter(), Flip(), Dropout()),
+        Compose(Crop(300), Shuffle(), Normalize("center")),
+    ):
+        out = transform(cloud, generator())
+        assert out.points.isfinite().all()
+        chosen = out.features["number"]
+        if cloud.labels is not None:
+            assert torch.equal(out.labels, cloud.labels[chosen])
+        assert torch.equal(cloud.points, points)
+        assert torch.equal(cloud.features["number"], number)
+    kept = VoxelSample(extent / 3000)(cloud, generator())
+    assert len(kept) <= (SCANS[name] or len(cloud))  # points in the same place are never kept twice
+    assert len(kept.points.unique(dim=0)) == len(kept)
 
 
 @pytest.mark.parametrize(

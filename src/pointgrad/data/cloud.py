@@ -152,15 +152,23 @@ def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:
         none = torch.zeros(0, dtype=torch.int64)
         return Batch(torch.zeros(0, 3), None, torch.zeros(1, dtype=torch.int64), none, None, ())
     sizes = tuple(len(cloud) for cloud in clouds)
-    columns = [cloud.stack(features) for cloud in clouds]
     return Batch(
         points=torch.cat([cloud.points.float() for cloud in clouds]),
-        features=torch.cat([c for c in columns if c is not None]) if features else None,
+        features=_features(clouds, features) if features else None,
         offsets=torch.tensor([0, *sizes]).cumsum(0),
         target=_targets(clouds),
         category=_whole([cloud.category for cloud in clouds]),
         sizes=sizes,
     )
+
+
+def _features(clouds: Sequence[Cloud], names: Sequence[str]) -> Tensor:
+    columns = [column for cloud in clouds if (column := cloud.stack(names)) is not None]
+    for cloud, column in zip(clouds, columns, strict=True):
+        if column.shape[1] != columns[0].shape[1]:
+            width, source = columns[0].shape[1], clouds[0].source or "the first cloud"
+            raise ValueError(f"{cloud.prefix()}features must be {width} columns, as in {source}, got {column.shape[1]}")
+    return torch.cat(columns)
 
 
 def _whole(values: Sequence[int | None]) -> Tensor | None:

@@ -1,5 +1,6 @@
 """Batches of a data set, in an order and with an augmentation that depend on seed, epoch and index alone."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +30,8 @@ class Loader:
         the last, smaller batch is cut as evenly as possible, so that no sample comes twice. All ranks iterate equally
         often, and a rank's part of the last batch may be empty.
     skip_bad: leave out samples whose reading or transform raises ValueError (`FileError` is one) or OSError, instead
-        of raising. The others do not change. A batch of which nothing is left comes as an empty one.
+        of raising. The others do not change. A batch of which nothing is left comes as an empty one; an epoch of which
+        nothing is left raises.
     drop_last: leave out the last batch if it is smaller.
 
     skipped: what was left out so far, the reason (which names the file) by index.
@@ -68,7 +70,7 @@ class Loader:
                 f"batch_size must be at most {max(size // world, 1)} with drop_last, for {size} samples in {world} "
                 f"processes, got {batch_size}"
             )
-        self.dataset = dataset
+        self.dataset: Any = dataset
         self.skipped: dict[int, str] = {}
         self._order = _Order(size, batch_size, shuffle, seed, rank, world, drop_last)
         self._loader = DataLoader(
@@ -80,6 +82,7 @@ class Loader:
             prefetch_factor=PREFETCH if workers else None,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),  # or each epoch would draw a number from torch's own
+            worker_init_fn=_ignore_interrupts,
         )
 
     def __len__(self) -> int:
@@ -87,11 +90,17 @@ class Loader:
         return len(self._order)
 
     def __iter__(self) -> Iterator[Batch]:
+        good, reasons = 0, {}
         for batch, bad in self._loader:
-            self.skipped.update(bad)
             if batch is None:
                 raise ValueError(next(iter(bad.values())))
+            self.skipped.update(bad)
+            reasons.update(bad)
+            good += len(batch)
             yield batch
+        if reasons and not good:
+            first = next(iter(reasons.values()))
+            raise ValueError(f"there must be samples that can be read, got none; one reason: {first}")
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration: another order, another augmentation."""
@@ -100,6 +109,11 @@ class Loader:
     def skip(self, steps: int) -> None:
         """The next iteration, and only that one, starts after so many batches."""
         self._order.skip = steps
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C reaches every process of a terminal. What is to be done about it is for the parent to say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Order(Sampler[list[tuple[int, int]]]):
@@ -175,4 +189,7 @@ class _Collate:
         bad = {sample.number: sample.reason for sample in samples if isinstance(sample, _Bad)}
         if bad and not self.skip_bad:
             return None, bad
-        return collate([sample for sample in samples if isinstance(sample, Cloud)], self.features), bad
+        try:
+            return collate([sample for sample in samples if isinstance(sample, Cloud)], self.features), bad
+        except ValueError as error:  # samples that do not fit each other
+            return None, {-1: str(error)}

@@ -4,9 +4,6 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import Dataset
-
-from pointgrad.data.cloud import Cloud
 from pointgrad.data.datasets import S3DIS, Arrays, Folder, ModelNet, ScanObjectNN, SemanticKITTI, ShapeNetPart, Shapes
 from pointgrad.data.datasets.split import Task
 
@@ -20,7 +17,9 @@ PUBLISHED: dict[str, Any] = {
 FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHED), "a folder")
 
 
-def open_dataset(spec: str | Path, split: str, task: Task | None = None, **options: Any) -> Dataset[Cloud]:
+def open_dataset(
+    spec: str | Path, split: str, task: Task | None = None, **options: Any
+) -> Shapes | Arrays | Folder | ModelNet | ScanObjectNN | ShapeNetPart | S3DIS | SemanticKITTI:
     """The data set that a text describes.
 
     spec: `shapes`; an `.npz` or `.h5` file (`Arrays`); `modelnet:FOLDER`, `scanobjectnn:FOLDER`, `shapenetpart:FOLDER`,
@@ -31,14 +30,14 @@ def open_dataset(spec: str | Path, split: str, task: Task | None = None, **optio
     >>> len(open_dataset("shapes", "train", size=12))
     12
     """
-    text, path = str(spec), Path(spec)
+    text, path = str(spec), Path(spec).expanduser()
     name, colon, root = text.partition(":")
     if text == "shapes":
         return Shapes(split, task or "classification", **options)
     if colon and name in PUBLISHED:
         if not root:
             raise ValueError(f"data must be {name}:FOLDER, got {text!r}")
-        dataset = PUBLISHED[name](Path(root), split, **options)
+        dataset = PUBLISHED[name](Path(root).expanduser(), split, **options)
         if task not in (None, dataset.task):
             raise ValueError(f"task must be {dataset.task} for {name}, got {task}")
         return dataset

@@ -13,6 +13,7 @@ from pointgrad.data.cloud import Cloud
 from pointgrad.data.datasets.split import SPLITS, Task, check_split, part_of_training
 from pointgrad.data.datasets.tables import read_h5, read_npz
 from pointgrad.data.files import FileError
+from pointgrad.data.files.table import WIDER
 
 RESERVED = ("points", "offsets", "label", "val", "classes", "category", "categories")
 
@@ -26,7 +27,8 @@ class Arrays(Dataset[Cloud]):
         is none.
     classes: their names, optional.
     val: (n,) bool, optional.
-    category: (n,) integers, optional, and `categories`, their names: what kind of object the parts belong to.
+    category: (n,) integers, optional, and `categories`, their names: what kind of object the parts belong to
+        (segmentation only).
     Any other array with a row per point, (n, p), (n, p, c), (P,) or (P, c), is a feature under its name. The rest is
     not looked at.
 
@@ -66,7 +68,7 @@ class Arrays(Dataset[Cloud]):
             one = "cloud" if task == "classification" else "point"
             raise FileError(f"{self.name}: label must be one per {one} for {task}, got {arrays['label'].shape}")
         self.classes = read.names("classes", self._label, least=-1 if self.task == "segmentation" else 0)
-        self._category = read.category(count)
+        self._category = read.category(count) if self.task == "segmentation" else None
         if self._category is not None:
             self.categories = read.names("categories", self._category, least=0)
             self.parts = self._parts(self._category)
@@ -104,13 +106,9 @@ class Arrays(Dataset[Cloud]):
 
     def _parts(self, category: Tensor) -> tuple[tuple[int, ...], ...]:
         """The classes that occur in each category, in the whole file."""
-        of_point = (
-            category.repeat_interleave(torch.tensor(self._offsets).diff())
-            if self.task != "classification"
-            else category
-        )
-        pairs = torch.stack([of_point, self._label])[:, self._label >= 0].unique(dim=1).tolist()
-        return tuple(tuple(c for k, c in zip(*pairs, strict=True) if k == n) for n in range(len(self.categories)))
+        of_point = category.repeat_interleave(torch.tensor(self._offsets).diff())
+        pairs = torch.stack([of_point, self._label])[:, self._label >= 0].unique(dim=1)
+        return tuple(tuple(pairs[1, pairs[0] == number].tolist()) for number in range(len(self.categories)))
 
 
 class _Reader:
@@ -209,7 +207,10 @@ class _Reader:
             if key in RESERVED or array.shape[: len(rows)] != rows or array.dtype.kind not in "fiub":
                 continue
             if array.ndim <= len(rows) + 1:
-                found[key] = torch.from_numpy(np.ascontiguousarray(array.reshape(total, *array.shape[len(rows) :])))
+                array = array.reshape(total, *array.shape[len(rows) :])
+                found[key] = torch.from_numpy(
+                    array.astype(WIDER.get(array.dtype.name, array.dtype), order="C", copy=False)
+                )
         return found
 
 

@@ -39,7 +39,8 @@ class Folder(Dataset[Cloud]):
         (without `val`, it is taken from `train` as below). Else a tenth of each class, chosen by the seed, is "val",
         the rest "train", and "test" or None is everything.
     task: "classification" or "segmentation"; without it, segmentation if there are neither class folders nor a table.
-    sample: points to draw from the surface of each mesh; 0: their vertices.
+    sample: how many points to draw from each file: of a mesh from its surface, of a cloud from its points, the same
+        each time. 0: vertices and points as they are.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Folder(Dataset[Cloud]):
 
     def __getitem__(self, index: int) -> Cloud:
         path = self.files[index]
-        generator = torch.Generator().manual_seed(mix(self.seed, index))
+        generator = torch.Generator().manual_seed(mix(self.seed, *path.name.encode()))
         cloud = read(path, sample=self.sample, generator=generator)
         if self.task == "classification":
             cloud.label, cloud.labels = self._labels[index], None

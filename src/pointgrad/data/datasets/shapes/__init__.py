@@ -83,7 +83,7 @@ class Shapes(Dataset[Cloud]):
             cloud.category = number
         return cloud
 
-    def _numbers(self, rng: np.random.Generator) -> list[float]:
+    def _numbers(self, rng: "np.random.Generator") -> list[float]:
         """Twelve, evenly from 0 to 1, the first two from a cell of the split."""
         numbers = rng.random(NUMBERS).tolist()
         row, column = rng.integers(GRID), rng.integers(len(CELLS[self.split]))

@@ -16,7 +16,9 @@ OUTLIERS = 0.04  # at most, of all points
 SIZE = (0.5, 1.5)  # radius
 
 
-def scan(points: np.ndarray, parts: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def scan(
+    points: np.ndarray, parts: np.ndarray, count: int, rng: "np.random.Generator"
+) -> tuple[np.ndarray, np.ndarray]:
     """(count, 3) float32 points and their parts (count,), from a denser sample (3, M) of the surface."""
     points = points - points.mean(1, keepdims=True)
     points /= np.sqrt((points * points).sum(0).max())
@@ -41,7 +43,7 @@ def scan(points: np.ndarray, parts: np.ndarray, count: int, rng: np.random.Gener
     return np.ascontiguousarray((out[:, order] * np.float32(rng.uniform(*SIZE))).T), part[order]
 
 
-def _rotation(rng: np.random.Generator) -> np.ndarray:
+def _rotation(rng: "np.random.Generator") -> np.ndarray:
     """Any turn about z, then a tilt about a horizontal axis."""
     heading, tilt, toward = rng.random(3) * (2 * math.pi, TILT, 2 * math.pi)
     c, s = math.cos(heading), math.sin(heading)
@@ -60,14 +62,14 @@ def _direction(heading: float, elevation: float) -> tuple[float, float, float]:
     return flat * math.cos(heading), flat * math.sin(heading), math.sin(elevation)
 
 
-def _density(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _density(points: np.ndarray, rng: "np.random.Generator") -> np.ndarray:
     """Relative density: higher on one side, as nearer to a scanner."""
     toward = np.array(_direction(rng.uniform(0, 2 * math.pi), rng.uniform(-0.5, 0.5)), np.float32)
     return np.exp(np.float32(rng.uniform(0, UNEVEN)) * (toward @ points))
 
 
-def _visible(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Which points are seen from a place far away: those near the front of their cell of an image and the cells around."""
+def _visible(points: np.ndarray, rng: "np.random.Generator") -> np.ndarray:
+    """Which points are seen from far away: those near the front of their cell of an image, and of the cells around."""
     heading, elevation = rng.uniform(0, 2 * math.pi), math.radians(rng.uniform(-10, 60))
     right = _direction(heading + math.pi / 2, 0)
     up = _direction(heading + math.pi, math.pi / 2 - elevation)

@@ -69,7 +69,7 @@ class Surface:
         area = 2 * math.pi * tube * radius * (end - begin)
         self._patches[ARC].append((part, area, *center, *a, *b, *c, radius, tube, begin, end))
 
-    def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, count: int, rng: "np.random.Generator") -> tuple[np.ndarray, np.ndarray]:
         """(3, count) points, even by area, and the parts (count,) they belong to. Sorted by patch."""
         patches = np.array([patch for kind in self._patches for patch in kind], np.float32).T
         bounds = np.cumsum(patches[1], dtype=np.float64)
