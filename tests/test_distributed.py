@@ -15,6 +15,7 @@ from tiny import Tiny, arrays
 
 from pointgrad import data
 from pointgrad.train import Hook, Interrupted, TrainConfig, Trainer, launch
+from pointgrad.train.weights import get_weights
 
 pytest.importorskip("lightning_fabric")
 pytest.importorskip("yaml")
@@ -43,12 +44,12 @@ class StopAt(Hook):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def history(task, batch_size, out, hooks=(), resume=False, accumulate=1):
-    """10 clouds for training and 7 for validation, with batches of 4: the last ones are uneven."""
+def history(task, batch_size, out, hooks=(), resume=False, **options):
+    """9 clouds for training and 7 for validation, with batches of 4: the last ones are uneven."""
     torch.manual_seed(0)
     config = TrainConfig(
         epochs=12, accelerator="cpu", lr=0.02, tensorboard=False, ema=0.9, clip=0.5, smoothing=0.1,
-        weight_decay=0.01, class_weights="sqrt", accumulate=accumulate, monitor="loss",
+        weight_decay=0.01, class_weights="sqrt", monitor="loss", **options,
     )  # fmt: skip
     fabric = launch(config)
     place = {"rank": fabric.global_rank, "world": fabric.world_size}
@@ -61,13 +62,14 @@ def history(task, batch_size, out, hooks=(), resume=False, accumulate=1):
         trainer.fit()
     except Interrupted as stop:
         return str(stop), trainer.updates
-    return trainer.history, trainer.module.state_dict()
+    return trainer.history, get_weights(trainer.module)
 
 
 def work(rank, port, folder):
     """What torchrun starts."""
-    from pointgrad.train import report
+    from pointgrad.train import report, trainer
 
+    trainer.CONTROL = 1
     torch.set_num_threads(1)
     report.Report.curves = report.Report.results = lambda self, **_: None
     os.environ |= {
@@ -78,8 +80,10 @@ def work(rank, port, folder):
     for task in ("classification", "segmentation"):
         results[task] = history(task, 2, folder / task)
     results["accumulated"] = history("segmentation", 1, None, accumulate=2)
-    results["stopped"] = history("segmentation", 2, folder / "stopped", [StopAt()])
-    results["resumed"] = history("segmentation", 2, folder / "stopped", resume=True)
+    for strategy in ("ddp", "fsdp"):
+        for name, hooks in (("stopped", [StopAt()]), ("resumed", [])):
+            out, resume = folder / strategy, name == "resumed"
+            results[f"{strategy} {name}"] = history("segmentation", 2, out, hooks, resume, strategy=strategy)
     torch.save(results, folder / f"rank{rank}.pt")
 
 
@@ -126,13 +130,17 @@ def test_only_one_writes(results):
     assert (folder / "classification" / "log.txt").read_text().count("epoch 1/12") == 1
 
 
-def test_all_stop_where_one_is_asked_and_go_on_together(results):
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_all_stop_where_one_is_asked_and_go_on_together(results, strategy):
+    """In the middle of an epoch. What they become is what one process becomes that never stopped."""
     ranks, _ = results
-    stopped = [rank["stopped"] for rank in ranks]
+    stopped = [rank[f"{strategy} stopped"] for rank in ranks]
     assert all("and saved; continue with" in message for message, _ in stopped)
-    assert stopped[0][1] == stopped[1][1]
+    assert [updates for _, updates in stopped] == [20, 20]
+    expected, weights = history("segmentation", 4, None)
     for rank in ranks:
-        assert_same_course(rank["resumed"][0], rank["segmentation"][0])
+        assert_same_course(rank[f"{strategy} resumed"][0], expected)
+    torch.testing.assert_close(ranks[0][f"{strategy} resumed"][1], weights, rtol=2e-3, atol=2e-4)
 
 
 def test_the_command_starts_its_processes(tmp_path):

@@ -213,7 +213,7 @@ def test_schedules(schedule, last):
 
 def test_norms_and_biases_do_not_decay():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    optimizer = optimize.make_optimizer(model, optimize.decaying(model), TrainConfig(weight_decay=0.1))
+    optimizer = optimize.make_optimizer(model, TrainConfig(weight_decay=0.1))
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decays == {id(p): 0.1 if p is model[0].weight else 0.0 for p in model.parameters()}
 

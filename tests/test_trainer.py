@@ -325,7 +325,6 @@ def test_samples_that_cannot_be_read_are_counted(capsys):
         ({"lr": float("nan")}, "lr must be positive, got nan"),
         ({"ema": 1.5}, r"ema must be in \[0, 1\], got 1.5"),
         ({"precision": "fp16"}, "precision must be 32 or bf16 on the CPU, got fp16"),
-        ({"strategy": "fsdp"}, "strategy must be ddp on the CPU, got fsdp"),
         ({"monitor": "instance_miou"}, "monitor must not be instance_miou"),
     ],
 )

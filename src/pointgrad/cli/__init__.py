@@ -15,8 +15,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"pointgrad: the command line needs {error.name}: pip install 'pointgrad[cli]'", file=sys.stderr)
         return MISSING
     from .check import Check
+    from .convert import Convert
     from .evaluate import Evaluate
     from .graph import Graph
+    from .info import Info
     from .models import Models
     from .predict import Predict
     from .train import command as train
@@ -24,11 +26,13 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     commands: dict[str, Callable[..., Any]] = {
         "check": Check,
-        "graph": Graph,
-        "models": Models,
-        "train": train(arguments),
+        "convert": Convert,
         "evaluate": Evaluate,
+        "graph": Graph,
+        "info": Info,
+        "models": Models,
         "predict": Predict,
+        "train": train(arguments),
     }
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()

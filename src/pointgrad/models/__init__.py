@@ -8,3 +8,4 @@ from pointgrad.models.point_transformer import point_transformer as point_transf
 from pointgrad.models.pointnet import pointnet as pointnet
 from pointgrad.models.pointnet2 import pointnet2 as pointnet2
 from pointgrad.models.pointnext import pointnext as pointnext
+from pointgrad.models.table import summary as summary

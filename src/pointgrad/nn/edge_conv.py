@@ -1,6 +1,7 @@
 """DGCNN's layer: a graph of nearest neighbours in the space of the features, made anew in every layer."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 from pointgrad.nn.level import Level, check_level
 from pointgrad.nn.local import flat, nearest_pairs, pair_max
 from pointgrad.nn.shared_mlp import SharedMLP, is_plain
+from pointgrad.ops import checks
 from pointgrad.ops.gather import gather
 from pointgrad.ops.neighbors import knn
 
@@ -77,7 +79,8 @@ def nearest_in(space: Tensor, k: int, level: Level) -> Tensor:
         k = min(k, space.shape[1])
     if space.shape[-1] <= 8:
         return knn(space, k, offsets=level.offsets).index
-    with torch.autocast(space.device.type, enabled=False):
+    exact = torch.autocast(space.device.type, enabled=False) if checks.autocasts(space) else nullcontext()
+    with exact:
         space = space.to(torch.promote_types(space.dtype, torch.float32))
         if not level.packed:
             return _nearest(space, k)

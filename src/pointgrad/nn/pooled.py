@@ -95,11 +95,12 @@ class _PooledMLP(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:  # fmt: skip
         linears, gains, shifts = _split(parameters, len(eps))
         blocks = blocks_of(offsets, max(gain.shape[0] for gain in gains))
+        blocks = [block for block in blocks if block.rows.stop > block.rows.start]
         work = _Workspace(blocks, rows)
         sign = torch.where(gains[-1] < 0, -1.0, 1.0).to(rows.dtype)  # a falling norm has its maximum at the minimum
         falls = bool((sign < 0).any())
-        highest = rows.new_empty(len(offsets) - 1, len(sign))
-        arg = torch.empty(highest.shape, dtype=torch.int64)
+        highest = rows.new_zeros(len(offsets) - 1, len(sign))
+        arg = torch.full(highest.shape, -1)
         kept = [rows]
         scales: list[Tensor] = []
         biases: list[Tensor] = []

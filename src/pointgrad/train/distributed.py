@@ -39,11 +39,9 @@ def launch(config: TrainConfig) -> Any:
     if strategy == "auto":
         strategy = "ddp" if devices * nodes > 1 else "auto"
     elif strategy == "fsdp":
-        if accelerator == "cpu":
-            raise ValueError("strategy must be ddp on the CPU, got fsdp")
-        from lightning_fabric.strategies import FSDPStrategy
+        from lightning_fabric.strategies import ModelParallelStrategy
 
-        strategy = FSDPStrategy(state_dict_type="full")
+        strategy = ModelParallelStrategy(_shard, data_parallel_size=devices * nodes, tensor_parallel_size=1)
     torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
     fabric = Fabric(
         accelerator=accelerator,
@@ -54,6 +52,15 @@ def launch(config: TrainConfig) -> Any:
     )
     fabric.launch()
     return fabric
+
+
+def _shard(model: nn.Module, mesh: Any) -> nn.Module:
+    """Weights, gradients and optimizer state are spread over all processes (FSDP 2), the network as one unit: its layers
+    may use each other's weights."""
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(model, mesh=mesh["data_parallel"])
+    return model
 
 
 def synchronised(model: nn.Module, fabric: Any) -> nn.Module:
@@ -68,4 +75,5 @@ def agreed(fabric: Any, *numbers: int) -> list[int]:
     if fabric.world_size == 1:
         return list(numbers)
     said = torch.tensor(numbers, device=fabric.device)
-    return fabric.all_reduce(said, reduce_op="max").tolist()
+    torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MAX)
+    return said.tolist()

@@ -111,7 +111,8 @@ def train_step(
     total, world = weights.sum(), 1
     if fabric is not None and fabric.world_size > 1:
         # Gradients are averaged over processes: so that each item counts the same, a process with fewer counts less.
-        total, world = fabric.all_reduce(total, reduce_op="sum"), fabric.world_size
+        torch.distributed.all_reduce(total)  # fabric's own would wait for the device
+        world = fabric.world_size
     share = world / total.clamp(min=1e-12)
     summed = torch.zeros_like(total)
     for number, batch in enumerate(batches):
@@ -201,8 +202,8 @@ def _voted(model: nn.Module, batch: Batch, logits: Tensor, votes: int, seed: int
 def gather(metrics: Metrics, fabric: Any) -> None:
     """Adds up what all processes counted; all then hold the sum."""
     if fabric.world_size > 1:
-        state = metrics.state_dict()
-        metrics.load_state_dict({name: fabric.all_reduce(value, reduce_op="sum") for name, value in state.items()})
+        for value in metrics.state_dict().values():
+            torch.distributed.all_reduce(value)
 
 
 @contextlib.contextmanager

@@ -9,22 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from .config import TrainConfig
+from .weights import local_tensors
 
 
-def decaying(model: nn.Module) -> set[str]:
-    """The names of parameters that decay: not norms and biases, which are one-dimensional."""
-    return {name for name, parameter in model.named_parameters() if parameter.dim() > 1}
-
-
-def make_optimizer(model: nn.Module, decays: set[str], config: TrainConfig) -> torch.optim.Optimizer:
-    """decays: asked for before the model is distributed, which may change shapes. Fused on a GPU: nothing waits."""
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Norms and biases, which are one-dimensional, do not decay. Fused on a GPU, so that nothing waits."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         raise ValueError(f"model must have parameters to train, got {type(model).__name__} without any")
-    named = [(name in decays, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [
-        {"params": [parameter for decay, parameter in named if decay], "weight_decay": config.weight_decay},
-        {"params": [parameter for decay, parameter in named if not decay], "weight_decay": 0.0},
+        {"params": [each for each in parameters if each.dim() > 1], "weight_decay": config.weight_decay},
+        {"params": [each for each in parameters if each.dim() <= 1], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     # Fabric does not clip gradients that a fused optimizer would unscale itself.
@@ -80,15 +75,14 @@ class EMA:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        # Read anew each time: what is distributed changes its storage.
-        self._tensors = [each for each in (*model.parameters(), *model.buffers()) if each.is_floating_point()]
-        self._mean = [tensor.clone() for tensor in self._current()]
+        self._current = [tensor for tensor in local_tensors(model) if tensor.is_floating_point()]
+        self._mean = [tensor.clone() for tensor in self._current]
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
         """updates: how many there were before."""
         decay = min(self.decay, (1 + updates) / (10 + updates))
-        torch._foreach_lerp_(self._mean, self._current(), 1 - decay)
+        torch._foreach_lerp_(self._mean, self._current, 1 - decay)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -102,14 +96,10 @@ class EMA:
     @torch.no_grad()
     def restart(self) -> None:
         """The mean is what the weights are now."""
-        torch._foreach_copy_(self._mean, self._current())
+        torch._foreach_copy_(self._mean, self._current)
 
     @torch.no_grad()
     def _swap(self) -> None:
-        current = self._current()
-        kept = [tensor.clone() for tensor in current]
-        torch._foreach_copy_(current, self._mean)
+        kept = [tensor.clone() for tensor in self._current]
+        torch._foreach_copy_(self._current, self._mean)
         torch._foreach_copy_(self._mean, kept)
-
-    def _current(self) -> list[Tensor]:
-        return [tensor.detach() for tensor in self._tensors]

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 def pack(trainer: "Trainer", *, training: bool) -> dict[str, Any]:
     """The content of a checkpoint; with `training`, all that resuming needs. All processes must ask."""
-    raw = get_weights(trainer.model, trainer.module)
+    raw = get_weights(trainer.module)
     state, ema = raw, trainer.ema
     if ema is not None:
         with ema.applied():
-            state = get_weights(trainer.model, trainer.module)
+            state = get_weights(trainer.module)
     content = checkpoint.content_of(trainer.module, state, trainer.task, trainer.classes, trainer.prepare)
     if training:
         content["training"] = {
             "epoch": trainer.epoch,
             "step": trainer.step,
             "weights": None if ema is None else raw,
-            "optimizer": get_optimizer(trainer.model, trainer.optimizer),
+            "optimizer": get_optimizer(trainer.module, trainer.optimizer),
             "scaler": dict(trainer.fabric.strategy.precision.state_dict()),
             "metrics": _summed(trainer),
             "history": trainer.history,
@@ -38,7 +38,8 @@ def pack(trainer: "Trainer", *, training: bool) -> dict[str, Any]:
 
 def unpack(trainer: "Trainer", path: Path) -> None:
     """Puts a trainer where the checkpoint was made. Refuses what cannot be continued."""
-    content = checkpoint.read(path)
+    # Only the first process reads: others may be on machines that have no such file.
+    content = trainer.fabric.broadcast(checkpoint.read(path) if trainer.main else None)
     if "training" not in content:
         raise checkpoint.CheckpointError(f"{path}: holds a network only, nothing to resume from")
     if tuple(content["classes"]) != trainer.classes:
@@ -58,12 +59,12 @@ def unpack(trainer: "Trainer", path: Path) -> None:
             raise checkpoint.CheckpointError(
                 f"{path}: is of another network: {name} must be {own[name]}, got {received}"
             )
-    set_weights(trainer.model, trainer.module, content["state"])
+    set_weights(trainer.module, content["state"])
     if trainer.ema is not None:
         trainer.ema.restart()
     if training["weights"] is not None:
-        set_weights(trainer.model, trainer.module, training["weights"])
-    set_optimizer(trainer.model, trainer.optimizer, training["optimizer"])
+        set_weights(trainer.module, training["weights"])
+    set_optimizer(trainer.module, trainer.optimizer, training["optimizer"])
     trainer.fabric.strategy.precision.load_state_dict(training["scaler"])
     trainer.epoch, trainer.step = training["epoch"], training["step"]
     trainer.history, trainer.best, trainer.since_best = training["history"], training["best"], training["since_best"]

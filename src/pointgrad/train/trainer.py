@@ -22,11 +22,11 @@ from .distributed import agreed, launch, synchronised
 from .hooks import Hook, TensorBoard
 from .loops import CrossEntropy, chunks, evaluate, gather, mode, step_seed, to_device, train_step, unlabelled
 from .metrics import Metrics
-from .optimize import EMA, class_weights, decaying, learning_rate, make_optimizer
+from .optimize import EMA, class_weights, learning_rate, make_optimizer
 from .report import Report
 from .run_folder import RunFolder
 from .state import pack, unpack
-from .weights import get_weights, set_weights
+from .weights import using
 
 CONTROL = 16  # steps between two agreements of several processes
 
@@ -79,10 +79,9 @@ class Trainer:
         self.folder = None if out is None else RunFolder(out, resume=resume or not self.main)
 
         self.module = synchronised(model, self.fabric)  # the network itself
-        decays = decaying(self.module)
         ready: Any = torch.compile(self.module) if self.config.compile else self.module
         self.model = self.fabric.setup_module(ready)  # with precision and processes around it
-        self.optimizer = self.fabric.setup_optimizers(make_optimizer(self.module, decays, self.config))
+        self.optimizer = self.fabric.setup_optimizers(make_optimizer(self.module, self.config))
         self.ema = EMA(self.module, self.config.ema) if self.config.ema else None
         weights = class_weights(self.config, train_loader.dataset, len(self.classes))
         self.objective = CrossEntropy(weights, self.config.smoothing)
@@ -100,7 +99,7 @@ class Trainer:
             raise ValueError("train_loader must have at least one batch, got none")
         self.hooks = list(hooks)
         if self.folder is not None:
-            if resume and self.folder.last.exists():
+            if resume and self.fabric.broadcast(self.folder.last.exists()):
                 unpack(self, self.folder.last)
             if self.main:
                 self.folder.start(record or asdict(self.config), self.config.seed, self.fabric.device)
@@ -184,6 +183,8 @@ class Trainer:
         watch = Watch(metrics, self.steps, device)
         self._display.begin(self.epoch, self.step, self.steps)
         self.train_loader.set_epoch(self.epoch)
+        if self.step and self.fabric.world_size > 1:  # what is left may be too little for all processes
+            self._usable([next(iter(self.train_loader))])
         self.train_loader.skip(self.step * config.accumulate)
         with mode(self.model, training=True):
             for batches in chunks(self.train_loader, config.accumulate):
@@ -312,13 +313,9 @@ class Trainer:
         self._report.curves(now=True)
         if self.folder is None or self.val_loader is None:
             return
-        kept = get_weights(self.model, self.module)
-        best = checkpoint.read(self.folder.path / checkpoint.BEST)
-        set_weights(self.model, self.module, best["state"])
-        try:
+        best = self.fabric.broadcast(checkpoint.read(self.folder.path / checkpoint.BEST) if self.main else None)
+        with using(self.module, best["state"]):
             self._report.results()
-        finally:
-            set_weights(self.model, self.module, kept)
 
 
 def parts_of(dataset: Any) -> tuple[tuple[int, ...], ...]:

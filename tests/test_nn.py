@@ -1,0 +1,402 @@
+"""Layers of networks: both layouts, uneven clouds, missing neighbours, and the short ways against the plain ones."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import pointgrad
+from pointgrad.nn import (
+    EdgeConv,
+    FeaturePropagation,
+    GlobalContext,
+    InvResMLP,
+    Level,
+    PatchEmbedding,
+    SetAbstraction,
+    SharedMLP,
+    TransitionDown,
+    TransitionUp,
+    VectorAttention,
+    edge_conv,
+    pooled,
+)
+
+CHANNELS = 8
+
+
+class Pair(nn.Module):
+    """A layer that goes up, with a layer that goes down before it."""
+
+    def __init__(self, up):
+        super().__init__()
+        self.down = SetAbstraction(CHANNELS, [16], samples=0.5, radius=0.5, k=4)
+        self.up = up
+
+    def forward(self, level):
+        return self.up(level, self.down(level))
+
+
+# Every layer on features of 8 channels.
+LAYERS = {
+    "shared MLP": lambda: Rowwise(SharedMLP(CHANNELS, [16, 8])),
+    "set abstraction": lambda: SetAbstraction(CHANNELS, [16, 16, 24], samples=6, radius=0.4, k=5),
+    "set abstraction, several scales": lambda: SetAbstraction(
+        CHANNELS, [[8, 16], [24]], samples=0.3, radius=[0.3, 0.6], k=[3, 9]
+    ),
+    "set abstraction, residual": lambda: SetAbstraction(
+        CHANNELS, [16, 24], samples=6, radius=0.4, k=5, normalize=True, residual=True
+    ),
+    "set abstraction, group norm": lambda: SetAbstraction(CHANNELS, [16], samples=6, radius=0.4, k=5, norm="group"),
+    "set abstraction, whole": lambda: SetAbstraction(CHANNELS, [16, 24]),
+    "feature propagation": lambda: Pair(FeaturePropagation(CHANNELS + 16, [16])),
+    "edge convolution": lambda: EdgeConv(CHANNELS, [16, 24], k=6),
+    "edge convolution, many channels": lambda: nn.Sequential(EdgeConv(CHANNELS, [24], k=6), EdgeConv(24, [16], k=6)),
+    "vector attention": lambda: VectorAttention(CHANNELS, k=6, share=2),
+    "transition down": lambda: TransitionDown(CHANNELS, 16, samples=0.25, k=6),
+    "transition up": lambda: Pair(TransitionUp(16, CHANNELS)),
+    "global context": lambda: GlobalContext(CHANNELS),
+    "inverted residual": lambda: InvResMLP(CHANNELS, radius=0.3, k=6),
+    "patches": lambda: PatchEmbedding(16, patches=4, k=6, channels=CHANNELS),
+}
+
+
+class Rowwise(nn.Module):
+    def __init__(self, mlp):
+        super().__init__()
+        self.mlp = mlp
+
+    def forward(self, level):
+        return level._replace(features=self.mlp(level.features))
+
+
+def packed(sizes, channels=CHANNELS, dtype=torch.float32):
+    offsets = torch.tensor([0, *sizes]).cumsum(0)
+    points = torch.rand(sum(sizes), 3, dtype=dtype)
+    return Level(points, torch.randn(sum(sizes), channels, dtype=dtype), offsets)
+
+
+def unevenly_trained(layer):
+    """Norms as after some training: falling ones too, and statistics of their own."""
+    for module in layer.modules():
+        if isinstance(module, (nn.BatchNorm1d, nn.GroupNorm)):
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
+        if isinstance(module, nn.BatchNorm1d):
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 2.0)
+    return layer
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request):
+    return unevenly_trained(LAYERS[request.param]())
+
+
+def clouds_of(level):
+    """Each cloud of a packed level by itself, padded."""
+    for begin, end in zip(level.offsets[:-1], level.offsets[1:], strict=True):
+        yield Level(level.points[None, begin:end], level.features[None, begin:end])
+
+
+def test_packed_clouds_do_not_see_each_other(layer):
+    """Uneven ones: fewer points than samples, fewer than neighbours, and a single point."""
+    layer.eval()
+    level = packed([40, 1, 5, 23, 2])
+    together = layer(level)
+    alone = [layer(cloud) for cloud in clouds_of(level)]
+    torch.testing.assert_close(together.features, torch.cat([one.features[0] for one in alone]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(together.points, torch.cat([one.points[0] for one in alone]))
+    sizes = [one.points.shape[1] for one in alone]
+    assert together.offsets.diff().tolist() == sizes
+    assert together.with_sizes().sizes == tuple(sizes)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_packed_equals_padded(layer, training):
+    layer.train(training)
+    level = packed([30] * 3)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    flat = layer(level)
+    after = {name: value.clone() for name, value in layer.state_dict().items()}
+    layer.load_state_dict(before)
+    dense = layer(Level(level.points.reshape(3, 30, 3), level.features.reshape(3, 30, -1)))
+    torch.testing.assert_close(flat.features, dense.features.flatten(0, 1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(layer.state_dict(), after, rtol=1e-5, atol=1e-6)
+
+
+def test_the_plain_way_is_the_same(layer):
+    """With hooks on every module, all layers run one after another, as they do on a GPU."""
+    level = packed([40, 1, 5, 23])
+    level.features.requires_grad_()
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+    start = {name: value.clone() for name, value in layer.state_dict().items()}
+
+    def step():
+        layer.load_state_dict(start)
+        out = layer(level).features
+        weight = torch.linspace(-1, 1, out.numel()).reshape(out.shape)
+        return out, torch.autograd.grad((out * weight).sum(), [level.features, *parameters]), layer.state_dict()
+
+    quick, quick_grads, quick_state = step()
+    quick_state = {name: value.clone() for name, value in quick_state.items()}
+    called = []
+    for name, module in layer.named_modules():
+        module.register_forward_hook(lambda *_, name=name: called.append(name))
+    plain, plain_grads, plain_state = step()
+    assert {name for name, module in layer.named_modules() if isinstance(module, nn.Linear)} <= set(called)
+    torch.testing.assert_close(quick, plain, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(quick_state, plain_state, rtol=1e-4, atol=1e-5)
+    for name, one, other in zip(("features", *names), quick_grads, plain_grads, strict=True):
+        assert (one - other).norm() <= 1e-4 * other.norm() + 1e-5, name
+
+
+def test_gradients(layer):
+    """Of points and features, in training, against finite differences."""
+    layer.double()
+    level = packed([7, 1, 4], dtype=torch.float64)
+
+    def call(points, features):
+        return layer(Level(points, features, level.offsets)).features
+
+    inputs = (level.points.requires_grad_(), level.features.requires_grad_())
+    assert torch.autograd.gradcheck(call, inputs, fast_mode=True, atol=1e-4)
+
+
+def test_no_host_reads_once_sizes_are_known(layer):
+    """Tensors on the meta device have no values: reading one raises."""
+    layer.to("meta")
+    level = packed([40, 1, 5, 23]).with_sizes()
+    elsewhere = Level(*(tensor.to("meta") for tensor in level[:3]), level.sizes)
+    assert layer(elsewhere).features.is_meta
+    dense = Level(torch.rand(2, 30, 3, device="meta"), torch.rand(2, 30, CHANNELS, device="meta"))
+    assert layer(dense).features.is_meta
+
+
+def test_shared_mlp_is_linear_norm_activation():
+    mlp = SharedMLP(5, [7, 4])
+    first, second = (nn.Linear(*sizes, bias=False) for sizes in ((5, 7), (7, 4)))
+    plain = nn.Sequential(first, nn.BatchNorm1d(7), nn.ReLU(), second, nn.BatchNorm1d(4), nn.ReLU())
+    first.weight, second.weight = mlp.linears[0].weight, mlp.linears[1].weight
+    x = torch.randn(2, 3, 6, 5)
+    torch.testing.assert_close(mlp(x), plain(x.reshape(-1, 5)).reshape(2, 3, 6, 4))
+    torch.testing.assert_close(mlp.norms[1].running_var, plain[4].running_var)
+    assert [linear.bias is None for linear in SharedMLP(5, [7, 4], norm=None).linears] == [False, False]
+    assert (SharedMLP(5, [64], last="norm")(x) < 0).any()
+
+
+def test_group_norm_leaves_rows_alone():
+    mlp = SharedMLP(5, [16, 24], norm="group")
+    x = torch.randn(9, 5)
+    torch.testing.assert_close(mlp(x)[2:3], mlp(x[2:3]))
+    assert [norm.num_groups for norm in mlp.norms] == [2, 2]
+
+
+# The maximum over lists in a training step on the CPU.
+
+
+def repeated(mlp, rows, offsets, weights):
+    """The same with torch's own layers, each row as often as its weight says."""
+    index = torch.repeat_interleave(torch.arange(len(rows)), weights)
+    x = rows[index]
+    for layer, norm in enumerate(mlp.norms):
+        x = norm(x if layer == 0 else mlp.linears[layer](x))
+        if mlp.last == "full" or layer < len(mlp.norms) - 1:
+            x = mlp.activation(x.clone())
+    owner = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())[index]
+    lowest = torch.full((len(offsets) - 1, x.shape[1]), -torch.inf, dtype=x.dtype)
+    out = lowest.scatter_reduce(0, owner[:, None].expand_as(x), x, "amax")
+    return out.masked_fill(out == -torch.inf, 0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("options", [{}, {"activation": "leaky_relu"}, {"last": "norm"}], ids=str)
+@pytest.mark.parametrize("widths", [[16], [16, 24], [16, 8, 40]], ids=str)
+def test_pooled_step_is_the_layers_one_after_another(widths, options, weighted, monkeypatch):
+    monkeypatch.setattr(pooled, "BLOCK", 300)  # several blocks
+    mlp = unevenly_trained(SharedMLP(5, widths, **options)).double()
+    sizes = torch.tensor([3, 0, 1, 8, 2, 40, 5, 0, 7])
+    offsets = functional.pad(sizes.cumsum(0), (1, 0))
+    rows = torch.randn(int(offsets[-1]), 16, dtype=torch.float64, requires_grad=True)
+    weights = torch.randint(1, 4, rows.shape[:1]) if weighted else torch.ones(len(rows), dtype=torch.int64)
+    parameters = [*mlp.norms.parameters(), *mlp.linears[1:].parameters()]
+    twin = SharedMLP(5, widths, **options).double()
+    twin.load_state_dict(mlp.state_dict())
+    assert pooled.applies(mlp)
+    quick = pooled.pooled_mlp(mlp, rows, offsets, weights.double() if weighted else None)
+    plain = repeated(twin, rows, offsets, weights)
+    torch.testing.assert_close(quick, plain)
+    upstream = torch.randn_like(quick)
+    twins = [*twin.norms.parameters(), *twin.linears[1:].parameters()]
+    grads = torch.autograd.grad(quick, [rows, *parameters], upstream)
+    torch.testing.assert_close(grads, torch.autograd.grad(plain, [rows, *twins], upstream))
+    torch.testing.assert_close(mlp.state_dict(), twin.state_dict())
+
+
+def test_pooled_step_twice_differentiable():
+    mlp = unevenly_trained(SharedMLP(5, [4, 3], activation="leaky_relu")).double()
+    rows = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
+    offsets = torch.tensor([0, 4, 4, 9])
+    assert torch.autograd.gradgradcheck(lambda x: pooled.pooled_mlp(mlp, x, offsets, None), rows)
+
+
+def test_pooled_statistics_survive_a_large_mean():
+    """As torch's own do: the variance of numbers near 10,000 that differ by about one."""
+    mlp = SharedMLP(5, [4])
+    rows = 1e4 + torch.randn(5000, 4)
+    pooled.pooled_mlp(mlp, rows, torch.tensor([0, 2000, 5000]), None)
+    expected = 0.9 + 0.1 * rows.double().var(0)
+    torch.testing.assert_close(mlp.norms[0].running_var, expected.float(), rtol=1e-3, atol=0)
+
+
+def test_pooled_step_backward_twice_and_one_row():
+    mlp = SharedMLP(5, [4, 8])
+    rows = torch.randn(6, 4, requires_grad=True)
+    out = pooled.pooled_mlp(mlp, rows, torch.tensor([0, 2, 6]), None)
+    first = torch.autograd.grad(out.sum(), rows, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(out.sum(), rows), first, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="batch norm in training must have more than one row, got 1"):
+        pooled.pooled_mlp(mlp, rows[:1], torch.tensor([0, 1]), None)
+
+
+# Layers against their definitions, written with dense distances.
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_set_abstraction_by_definition(training):
+    """Balls by all distances, the first points in order, and the first one again where there are fewer."""
+    layer = unevenly_trained(SetAbstraction(CHANNELS, [16, 12], samples=9, radius=0.4, k=6)).train(training)
+    points, features = torch.rand(2, 40, 3), torch.randn(2, 40, CHANNELS)
+    state = {name: value.clone() for name, value in layer.state_dict().items()}
+    received = layer(Level(points, features))
+    layer.load_state_dict(state)
+    centers = pointgrad.gather(points, pointgrad.farthest_point_sampling(points, 9))
+    inside = torch.cdist(centers, points) <= 0.4
+    assert (inside.sum(-1) < 6).any()
+    assert (inside.sum(-1) > 6).any()
+    order = torch.where(inside, torch.arange(40), 40).sort(-1).values[..., :6]
+    index = torch.where(order == 40, order[..., :1], order)
+    batch = torch.arange(2)[:, None, None]
+    grouped = torch.cat([points[batch, index] - centers[:, :, None], features[batch, index]], -1)
+    expected = layer.mlps[0](grouped).amax(2)
+    torch.testing.assert_close(received.features, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(received.points, centers)
+
+
+def test_positions_stay_exact_far_from_the_origin():
+    """A shift that float32 holds exactly changes nothing, although products with such coordinates would be rounded."""
+    layer = SetAbstraction(CHANNELS, [16], samples=9, radius=0.3, k=6).eval()
+    points = torch.randint(0, 2**10, (40, 3)) / 2.0**10
+    features = torch.randn(40, CHANNELS)
+    near, far = (layer(Level(points + shift, features)).features for shift in (0.0, 4096.0))
+    torch.testing.assert_close(near, far, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("channels", [3, 24])
+def test_edge_conv_by_definition(channels):
+    layer = unevenly_trained(EdgeConv(channels, [16, 12], k=5))
+    features = torch.randn(2, 30, channels)
+    state = {name: value.clone() for name, value in layer.state_dict().items()}
+    received = layer(Level(torch.rand(2, 30, 3), features)).features
+    layer.load_state_dict(state)
+    index = torch.cdist(features, features).topk(5, largest=False).indices
+    near = features[torch.arange(2)[:, None, None], index]
+    own = features[:, :, None].expand_as(near)
+    expected = layer.mlp(torch.cat([near - own, own], -1)).amax(2)
+    torch.testing.assert_close(received, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_neighbors_among_many_channels_block_by_block(monkeypatch):
+    space = torch.randn(2, 50, 20, dtype=torch.float64)
+    level = Level(torch.rand(2, 50, 3))
+    whole = edge_conv.nearest_in(space, 7, level)
+    assert torch.equal(whole, torch.cdist(space, space).topk(7, largest=False).indices)
+    monkeypatch.setattr(edge_conv, "_DISTANCES", 500)
+    assert torch.equal(edge_conv.nearest_in(space, 7, level), whole)
+    parts = edge_conv.nearest_in(space[0], 7, Level(torch.rand(50, 3), None, torch.tensor([0, 47, 50])))
+    assert torch.equal(parts[47:, 3:], torch.full((3, 4), -1))
+    assert set(parts[47:, :3].flatten().tolist()) == {47, 48, 49}
+
+
+def test_vector_attention_by_definition():
+    layer = unevenly_trained(VectorAttention(CHANNELS, k=5, share=4)).eval()
+    points, x = torch.rand(12, 3), torch.randn(12, CHANNELS)
+    received = layer(Level(points, x)).features
+    index = torch.cdist(points, points).topk(5, largest=False).indices
+    query, key, value = layer.query(x), layer.key(x), layer.value(x)
+    for i in range(12):
+        position = layer.position(points[index[i]] - points[i])
+        logits = layer.weigh(functional.relu(layer.norm(key[index[i]] - query[i] + position)))
+        weights = logits.softmax(0).repeat(1, 4)  # two weights for eight channels
+        expected = ((value[index[i]] + position) * weights).sum(0)
+        torch.testing.assert_close(received[i], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_going_up_by_definition():
+    fine, coarse = Level(torch.rand(20, 3), torch.randn(20, 8)), Level(torch.rand(6, 3), torch.randn(6, 16))
+    near = torch.cdist(fine.points, coarse.points).topk(3, largest=False)
+    weights = (1 / near.values) / (1 / near.values).sum(1, keepdim=True)
+
+    def raised(features):
+        return (features[near.indices] * weights[..., None]).sum(1)
+
+    layer = unevenly_trained(FeaturePropagation(24, [8])).eval()
+    expected = layer.mlp(torch.cat([fine.features, raised(coarse.features)], 1))
+    torch.testing.assert_close(layer(fine, coarse).features, expected, rtol=1e-4, atol=1e-5)
+    layer = unevenly_trained(TransitionUp(16, 8)).eval()
+    expected = layer.own(fine.features) + raised(layer.coarse(coarse.features))
+    torch.testing.assert_close(layer(fine, coarse).features, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_inverted_residual_by_definition():
+    layer = unevenly_trained(InvResMLP(CHANNELS, radius=0.4, k=5)).eval()
+    points, features = torch.rand(30, 3), torch.randn(30, CHANNELS)
+    expected = []
+    for i in range(30):
+        index = ((points - points[i]).norm(dim=1) <= 0.4).nonzero()[:5, 0]
+        local = layer.local(torch.cat([(points[index] - points[i]) / 0.4, features[index]], 1)).amax(0)
+        expected.append(functional.relu(layer.pointwise(local[None])[0] + features[i]))
+    torch.testing.assert_close(layer(Level(points, features)).features, torch.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_patches_by_definition():
+    layer = unevenly_trained(PatchEmbedding(12, patches=5, k=6)).eval()
+    points = torch.rand(30, 3)
+    received = layer(Level(points))
+    for center, token in zip(received.points, received.features, strict=True):
+        patch = points[(points - center).norm(dim=1).topk(6, largest=False).indices] - center
+        rows = layer.points(patch)
+        rows = layer.joint(torch.cat([rows.amax(0).expand_as(rows), rows], 1))
+        torch.testing.assert_close(token, rows.amax(0), rtol=1e-4, atol=1e-5)
+
+
+def test_bad_calls():
+    level = Level(torch.rand(4, 3), torch.rand(4, 5))
+    with pytest.raises(ValueError, match=r"features must be \(4, 8\), got \(4, 5\)"):
+        EdgeConv(8, [4])(level)
+    with pytest.raises(ValueError, match="features must be a tensor of 8 channels, got None"):
+        EdgeConv(8, [4])(Level(torch.rand(4, 3)))
+    with pytest.raises(ValueError, match='norm must be "batch", "group" or None, got \'layer\''):
+        SharedMLP(3, [4], norm="layer")
+    with pytest.raises(ValueError, match="activation must be relu or leaky_relu or gelu, got 'tanh'"):
+        SharedMLP(3, [4], activation="tanh")
+    with pytest.raises(ValueError, match="radius, k and widths must be of one length"):
+        SetAbstraction(0, [[4], [4]], samples=2, radius=0.1, k=4)
+    with pytest.raises(ValueError, match="channels must be a multiple of share = 8, got 12"):
+        VectorAttention(12)
+
+
+@pytest.mark.parametrize("package", ["nn", "models"])
+def test_documented_examples_run(package):
+    module = importlib.import_module(f"pointgrad.{package}")
+    tried = 0
+    for info in pkgutil.iter_modules(module.__path__):
+        part = importlib.import_module(f"pointgrad.{package}.{info.name}")
+        result = doctest.testmod(part, extraglobs={"torch": torch, "Level": Level})
+        assert result.failed == 0
+        tried += result.attempted
+    assert tried >= 5
