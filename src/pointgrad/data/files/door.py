@@ -46,8 +46,8 @@ def read(
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     write(f"{folder}/a.ply", Cloud(torch.eye(3).double() + 5e6, {"height": torch.arange(3)}))
-    ...     cloud = read(f"{folder}/a.ply")
+    ...     write(f"{folder}/a.npz", Cloud(torch.eye(3).double() + 5e6, {"height": torch.arange(3)}))
+    ...     cloud = read(f"{folder}/a.npz")
     >>> cloud.origin.tolist(), cloud.points[0].tolist(), cloud.features["height"].tolist()
     ([5000000.0, 5000000.0, 5000000.0], [1.0, 0.0, 0.0], [0, 1, 2])
     """
