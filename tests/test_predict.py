@@ -403,6 +403,25 @@ def test_las_in_any_chunks_is_labelled_as_in_memory(tmp_path, monkeypatch, small
     assert torch.equal(again.world(), cloud.world())
 
 
+def test_las_around_zero_in_any_chunks(tmp_path, monkeypatch):
+    """Whether taking an origin away rounds depends on the points: chunks must agree on one."""
+    laspy = pytest.importorskip("laspy")
+    las = laspy.create(point_format=6, file_version="1.4")
+    las.header.scales = [0.5, 0.001, 0.001]
+    random = np.random.default_rng(0)
+    las.X = np.sort(random.integers(-4001, 4001, 2000))
+    las.Y, las.Z = random.integers(-3000, 3000, (2, 2000))
+    las.write(tmp_path / "a.las")
+    results = []
+    for chunk in (2000, 150):
+        monkeypatch.setattr("pointgrad.data.files.las.CHUNK", chunk)
+        target = tmp_path / str(chunk) / "a.las"
+        predict.label_file(trained(Relative(), normalize="center", points=50, voxel=0.7), tmp_path / "a.las", target)
+        results.append(data.read(target))
+    assert torch.equal(results[0].labels, results[1].labels)
+    assert torch.equal(results[0].features["confidence"], results[1].features["confidence"])
+
+
 def test_las_results_in_slabs(tmp_path, monkeypatch, small_tiles):
     """What is mapped into memory at once may be less than the file."""
     before = las_file(tmp_path / "a.las")
