@@ -409,8 +409,8 @@ def test_las_around_zero_in_any_chunks(tmp_path, monkeypatch):
     las = laspy.create(point_format=6, file_version="1.4")
     las.header.scales = [0.5, 0.001, 0.001]
     random = np.random.default_rng(0)
-    las.X = np.sort(random.integers(-4001, 4001, 2000))
-    las.Y, las.Z = random.integers(-3000, 3000, (2, 2000))
+    las.X = np.sort(np.append(random.integers(-4001, -3700, 1990), random.integers(0, 4001, 10)))
+    las.Y, las.Z = random.integers(-900, 900, (2, 2000))
     las.write(tmp_path / "a.las")
     results = []
     for chunk in (2000, 150):
