@@ -406,8 +406,9 @@ def test_las_in_any_chunks_is_labelled_as_in_memory(tmp_path, monkeypatch, small
 def test_las_around_zero_in_any_chunks(tmp_path, monkeypatch):
     """Whether taking an origin away rounds depends on the points: chunks must agree on one."""
     laspy = pytest.importorskip("laspy")
-    las = laspy.create(point_format=6, file_version="1.4")
-    las.header.scales = [0.5, 0.001, 0.001]
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales = [0.5, 0.001, 0.001]
+    las = laspy.LasData(header)
     random = np.random.default_rng(0)
     las.X = np.sort(np.append(random.integers(-4001, -3700, 1990), random.integers(0, 4001, 10)))
     las.Y, las.Z = random.integers(-900, 900, (2, 2000))
@@ -418,6 +419,7 @@ def test_las_around_zero_in_any_chunks(tmp_path, monkeypatch):
         target = tmp_path / str(chunk) / "a.las"
         predict.label_file(trained(Relative(), normalize="center", points=50, voxel=0.7), tmp_path / "a.las", target)
         results.append(data.read(target))
+    assert results[0].origin[0] == -2001
     assert torch.equal(results[0].labels, results[1].labels)
     assert torch.equal(results[0].features["confidence"], results[1].features["confidence"])
 
