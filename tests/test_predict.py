@@ -403,6 +403,27 @@ def test_las_in_any_chunks_is_labelled_as_in_memory(tmp_path, monkeypatch, small
     assert torch.equal(again.world(), cloud.world())
 
 
+def test_las_around_zero_in_any_chunks(tmp_path, monkeypatch):
+    """Whether taking an origin away rounds depends on the points: chunks must agree on one."""
+    laspy = pytest.importorskip("laspy")
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales = [0.5, 0.001, 0.001]
+    las = laspy.LasData(header)
+    random = np.random.default_rng(0)
+    las.X = np.sort(np.append(random.integers(-4001, -3700, 1990), random.integers(0, 4001, 10)))
+    las.Y, las.Z = random.integers(-900, 900, (2, 2000))
+    las.write(tmp_path / "a.las")
+    results = []
+    for chunk in (2000, 150):
+        monkeypatch.setattr("pointgrad.data.files.las.CHUNK", chunk)
+        target = tmp_path / str(chunk) / "a.las"
+        predict.label_file(trained(Relative(), normalize="center", points=50, voxel=0.7), tmp_path / "a.las", target)
+        results.append(data.read(target))
+    assert results[0].origin[0] == -2001
+    assert torch.equal(results[0].labels, results[1].labels)
+    assert torch.equal(results[0].features["confidence"], results[1].features["confidence"])
+
+
 def test_las_results_in_slabs(tmp_path, monkeypatch, small_tiles):
     """What is mapped into memory at once may be less than the file."""
     before = las_file(tmp_path / "a.las")

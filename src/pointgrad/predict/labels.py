@@ -92,7 +92,7 @@ def label(
     """
     settings = Settings(tile, votes, max_points)
     check_task(trained, "segmentation")
-    scene = collect(lambda: [cloud], io.BytesIO(), trained.prepare.features, False, progress)
+    scene = collect(lambda: [cloud], io.BytesIO(), trained.prepare.features, False, progress, cloud.origin)
     labels = torch.full((len(cloud),), NONE)
     confidence = torch.zeros(len(cloud))
     for part in parts(trained, scene, settings, progress):

@@ -23,7 +23,7 @@ from pointgrad.train import Trained
 
 ROW = np.dtype([("label", np.uint16), ("confidence", np.float32)])  # of the results, in the order of the file
 NONE = np.iinfo(np.uint16).max
-SLAB = 1 << 24  # rows that are mapped into memory at once
+SLAB = 1 << 22  # rows that are mapped into memory at once
 RESERVED = 1 << 20  # rows that are written at once before there are results
 MOST_VLR = 65_535  # bytes
 READABLE = "a LAS file that can be read"

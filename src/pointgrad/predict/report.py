@@ -1,6 +1,6 @@
 """What came of labelling a file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Comparison:
     classes: names. ids: what each class is called in the file, one number per class. found: the numbers that occur.
     """
 
-    def __init__(self, source: Path, classes: Sequence[str], ids: Sequence[int], found: Iterable[int]) -> None:
+    def __init__(self, source: Path, classes: Sequence[str], ids: Sequence[int], found: Collection[int]) -> None:
         self.metrics = Metrics(len(classes))
         self._ids = torch.tensor(ids)
         if unknown := set(found) - set(ids) - {-1}:

@@ -108,14 +108,17 @@ def collect(
     features: tuple[str, ...],
     with_labels: bool,
     progress: Progress,
+    origin: Tensor | None = None,
 ) -> Scene:
-    """Goes through the chunks of a scene twice, and puts their points and columns into a file by place."""
+    """Goes through the chunks of a scene twice, and puts their points and columns into a file by place.
+
+    origin: of all points; without it, one is chosen that does not depend on how they were cut into chunks.
+    """
     sample = Sample()
-    total, count, like = 0, 0, None
+    total, like = 0, None
     low, high = torch.full((3,), math.inf).double(), torch.full((3,), -math.inf).double()
     found: set[int] = set()
     for like in chunks():
-        count += 1
         total += len(like)
         like.need(features)
         if with_labels:
@@ -128,7 +131,7 @@ def collect(
     if like is None or not sample.seen:
         got = f"{total} with NaN or infinite coordinates" if total else "none"
         raise ValueError(f"{like.prefix() if like is not None else ''}expected at least one point to label, got {got}")
-    nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), like.origin if count == 1 else _origin(low, high))
+    nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), _origin(low, high) if origin is None else origin)
     scene = Scene(
         tree=Tree(sample.points(), sample.every),
         pieces=Pieces(file, _records(nothing, features, with_labels, 0).dtype),
@@ -158,7 +161,7 @@ def _finite(chunk: Cloud) -> Tensor:
 
 
 def _origin(low: Tensor, high: Tensor) -> Tensor:
-    """Of a scene that comes in several chunks: near it, where taking it away rounds nothing."""
+    """Whole numbers near the scene, where taking them away surely rounds nothing, as `read` chooses them."""
     is_far = torch.maximum(low.abs(), high.abs()) > FAR
     is_exact = (low >= 0) | ((high < 0) & (high - low <= -high))
     return torch.where(is_far & is_exact, low.floor(), 0.0)
