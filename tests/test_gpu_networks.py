@@ -1,0 +1,74 @@
+"""Whole networks on a GPU: the CPU's answers, no waits, compiled and in mixed precision."""
+
+import pytest
+import torch
+
+from pointgrad import models
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+NETWORKS = [(name, task) for name in models.names() for task in ("classification", "segmentation")]
+every_network = pytest.mark.parametrize(("name", "task"), NETWORKS, ids=lambda value: value)
+SIZES = (300, 1, 40, 257)
+
+
+def pair(name, task):
+    """The same network on both devices."""
+    torch.manual_seed(1)
+    cpu = models.build(name, task=task, classes=5, width=0.25, dropout=0.0)
+    gpu = models.build(**cpu.config).cuda()
+    gpu.load_state_dict(cpu.state_dict())
+    return cpu, gpu
+
+
+def inputs(layout):
+    if layout == "padded":
+        return {"points": torch.rand(3, 256, 3) * 2 - 1}
+    return {"points": torch.rand(sum(SIZES), 3) * 2 - 1, "offsets": torch.tensor([0, *SIZES]).cumsum(0)}
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+@every_network
+def test_as_on_the_cpu(name, task, layout):
+    """In float64, where rounding cannot make other neighbours or maxima of features."""
+    cpu, gpu = (network.double() for network in pair(name, task))
+    given = {key: value.double() if value.is_floating_point() else value for key, value in inputs(layout).items()}
+    results = []
+    for network, device in ((cpu, "cpu"), (gpu, "cuda")):
+        network.train(layout == "padded")  # a batch norm over one point has nothing to learn from
+        out = network(**{key: value.to(device) for key, value in given.items()})
+        out.square().mean().backward()
+        results.append([out, *(p.grad for p in network.parameters() if p.grad is not None)])
+    for theirs, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-6, atol=1e-8)
+
+
+@every_network
+def test_a_step_does_not_wait(name, task):
+    _, network = pair(name, task)
+    points = torch.rand(4, 256, 3, device="cuda")
+    network(points).square().mean().backward()  # compiles
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        network(points).square().mean().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@every_network
+def test_mixed_precision(name, task):
+    _, network = pair(name, task)
+    points = torch.rand(4, 256, 3, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = network(points).float().square().mean()
+    loss.backward()
+    assert all(p.grad.isfinite().all() for p in network.parameters() if p.grad is not None)
+
+
+def test_compiled_with_the_default_backend():
+    _, network = pair("pointnet2", "classification")
+    network.eval()
+    points = torch.rand(4, 256, 3, device="cuda")
+    fast = torch.compile(network, fullgraph=True)
+    torch.testing.assert_close(fast(points), network(points), rtol=1e-4, atol=1e-4)
