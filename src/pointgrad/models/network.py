@@ -72,6 +72,9 @@ class Network(nn.Module):
         checks.shape(category.shape == (batch,), "category", lambda: f"(B,) = ({batch},)", category)
         checks.dtype("category", category, checks.INDICES)
         checks.device("category", category, "points", points)
+        if category.device.type == "cpu" and not torch.compiler.is_compiling():
+            for value in category.tolist():
+                checks.value(0 <= value < categories, "category", f"in [0, {categories})", value)
 
 
 def _check_features(features: Any, points: Tensor, channels: int) -> None:

@@ -23,7 +23,7 @@ from torch.nn import functional
 from pointgrad.nn.shared_mlp import SharedMLP, is_plain
 from pointgrad.ops.scatter import segment
 
-BLOCK = 2**20  # numbers in a block of rows: four megabytes of float32. Smaller ones wait for threads too often.
+BLOCK = 2**19  # numbers in a block of rows: two megabytes of float32. Smaller ones wait for threads too often.
 
 
 def applies(mlp: SharedMLP) -> bool:
@@ -156,22 +156,27 @@ class _PooledMLP(torch.autograd.Function):
         grad_shifts[-1] += grad.sum(0)
         grad_gains[-1] += (grad * (highest - means[-1])).sum(0) * inverses[-1]
         picked, arg = grad * scales[-1], arg.clamp(min=0)
-        current = torch.empty_like(kept[0]) if count == 1 else None  # gradients of the norm's output, then its input
+        current: Any = torch.empty_like(kept[0]) if count == 1 else None  # of the norm's output; at last of its input
         for layer in reversed(range(count)):
-            # With g the gradient of the norm's output, that of its input z is scale * g - weight * (level + tilt * z).
-            tilt = scales[layer] * inverses[layer] * grad_gains[layer] / total
-            level = scales[layer] * grad_shifts[layer] / total - tilt * means[layer]
-            below = torch.empty_like(kept[layer - 1]) if layer else None
+            # With g the gradient of the norm's output, that of its input z is scale * g + weight * (level + tilt * z).
+            tilt = -scales[layer] * inverses[layer] * grad_gains[layer] / total
+            level = -scales[layer] * grad_shifts[layer] / total - tilt * means[layer]
+            below = None
+            if layer:  # fresh memory is slow: what is read block by block may be written over
+                same = current is not None and current.shape == kept[layer - 1].shape
+                below = current if same else torch.empty_like(kept[layer - 1])
             for block in ctx.blocks:
                 values = kept[layer][block.rows]
-                spread = torch.addcmul(level, values, tilt, out=work.like(values))
-                if weights is not None:
-                    spread *= weights[block.rows].unsqueeze(1)
-                here = scratch.like(values) if current is None else current[block.rows]
+                share = None if weights is None else weights[block.rows].unsqueeze(1)
+                here = scratch.like(values) if layer else current[block.rows]
                 if layer == count - 1:
-                    torch.neg(spread, out=here).scatter_add_(0, arg[block.lists], picked[block.lists])
+                    torch.addcmul(level, values, tilt, out=here)
+                    here = here if share is None else here.mul_(share)
+                    here.scatter_add_(0, arg[block.lists], picked[block.lists])
                 else:
-                    here.mul_(scales[layer]).sub_(spread)
+                    spread = torch.addcmul(level, values, tilt, out=work.like(values))
+                    torch.mul(current[block.rows], scales[layer], out=here)
+                    here = here.add_(spread) if share is None else here.addcmul_(spread, share)
                 if below is None:
                     continue
                 before, flowing = kept[layer - 1][block.rows], below[block.rows]
@@ -182,7 +187,7 @@ class _PooledMLP(torch.autograd.Function):
                 grad_shifts[layer - 1] += flowing.sum(0)
                 centered = torch.sub(before, means[layer - 1], out=work.like(before))
                 grad_gains[layer - 1] += centered.mul_(flowing).sum(0) * inverses[layer - 1]
-            current = below if layer else current
+            current = current if below is None else below
         grad_norms = [part for pair in zip(grad_gains, grad_shifts, strict=True) for part in pair]
         return current, None, None, None, None, None, *grad_linears, *grad_norms
 
