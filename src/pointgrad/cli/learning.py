@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 import pointgrad
-from pointgrad import data
+from pointgrad import data, models
 from pointgrad.data import Cloud, Prepare, Transform
 
 SCENE = 16384  # more points than this are a scene, which is cut into pieces
+SCENE_VOXEL = 0.04  # that the radii of networks for scenes are made for, in metres
 
 
 @dataclass
@@ -96,7 +97,7 @@ class DataFlags:
     """The network; `pointgrad models` lists them."""
 
     options: tuple[str, ...] = ()
-    """Of the network: --options variant=msg dropout=0.3"""
+    """Of the network: --options variant=msg dropout=0.3. By default, radii of networks for scenes follow the voxels."""
 
     prepare: PrepareFlags = field(default_factory=PrepareFlags)
     augment: Augment = field(default_factory=Augment)
@@ -151,9 +152,13 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     voxel = prepare.voxel
     if voxel is None:
         voxel = float(f"{2 * spacing(first.points):.1g}") if scene else 0.0
+    options = flags.options
+    if scene and voxel and not any(each.startswith("radius=") for each in options) and has_radius(flags.model):
+        options = (*options, f"radius={voxel / SCENE_VOXEL:.3g}")
     return replace(
         flags,
         task=dataset.task,
+        options=options,
         batch_size=flags.batch_size or (32, 16, 8)[kind],
         crop_points=crop,
         samples_per_cloud=default(flags.samples_per_cloud, 1, 1, 8),
@@ -174,6 +179,11 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
             dropout=default(augment.dropout, 0.0, 0.0, 0.0),
         ),
     )
+
+
+def has_radius(model: str) -> bool:
+    """Whether the network looks into balls."""
+    return "radius" in models.build(model, task="segmentation", classes=2).config
 
 
 def first_cloud(dataset: Any) -> Cloud:

@@ -70,7 +70,7 @@ class Train(TrainConfig, DataFlags):
         flags = resolve(self, training)
         assert isinstance(flags, Train)
         torch.manual_seed(self.seed)
-        options = dict(map(option, self.options))
+        options = dict(map(option, flags.options))
         if hasattr(training, "categories") and flags.task == "segmentation":
             options.setdefault("categories", len(training.categories))
         model = build(
