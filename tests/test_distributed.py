@@ -1,7 +1,6 @@
 """Several processes: the same losses, weights and metrics as one with the larger batch, and one of them writes."""
 
 import csv
-import multiprocessing
 import os
 import signal
 import socket
@@ -11,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tiny import Tiny, arrays
+from tiny import PROCESSES, Tiny, arrays
 
 from pointgrad import data
 from pointgrad.train import Hook, Interrupted, TrainConfig, Trainer, launch
@@ -19,9 +18,6 @@ from pointgrad.train.weights import get_weights
 
 pytest.importorskip("lightning_fabric")
 pytest.importorskip("yaml")
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["test_distributed", "lightning_fabric", "torch._dynamo"])
 
 
 def made(task, count, seed):
@@ -40,7 +36,7 @@ class StopAt(Hook):
     """One process alone is asked to stop."""
 
     def after_step(self, trainer, loss):
-        if trainer.fabric.global_rank == trainer.fabric.world_size - 1 and trainer.updates == 20:
+        if trainer.fabric.global_rank == trainer.fabric.world_size - 1 and trainer.updates == 11:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -48,7 +44,7 @@ def history(task, batch_size, out, hooks=(), resume=False, **options):
     """9 clouds for training and 7 for validation, with batches of 4: the last ones are uneven."""
     torch.manual_seed(0)
     config = TrainConfig(
-        epochs=12, accelerator="cpu", lr=0.02, tensorboard=False, ema=0.9, clip=0.5, smoothing=0.1,
+        epochs=6, accelerator="cpu", lr=0.02, tensorboard=False, ema=0.9, clip=0.5, smoothing=0.1,
         weight_decay=0.01, class_weights="sqrt", monitor="loss", **options,
     )  # fmt: skip
     fabric = launch(config)
@@ -126,8 +122,8 @@ def test_only_one_writes(results):
     names = {path.name for path in (folder / "classification").iterdir()}
     assert names == {"config.yaml", "environment.txt", "metrics.csv", "best.pt", "last.pt", "log.txt"}
     with open(folder / "classification" / "metrics.csv") as file:
-        assert len(list(csv.DictReader(file))) == 12
-    assert (folder / "classification" / "log.txt").read_text().count("epoch 1/12") == 1
+        assert len(list(csv.DictReader(file))) == 6
+    assert (folder / "classification" / "log.txt").read_text().count("epoch 1/6") == 1
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
@@ -136,7 +132,7 @@ def test_all_stop_where_one_is_asked_and_go_on_together(results, strategy):
     ranks, _ = results
     stopped = [rank[f"{strategy} stopped"] for rank in ranks]
     assert all("and saved; continue with" in message for message, _ in stopped)
-    assert [updates for _, updates in stopped] == [20, 20]
+    assert [updates for _, updates in stopped] == [11, 11]
     expected, weights = history("segmentation", 4, None)
     for rank in ranks:
         assert_same_course(rank[f"{strategy} resumed"][0], expected)

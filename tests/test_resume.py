@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import multiprocessing
 import os
 import resource
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import arrays
+from tiny import PROCESSES, arrays
 
 from pointgrad.cli import main
 
@@ -24,10 +23,6 @@ pytest.importorskip("tyro")
 pytest.importorskip("yaml")
 
 KILLED = -signal.SIGKILL
-# A process that has imported everything, and is forked for each run: starting takes longer than training here.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["test_resume", "lightning_fabric", "pointgrad.cli.train", "torch._dynamo"])
-
 FLAGS = [
     "--epochs", "3", "--batch-size", "4", "--ema", "0.9", "--accelerator", "cpu", "--no-tensorboard",
     "--options", "width=0.125", "dropout=0.5", "--prepare.points", "16", "--augment.jitter", "0.01",
@@ -159,7 +154,7 @@ def test_killed_again_and_again(reference, tmp_path):
     """At moments that step through all there are; each time the run has to get further than before."""
     run_folder, data, moments = reference
     out, log, kills = tmp_path / "run", tmp_path / "log", 0
-    for kill_at in (2, 3, 11, 13, 17, 19, 23, 29, 31, None):
+    for kill_at in (2, 11, 13, 19, 23, 31, None):
         status = finish(["--data", data, "--out", out, "--resume", *FLAGS], log, kill_at=kill_at)
         if status == 0:
             break
@@ -168,7 +163,7 @@ def test_killed_again_and_again(reference, tmp_path):
         for name in ("last.pt", "best.pt"):  # never half a file
             if (out / name).exists():
                 torch.load(out / name, weights_only=True)
-    assert kills >= 5
+    assert kills >= 4
     assert moments > 40
     same(run_folder, out)
 
@@ -189,12 +184,11 @@ def test_killed_in_the_middle_of_an_epoch(reference, tmp_path):
     same(run_folder, out)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted(reference, tmp_path, number):
+def test_interrupted(reference, tmp_path):
     run_folder, data, _ = reference
     out, log = tmp_path / "run", tmp_path / "log"
     flags = ["--data", data, "--out", out, *FLAGS]
-    assert finish(flags, log, send=(8, number)) == 130
+    assert finish(flags, log, send=(8, signal.SIGINT)) == 130
     (line,) = [line for line in log.read_text().splitlines() if "stopped" in line]
     assert line.endswith(f"and saved; continue with: pointgrad train --out {out} --resume")
     assert torch.load(out / "last.pt", weights_only=True)["training"]["step"] > 0

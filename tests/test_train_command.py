@@ -223,6 +223,9 @@ def test_defaults_for_scenes(tmp_path):
     assert spacing(dataset[0].points) == pytest.approx(0.05, rel=1e-3)
     flags = resolve(DataFlags(data="scene.npz", crop_points=500), dataset)
     assert (flags.task, flags.prepare.voxel, flags.prepare.normalize) == ("segmentation", 0.1, "center")
+    assert flags.options == ("radius=2.5",)
+    assert resolve(DataFlags(model="pointnet"), dataset).options == ()
+    assert resolve(DataFlags(options=("radius=1",)), dataset).options == ("radius=1",)
     assert (flags.samples_per_cloud, flags.prepare.points, flags.augment.rotate) == (8, 500, "z")
     piece = cropped(preparation(flags), 500)(dataset[0], torch.Generator().manual_seed(0))
     assert len(piece) == 500

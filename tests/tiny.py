@@ -1,10 +1,16 @@
 """Small networks and data for the tests of training."""
 
+import multiprocessing
+
 import numpy as np
 import torch
 from torch import nn
 
 from pointgrad import data
+
+# A process that has imported everything, and is forked for each run: starting takes longer than training here.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tiny", "lightning_fabric", "pointgrad.cli.train", "torch._dynamo"])
 
 
 class Tiny(nn.Module):

@@ -68,7 +68,7 @@ class Evaluate:
                 write_atomically(self.json, json.dumps(self._report(trained, metrics), indent=1).encode())
         except WriteError as error:
             return _fail(FAILED, str(error))
-        except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        except (ValueError, OSError, ModuleNotFoundError) as error:
             return _fail(WRONG, " ".join(str(error).split()))
         print(table(trained.classes, metrics))
         if skipped:
@@ -127,7 +127,9 @@ class Relabel:
     numbers: Tensor
 
     def __call__(self, cloud: Cloud, generator: torch.Generator) -> Cloud:
-        label = None if cloud.label is None else int(self.numbers[cloud.label])
+        label = cloud.label
+        if label is not None and label >= 0:
+            label = int(self.numbers[label])
         labels = cloud.labels
         if labels is not None:
             labels = torch.where(labels < 0, -1, self.numbers[labels.clamp(min=0)])

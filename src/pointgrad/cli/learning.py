@@ -1,5 +1,6 @@
 """What training and evaluation share: which data, how they are prepared and augmented."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor
 
 import pointgrad
-from pointgrad import data
+from pointgrad import data, models
 from pointgrad.data import Cloud, Prepare, Transform
 
 SCENE = 16384  # more points than this are a scene, which is cut into pieces
+SCENE_VOXEL = 0.04  # that the radii of networks for scenes are made for, in metres
 
 
 @dataclass
@@ -95,13 +97,14 @@ class DataFlags:
     """The network; `pointgrad models` lists them."""
 
     options: tuple[str, ...] = ()
-    """Of the network: --options variant=msg dropout=0.3"""
+    """Of the network: --options variant=msg dropout=0.3. By default, radii of networks for scenes follow the voxels."""
 
     prepare: PrepareFlags = field(default_factory=PrepareFlags)
     augment: Augment = field(default_factory=Augment)
 
     batch_size: int = 0
-    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes."""
+    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes. In training, what is left over at the end of an
+    epoch for a smaller batch is not used; it is something else each time."""
 
     crop_points: int | None = None
     """Scenes are cut into pieces of so many points around random centres; 0: not. By default 8192 for scenes."""
@@ -137,7 +140,8 @@ class Repeated(torch.utils.data.Dataset[Cloud]):
 def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     """The same with everything that depends on the data filled in."""
     classify = dataset.task == "classification"
-    scene = not classify and len(dataset[0]) > SCENE
+    first = first_cloud(dataset)
+    scene = not classify and len(first) > SCENE
     kind = 0 if classify else 2 if scene else 1
 
     def default(value: Any, *choices: Any) -> Any:
@@ -147,10 +151,14 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     crop = default(flags.crop_points, 0, 0, 8192)
     voxel = prepare.voxel
     if voxel is None:
-        voxel = float(f"{2 * spacing(dataset[0].points):.1g}") if scene else 0.0
+        voxel = float(f"{2 * spacing(first.points):.1g}") if scene else 0.0
+    options = flags.options
+    if scene and voxel and not any(each.startswith("radius=") for each in options) and has_radius(flags.model):
+        options = (*options, f"radius={voxel / SCENE_VOXEL:.3g}")
     return replace(
         flags,
         task=dataset.task,
+        options=options,
         batch_size=flags.batch_size or (32, 16, 8)[kind],
         crop_points=crop,
         samples_per_cloud=default(flags.samples_per_cloud, 1, 1, 8),
@@ -171,6 +179,21 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
             dropout=default(augment.dropout, 0.0, 0.0, 0.0),
         ),
     )
+
+
+def has_radius(model: str) -> bool:
+    """Whether the network looks into balls."""
+    return "radius" in models.build(model, task="segmentation", classes=2).config
+
+
+def first_cloud(dataset: Any) -> Cloud:
+    """The first that can be read."""
+    for index in range(len(dataset)):
+        with contextlib.suppress(ValueError, OSError):
+            return dataset[index]
+    if not len(dataset):
+        raise ValueError("data must have clouds to train on, got none")
+    return dataset[0]  # which raises, and says why
 
 
 def spacing(points: Tensor) -> float:
@@ -205,5 +228,5 @@ def workers(wanted: int, device: torch.device) -> int:
 
 def channels(dataset: Any, features: Sequence[str]) -> int:
     """How many columns the features have."""
-    columns = dataset[0].stack(features)
+    columns = first_cloud(dataset).stack(features)
     return 0 if columns is None else columns.shape[1]

@@ -30,7 +30,7 @@ class Models:
     def run(self) -> int:
         try:
             if self.name:
-                print(models.summary(models.build(self.name, task=self.task, classes=self.classes)))
+                models.summary(models.build(self.name, task=self.task, classes=self.classes))
                 return 0
             width = max(map(len, models.names()))
             for name, line in models.names().items():

@@ -47,9 +47,13 @@ class Train(TrainConfig, DataFlags):
             return _fail(INTERRUPTED, str(stop), together=True)
         except NonFiniteLoss as error:
             return _fail(FAILED, str(error), together=True)
+        except KeyboardInterrupt:
+            return _fail(INTERRUPTED, "interrupted", together=True)
         except WriteError as error:
             return _fail(FAILED, str(error))
-        except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        except torch.OutOfMemoryError as error:
+            return _fail(FAILED, f"{str(error).splitlines()[0]} A smaller --batch-size needs less (--accumulate)")
+        except (ValueError, OSError, ModuleNotFoundError) as error:
             return _fail(WRONG, " ".join(str(error).split()))
 
     def _run(self) -> int:
@@ -66,13 +70,13 @@ class Train(TrainConfig, DataFlags):
         flags = resolve(self, training)
         assert isinstance(flags, Train)
         torch.manual_seed(self.seed)
-        options = dict(map(option, self.options))
+        options = dict(map(option, flags.options))
         if hasattr(training, "categories") and flags.task == "segmentation":
             options.setdefault("categories", len(training.categories))
-        model = models.build(
+        model = build(
             self.model,
             task=flags.task,
-            classes=len(training.classes),  # type: ignore[attr-defined]
+            classes=len(training.classes),
             channels=channels(training, self.prepare.features),
             **options,
         )
@@ -80,7 +84,7 @@ class Train(TrainConfig, DataFlags):
         trainer = Trainer(
             model,
             flags.loader(training, fabric, training=True),
-            flags.loader(validation, fabric, training=False),
+            flags.loader(validation, fabric, training=False) if len(validation) else None,
             TrainConfig(**{field.name: getattr(self, field.name) for field in fields(TrainConfig)}),
             out=self.out,
             prepare=preparation(flags),
@@ -145,6 +149,14 @@ def _value(arguments: list[str], flag: str) -> str | None:
         if argument.startswith(flag + "="):
             return argument.removeprefix(flag + "=")
     return None
+
+
+def build(name: str, **options: Any) -> models.Network:
+    """The network. Options that it does not have are the user's mistake."""
+    try:
+        return models.build(name, **options)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def option(text: str) -> tuple[str, Any]:

@@ -12,7 +12,11 @@ tensors per layer, forward and backward. Here:
 - A neighbour that stands for several (a list that repeats its first) is one row with a weight in the statistics.
 """
 
-from collections.abc import Sequence
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,7 +27,7 @@ from torch.nn import functional
 from pointgrad.nn.shared_mlp import SharedMLP, is_plain
 from pointgrad.ops.scatter import segment
 
-BLOCK = 2**20  # numbers in a block of rows: four megabytes of float32. Smaller ones wait for threads too often.
+BLOCK = 2**18  # numbers in a block of rows: a megabyte of float32
 
 
 def applies(mlp: SharedMLP) -> bool:
@@ -96,7 +100,7 @@ class _PooledMLP(torch.autograd.Function):
         linears, gains, shifts = _split(parameters, len(eps))
         blocks = blocks_of(offsets, max(gain.shape[0] for gain in gains))
         blocks = [block for block in blocks if block.rows.stop > block.rows.start]
-        work = _Workspace(blocks, rows)
+        memory = _Memory(blocks, rows)
         sign = torch.where(gains[-1] < 0, -1.0, 1.0).to(rows.dtype)  # a falling norm has its maximum at the minimum
         falls = bool((sign < 0).any())
         highest = rows.new_zeros(len(offsets) - 1, len(sign))
@@ -106,26 +110,34 @@ class _PooledMLP(torch.autograd.Function):
         biases: list[Tensor] = []
         means: list[Tensor] = []
         variances: list[Tensor] = []
+
+        def run(layer: int, origin: Tensor | None, block: Block) -> tuple[Tensor, ...]:
+            """Fills the layer's output; returns its sums and sums of squares, relative to an origin."""
+            here = kept[layer][block.rows]
+            work = memory.like(here)
+            if layer:
+                before = kept[layer - 1][block.rows]
+                active = _activate(before, scales[-1], biases[-1], slopes[layer - 1], memory.like(before))
+                torch.mm(active, linears[layer - 1].t(), out=here)
+            if layer == len(eps) - 1:
+                turned = torch.mul(here, sign, out=work) if falls else here
+                highest[block.lists], arg[block.lists] = segment(turned, block.offsets, "max", return_arg=True)
+            # A large mean would hide a small variance: the first block's mean is taken away before squaring.
+            origin = here.mean(0) if origin is None else origin
+            centered = torch.sub(here, origin, out=work)
+            share = None if weights is None else weights[block.rows]
+            return _sum(centered, share), _sum(centered.square_(), share), origin
+
         for layer in range(len(eps)):
             if layer:
                 kept.append(rows.new_empty(rows.shape[0], gains[layer].shape[0]))
-            sums = _Moments(kept[layer], weights)
-            for block in blocks:
-                here = kept[layer][block.rows]
-                if layer:
-                    before = kept[layer - 1][block.rows]
-                    active = _activate(before, scales[-1], biases[-1], slopes[layer - 1], work.like(before))
-                    torch.mm(active, linears[layer - 1].t(), out=here)
-                sums.add(here, block.rows, work.like(here))
-                if layer == len(eps) - 1:
-                    turned = torch.mul(here, sign, out=work.like(here)) if falls else here
-                    found = segment(turned, block.offsets, "max", return_arg=True)
-                    highest[block.lists], arg[block.lists] = found
-            mean, variance = sums.result(total)
-            scales.append(gains[layer] * (variance + eps[layer]).rsqrt())
-            biases.append(shifts[layer] - scales[-1] * mean)
-            means.append(mean)
-            variances.append(variance)
+            begun = run(layer, None, blocks[0])
+            parts = [begun, *_each(functools.partial(run, layer, begun[2]), blocks[1:])]
+            first, second = (torch.stack([part[i] for part in parts]).sum(0) / total for i in range(2))
+            means.append(begun[2] + first)
+            variances.append(second - first.square())
+            scales.append(gains[layer] * (variances[-1] + eps[layer]).rsqrt())
+            biases.append(shifts[layer] - scales[-1] * means[-1])
         highest.mul_(sign)
         out = _activate(highest, scales[-1], biases[-1], slopes[-1]).masked_fill_(arg < 0, 0)
         moments = [*means, *variances]
@@ -146,44 +158,55 @@ class _PooledMLP(torch.autograd.Function):
             again = plain(kept[0], offsets, weights, total, slopes, eps, *parameters)
             first, *others = torch.autograd.grad(again, [kept[0], *parameters], grad, create_graph=True)
             return first, None, None, None, None, None, *others
-        linears, gains, _shifts = _split(parameters, count)
-        work, scratch = _Workspace(ctx.blocks, grad), _Workspace(ctx.blocks, grad)
+        linears = _split(parameters, count)[0]
+        memory, scratch = _Memory(ctx.blocks, grad), _Memory(ctx.blocks, grad)
         inverses = [(variance + e).rsqrt() for variance, e in zip(variances, eps, strict=True)]
-        grad_linears = [torch.zeros_like(linear) for linear in linears]
-        grad_gains, grad_shifts = ([torch.zeros_like(gain) for gain in gains] for _ in range(2))
+        grad_linears: list[Tensor] = []
         # Of the last norm's output, only where the maximum was.
         grad = _leaky_backward(grad, out, slopes[-1]).masked_fill_(arg < 0, 0)
-        grad_shifts[-1] += grad.sum(0)
-        grad_gains[-1] += (grad * (highest - means[-1])).sum(0) * inverses[-1]
+        grad_shift, grad_gain = grad.sum(0), (grad * (highest - means[-1])).sum(0) * inverses[-1]
+        grad_norms = [grad_gain, grad_shift]
         picked, arg = grad * scales[-1], arg.clamp(min=0)
-        current = torch.empty_like(kept[0]) if count == 1 else None  # gradients of the norm's output, then its input
+        current: Any = torch.empty_like(kept[0]) if count == 1 else None  # of the norm's output; at last of its input
+
+        def run(layer: int, tilt: Tensor, level: Tensor, below: Any, block: Block) -> tuple[Tensor, ...]:
+            """From the gradient of a norm's output to that of the norm below; returns that of the weights between, and
+            its sums. With g the gradient of a norm's output, that of its input z is
+            scale * g + weight * (level + tilt * z)."""
+            values = kept[layer][block.rows]
+            share = None if weights is None else weights[block.rows].unsqueeze(1)
+            here = scratch.like(values) if layer else current[block.rows]
+            if layer == count - 1:
+                torch.addcmul(level, values, tilt, out=here)
+                here = here if share is None else here.mul_(share)
+                here.scatter_add_(0, arg[block.lists], picked[block.lists])
+            else:
+                spread = torch.addcmul(level, values, tilt, out=memory.like(values))
+                torch.mul(current[block.rows], scales[layer], out=here)
+                here = here.add_(spread) if share is None else here.addcmul_(spread, share)
+            if not layer:
+                return ()
+            before, flowing = kept[layer - 1][block.rows], below[block.rows]
+            active = _activate(before, scales[layer - 1], biases[layer - 1], slopes[layer - 1], memory.like(before))
+            grad_linear = here.t() @ active
+            torch.mm(here, linears[layer - 1], out=flowing)
+            _leaky_backward(flowing, active, slopes[layer - 1], out=flowing)
+            centered = torch.sub(before, means[layer - 1], out=memory.like(before))
+            return grad_linear, flowing.sum(0), centered.mul_(flowing).sum(0)
+
         for layer in reversed(range(count)):
-            # With g the gradient of the norm's output, that of its input z is scale * g - weight * (level + tilt * z).
-            tilt = scales[layer] * inverses[layer] * grad_gains[layer] / total
-            level = scales[layer] * grad_shifts[layer] / total - tilt * means[layer]
-            below = torch.empty_like(kept[layer - 1]) if layer else None
-            for block in ctx.blocks:
-                values = kept[layer][block.rows]
-                spread = torch.addcmul(level, values, tilt, out=work.like(values))
-                if weights is not None:
-                    spread *= weights[block.rows].unsqueeze(1)
-                here = scratch.like(values) if current is None else current[block.rows]
-                if layer == count - 1:
-                    torch.neg(spread, out=here).scatter_add_(0, arg[block.lists], picked[block.lists])
-                else:
-                    here.mul_(scales[layer]).sub_(spread)
-                if below is None:
-                    continue
-                before, flowing = kept[layer - 1][block.rows], below[block.rows]
-                active = _activate(before, scales[layer - 1], biases[layer - 1], slopes[layer - 1], work.like(before))
-                grad_linears[layer - 1].addmm_(here.t(), active)
-                torch.mm(here, linears[layer - 1], out=flowing)
-                _leaky_backward(flowing, active, slopes[layer - 1], out=flowing)
-                grad_shifts[layer - 1] += flowing.sum(0)
-                centered = torch.sub(before, means[layer - 1], out=work.like(before))
-                grad_gains[layer - 1] += centered.mul_(flowing).sum(0) * inverses[layer - 1]
-            current = below if layer else current
-        grad_norms = [part for pair in zip(grad_gains, grad_shifts, strict=True) for part in pair]
+            tilt = -scales[layer] * inverses[layer] * grad_norms[0] / total
+            level = -scales[layer] * grad_norms[1] / total - tilt * means[layer]
+            below = None
+            if layer:  # fresh memory is slow: what is read block by block may be written over
+                same = current is not None and current.shape == kept[layer - 1].shape
+                below = current if same else torch.empty_like(kept[layer - 1])
+            parts = _each(functools.partial(run, layer, tilt, level, below), ctx.blocks)
+            if layer:
+                grad_linear, grad_shift, grad_gain = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
+                grad_linears.insert(0, grad_linear)
+                grad_norms = [grad_gain * inverses[layer - 1], grad_shift, *grad_norms]
+                current = below
         return current, None, None, None, None, None, *grad_linears, *grad_norms
 
 
@@ -201,56 +224,61 @@ def blocks_of(offsets: Tensor, width: int) -> list[Block]:
     longest = max(1, int(offsets[-1]) // max(1, lists))
     step = max(1, BLOCK // (longest * width))
     bounds = [*offsets[:-1:step].tolist(), int(offsets[-1])]
-    return [
-        Block(
-            slice(begin, end),
-            slice(i * step, min((i + 1) * step, lists)),
-            offsets[i * step : (i + 1) * step + 1] - begin,
-        )
-        for i, (begin, end) in enumerate(pairwise(bounds))
-    ]
+    blocks = []
+    for i, (begin, end) in enumerate(pairwise(bounds)):
+        last = min((i + 1) * step, lists)
+        blocks.append(Block(slice(begin, end), slice(i * step, last), offsets[i * step : last + 1] - begin))
+    return blocks
 
 
-class _Workspace:
-    """Memory for one block at a time: asking for it anew for every block costs more than what is done in it."""
+def _each(work: Callable[[Block], tuple[Tensor, ...]], blocks: list[Block]) -> list[tuple[Tensor, ...]]:
+    """Each block by one thread. Torch's own way, all threads on one small operation after another, makes them wait for
+    each other thousands of times a step, and long where other programs use the cores too."""
+    threads = torch.get_num_threads()
+    if threads == 1 or len(blocks) <= 1:
+        return [work(block) for block in blocks]
+
+    def alone(block: Block) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            return work(block)
+
+    return list(_pool(os.getpid(), threads).map(alone, blocks))
+
+
+@functools.cache  # by process: a fork has no threads
+def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that run torch's operations by themselves."""
+    started = threading.Barrier(threads)
+
+    def start() -> None:
+        torch.get_num_threads()  # a thread takes over the common setting when it first asks; only then it has its own
+        torch.set_num_threads(1)
+        started.wait()
+
+    pool = ThreadPoolExecutor(threads, "pointgrad", start)
+    list(pool.map(lambda _: None, range(threads)))
+    torch.set_num_threads(threads)  # the common setting again
+    return pool
+
+
+class _Memory:
+    """A block's worth of memory for each width and thread: asking for it anew for every block costs more than what is
+    done in it."""
 
     def __init__(self, blocks: list[Block], like: Tensor) -> None:
         self.longest = max(block.rows.stop - block.rows.start for block in blocks)
-        self.parts: dict[int, Tensor] = {}
+        self.parts: dict[tuple[int, int], Tensor] = {}
         self.new = like.new_empty
 
     def like(self, rows: Tensor) -> Tensor:
-        width = rows.shape[1]
-        if width not in self.parts:
-            self.parts[width] = self.new(self.longest, width)
-        return self.parts[width][: rows.shape[0]]
+        key = threading.get_ident(), rows.shape[1]
+        if key not in self.parts:
+            self.parts[key] = self.new(self.longest, rows.shape[1])
+        return self.parts[key][: rows.shape[0]]
 
 
-class _Moments:
-    """Sums over rows, relative to a row of the same size, so that a large mean hides no small variance."""
-
-    def __init__(self, rows: Tensor, weights: Tensor | None) -> None:
-        self.weights = weights
-        self.origin: Tensor | None = None
-        self.first = rows.new_zeros(rows.shape[1])
-        self.second = rows.new_zeros(rows.shape[1])
-
-    def add(self, block: Tensor, place: slice, work: Tensor) -> None:
-        if self.origin is None:
-            self.origin = block.mean(0)
-        centered = torch.sub(block, self.origin, out=work)
-        if self.weights is None:
-            self.first += centered.sum(0)
-            self.second += centered.square_().sum(0)
-        else:
-            share = self.weights[place]
-            self.first += share @ centered
-            self.second += share @ centered.square_()
-
-    def result(self, total: float) -> tuple[Tensor, Tensor]:
-        assert self.origin is not None
-        first = self.first / total
-        return self.origin + first, self.second / total - first.square()
+def _sum(rows: Tensor, share: Tensor | None) -> Tensor:
+    return rows.sum(0) if share is None else share @ rows
 
 
 def _split(parameters: Sequence[Tensor], count: int) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:

@@ -38,7 +38,12 @@ class Trained:
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
-    """A trained network, in evaluation mode. path: a checkpoint, or a run folder, of which the best one is taken."""
+    """A trained network, in evaluation mode. path: a checkpoint, or a run folder, of which the best one is taken.
+
+    >>> load("nowhere.pt")
+    Traceback (most recent call last):
+    pointgrad.train.checkpoint.CheckpointError: nowhere.pt: there is no such file
+    """
     path = find(Path(path))
     content = read(path)
     try:

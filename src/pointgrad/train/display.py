@@ -11,6 +11,7 @@ from torch import Tensor
 from .metrics import Metrics
 
 SECONDS = 0.5  # between two readings
+PAUSE = 60.0  # seconds between two lines, where there is no terminal
 
 
 class Reading:
@@ -91,19 +92,26 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def begin(self, epoch: int, done: int, steps: int) -> None:
-        """An epoch, of which some steps may be done."""
+    def begin(self, epoch: int, done: int, steps: int, seconds: float) -> None:
+        """An epoch, of which some steps may be done. seconds: what the last one took; 0: not known."""
         self._began, self._first, self._steps, self._epoch = time.monotonic(), done, steps, epoch
+        self._seconds, self._printed = seconds, self._began
         if self._live is not None:
             self._live.reset(self._task, description=f"epoch {epoch + 1}/{self._epochs}", total=steps, completed=done)
 
     def show(self, done: int, loss: float) -> None:
         """Where the epoch is."""
-        if self._live is None:
-            return
-        each = (time.monotonic() - self._began) / max(done - self._first, 1)
-        left = each * (self._steps - done + self._steps * (self._epochs - self._epoch - 1))
-        self._live.update(self._task, completed=done, loss=f"{loss:.4f}", left=span(left))
+        now = time.monotonic()
+        each = (now - self._began) / max(done - self._first, 1)
+        epochs = self._epochs - self._epoch - 1
+        left = span(each * (self._steps - done) + epochs * (self._seconds or each * self._steps))
+        if self._live is not None:
+            self._live.update(self._task, completed=done, loss=f"{loss:.4f}", left=left)
+        elif now - self._printed > PAUSE:
+            self._printed = now
+            self.line(
+                f"epoch {self._epoch + 1}/{self._epochs}  step {done}/{self._steps}  loss {loss:.4f}  left {left}"
+            )
 
     def line(self, text: str) -> None:
         """A line that stays."""

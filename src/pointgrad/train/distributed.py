@@ -15,6 +15,9 @@ def launch(config: TrainConfig) -> Any:
     """A `lightning_fabric.Fabric` for this configuration, its processes started.
 
     Several devices without torchrun: the program is started again for each, and each copy goes on from here.
+
+    >>> launch(TrainConfig(accelerator="cpu")).world_size
+    1
     """
     config.check()
     try:
@@ -55,8 +58,8 @@ def launch(config: TrainConfig) -> Any:
 
 
 def _shard(model: nn.Module, mesh: Any) -> nn.Module:
-    """Weights, gradients and optimizer state are spread over all processes (FSDP 2), the network as one unit: its layers
-    may use each other's weights."""
+    """Weights, gradients and optimizer state are spread over all processes (FSDP 2). The network is one unit, because
+    layers may use each other's weights."""
     from torch.distributed.fsdp import fully_shard
 
     fully_shard(model, mesh=mesh["data_parallel"])
@@ -68,6 +71,15 @@ def synchronised(model: nn.Module, fabric: Any) -> nn.Module:
     if fabric.world_size > 1 and fabric.device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return model
+
+
+def summed(fabric: Any, number: int) -> int:
+    """The sum over all processes, which must all ask."""
+    if fabric.world_size == 1:
+        return number
+    total = torch.tensor(number, device=fabric.device)
+    torch.distributed.all_reduce(total)
+    return int(total)
 
 
 def agreed(fabric: Any, *numbers: int) -> list[int]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class Hook:
     """Called around training, epochs and steps. Override what is needed; all methods do nothing.
 
-    `trainer.model`, `trainer.optimizer`, `trainer.epoch`, `trainer.step` (the steps that are done in this epoch),
+    `trainer.module`, `trainer.optimizer`, `trainer.epoch`, `trainer.step` (the steps that are done in this epoch),
     `trainer.updates` (in all epochs) and `trainer.history` (a row of figures per finished epoch) are there to be read.
     `trainer.stop()` ends the run after this step as Ctrl-C does. Reading a number from a GPU in a step makes it wait:
     do so once in a while, or after epochs.

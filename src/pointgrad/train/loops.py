@@ -242,6 +242,15 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
 
 
+def seed_generators(device: torch.device, *numbers: int) -> None:
+    """Seeds torch's generators of the CPU and of the device. `torch.manual_seed` also asks devices that are not used,
+    and remembers each call for those that were never started: too slow and too much for every step."""
+    seed = step_seed(*numbers)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+
+
 def step_seed(*numbers: int) -> int:
     """A seed for torch made of several numbers: what is drawn after it depends on nothing else."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()

@@ -44,26 +44,32 @@ class Metrics:
         if target.shape[0] != logits.shape[0]:
             raise ValueError(f"target must have {logits.shape[0]} labels like the logits, got {target.shape[0]}")
         check_labels(target, self.classes)
-        self._wrong += ((target >= self.classes) | (target < -1)).sum()
         counted = (target >= 0) & (target < self.classes)
-        if self._parts.shape[0]:
-            if batch is None or batch.category is None:
-                raise ValueError("batch must have the category of each cloud for part segmentation, got none")
-            predicted = self._add_clouds(logits, target, counted, batch)
-        else:
-            predicted = logits.argmax(1)
+        if target.device.type != "cpu":  # looked at later, when the device is waited for anyway
+            self._wrong += ((target != -1) & ~counted).sum()
+        predicted = self.predict(logits, batch)
+        if batch is not None and len(self._parts):
+            self._add_clouds(predicted, target, counted, batch)
         cells = torch.where(counted, target * self.classes + predicted, -1)
         self.confusion += histogram(cells, self.classes**2).view_as(self.confusion)
+
+    def predict(self, logits: Tensor, batch: Batch | None = None) -> Tensor:
+        """(M,) the best class of each row; for part segmentation, of those that its cloud's category has."""
+        logits = logits.reshape(-1, self.classes)
+        if len(self._parts):
+            if batch is None or batch.category is None:
+                raise ValueError("batch must have the category of each cloud for part segmentation, got none")
+            logits = logits.masked_fill(~self._parts[batch.category][clouds_of(batch)], -torch.inf)
+        return logits.argmax(1)
 
     def add_loss(self, total: Tensor, weight: Tensor) -> None:
         """Adds a sum of losses, and the sum of the weights it is of."""
         self._loss += torch.stack([total.detach().double(), weight.double()])
 
-    def _add_clouds(self, logits: Tensor, target: Tensor, counted: Tensor, batch: Batch) -> Tensor:
+    def _add_clouds(self, predicted: Tensor, target: Tensor, counted: Tensor, batch: Batch) -> None:
         assert batch.category is not None
         allowed = self._parts[batch.category]  # (B, classes)
         cloud = clouds_of(batch)
-        predicted = logits.masked_fill(~allowed[cloud], -torch.inf).argmax(1)
 
         def per_cloud(classes: Tensor, kept: Tensor) -> Tensor:
             cells = torch.where(kept, cloud * self.classes + classes, -1)
@@ -77,7 +83,6 @@ class Metrics:
         mean = torch.where(has_labels, mean, 0.0)
         self._iou[0].index_add_(0, batch.category, mean)
         self._iou[1].index_add_(0, batch.category, has_labels.double())
-        return predicted
 
     def compute(self) -> dict[str, float]:
         """The figures by name, in [0, 1]; what nothing is known about is NaN. Waits for the device.

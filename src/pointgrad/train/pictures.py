@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from pointgrad.data import Batch
+
 WRONG, RIGHT = "#c0392b", "#1e8449"
+DRAWN = 4096  # points of a cloud
 
 
 class Example(NamedTuple):
@@ -78,24 +81,26 @@ def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
     rows = 2 if per_point else math.ceil(len(chosen) / columns)
     figure = _figure(2.6 * columns, 2.7 * rows)
 
-    def cell(number: int, example: Example, colours: Any, title: str, colour: str) -> None:
+    def cell(number: int, points: Tensor, values: Tensor, title: str, colour: str, **look: Any) -> None:
         axes: Any = figure.add_subplot(rows, columns, number + 1, projection="3d")
-        x, y, z = example.points.double().numpy().T
-        axes.scatter(x, y, z, c=colours, s=2, cmap="tab20", vmin=0, vmax=max(len(classes) - 1, 1), linewidths=0)
+        every = len(points) // DRAWN + 1
+        x, y, z = points[::every].double().numpy().T
+        axes.scatter(x, y, z, c=values[::every].numpy(), s=2, linewidths=0, **look)
         axes.set_box_aspect([max(float(np.ptp(side)), 1e-9) for side in (x, y, z)])
         axes.set_axis_off()
         axes.set_title(title, fontsize=8, color=colour)
 
-    for number, example in enumerate(chosen):
-        colour = RIGHT if example.right == 1 else WRONG
+    for number, (points, target, predicted) in enumerate(chosen):
         if per_point:
-            cell(number, example, example.target.numpy(), "true", "black")
-            title = f"predicted: {100 * example.right:.1f} % right"
-            cell(columns + number, example, example.predicted.numpy(), title, "black")
+            look = {"cmap": "tab10" if len(classes) <= 10 else "tab20", "vmin": 0, "vmax": max(len(classes) - 1, 1)}
+            kept = target >= 0
+            right = f"predicted: {100 * chosen[number].right:.1f} % right"
+            cell(number, points[kept], target[kept], "true", "black", **look)
+            cell(columns + number, points[kept], predicted[kept], right, "black", **look)
         else:
-            true, said = classes[int(example.target)], classes[int(example.predicted)]
-            title = said if true == said else f"{said}, not {true}"
-            cell(number, example, example.points[:, 2].numpy() * 0 + int(example.predicted), title, colour)
+            true, said = classes[int(target)], classes[int(predicted)]
+            title, colour = (said, RIGHT) if true == said else (f"{said}, not {true}", WRONG)
+            cell(number, points, points[:, 2], title, colour, cmap="viridis")
     return _png(figure)
 
 
@@ -105,9 +110,10 @@ def choose(seen: Sequence[Example], each: int = 4) -> list[Example]:
     return ordered[:each] + ordered[max(each, len(ordered) - each) :]
 
 
-def split(batch: Any, logits: Tensor) -> list[Example]:
-    """The examples of a batch, on the CPU."""
-    predicted, points = logits.argmax(-1).reshape(-1).cpu(), batch.points.cpu()
+def split(batch: Batch, predicted: Tensor) -> list[Example]:
+    """The examples of a batch, on the CPU. predicted: a class for each target."""
+    assert batch.target is not None
+    predicted, points = predicted.cpu(), batch.points.cpu()
     target = batch.target.cpu()
     clouds = list(points.split(batch.sizes))
     if target.shape[0] == len(batch) and target.shape[0] != points.shape[0]:

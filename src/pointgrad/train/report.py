@@ -9,6 +9,7 @@ from pointgrad.data import Batch
 
 from . import pictures
 from .files import write_atomically
+from .metrics import Metrics
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -43,9 +44,10 @@ class Report:
 
         def see(batch: Batch, logits: Tensor) -> None:
             if self._can and len(seen) < SEEN:
-                seen.extend(pictures.split(batch, logits))
+                seen.extend(pictures.split(batch, counter.predict(logits, batch)))
 
         trainer = self._trainer
+        counter = Metrics(len(trainer.classes), trainer.parts, trainer.fabric.device)
         metrics = trainer.evaluate(see)
         if self._can:
             self._write("confusion.png", pictures.confusion(metrics.confusion.cpu(), trainer.classes))

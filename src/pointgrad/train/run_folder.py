@@ -17,7 +17,7 @@ import torch
 import pointgrad
 
 from .checkpoint import LAST
-from .files import write_atomically
+from .files import WriteError, write_atomically
 
 PACKAGES = ("numpy", "lightning-fabric", "pytorch-lightning", "triton", "laspy", "h5py", "tyro")
 
@@ -46,8 +46,12 @@ class RunFolder:
 
     def log(self, line: str) -> None:
         """Adds a line to the log, with the time."""
-        with open(self.path / "log.txt", "a") as file:
-            file.write(f"{datetime.datetime.now().isoformat(' ', 'seconds')} {line}\n")
+        path = self.path / "log.txt"
+        try:
+            with open(path, "a") as file:
+                file.write(f"{datetime.datetime.now().isoformat(' ', 'seconds')} {line}\n")
+        except OSError as error:
+            raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
     def write_metrics(self, history: Sequence[Mapping[str, float]]) -> None:
         """A row per epoch. Always the whole history, so that no row is missing or comes twice after an interruption."""
@@ -100,9 +104,14 @@ def _version(package: str) -> str:
 
 
 def _git() -> str:
-    """The commit of the working tree this package is in, if it is in one."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
+    """The commit of the working tree that this file belongs to, if it belongs to one."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        return git("describe", "--always", "--dirty", "--abbrev=12")
     except (OSError, subprocess.SubprocessError):
         return "unknown"

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import signal
 import threading
 import time
@@ -18,15 +19,15 @@ from pointgrad.data import Batch, Prepare
 from . import checkpoint
 from .config import TrainConfig
 from .display import Display, Watch, epoch_line
-from .distributed import agreed, launch, synchronised
+from .distributed import agreed, launch, summed, synchronised
 from .hooks import Hook, TensorBoard
-from .loops import CrossEntropy, chunks, evaluate, gather, mode, step_seed, to_device, train_step, unlabelled
+from .loops import CrossEntropy, chunks, evaluate, gather, mode, seed_generators, to_device, train_step, unlabelled
 from .metrics import Metrics
 from .optimize import EMA, class_weights, learning_rate, make_optimizer
 from .report import Report
 from .run_folder import RunFolder
 from .state import pack, unpack
-from .weights import using
+from .weights import finite, using
 
 CONTROL = 16  # steps between two agreements of several processes
 
@@ -51,6 +52,14 @@ class Trainer:
     resume: continues the run in `out`, if there is one, to exactly what it would have become without interruption.
     fabric: of `launch(config)`, needed before to give loaders their rank; by default made here.
     record: what config.yaml holds; by default the config.
+
+    `module` is the network itself, `model` the same with precision and processes around it.
+
+    >>> shapes = pointgrad.data.Shapes("train", size=8, points=64)
+    >>> loader = pointgrad.data.Loader(shapes, batch_size=4, shuffle=True)
+    >>> network = pointgrad.models.pointnet2(classes=12, width=0.125)
+    >>> best = Trainer(network, loader, config=TrainConfig(epochs=1, accelerator="cpu")).fit()  # doctest: +ELLIPSIS
+    epoch 1/1  train accuracy ...
     """
 
     def __init__(
@@ -181,7 +190,7 @@ class Trainer:
         device, config = self.fabric.device, self.config
         metrics = self.partial or Metrics(len(self.classes), self.parts, device)
         watch = Watch(metrics, self.steps, device)
-        self._display.begin(self.epoch, self.step, self.steps)
+        self._display.begin(self.epoch, self.step, self.steps, self.history[-1]["seconds"] if self.history else 0.0)
         self.train_loader.set_epoch(self.epoch)
         if self.step and self.fabric.world_size > 1:  # what is left may be too little for all processes
             self._usable([next(iter(self.train_loader))])
@@ -189,7 +198,7 @@ class Trainer:
         with mode(self.model, training=True):
             for batches in chunks(self.train_loader, config.accumulate):
                 # All that a step draws depends on these numbers, so it draws the same after an interruption.
-                torch.manual_seed(step_seed(config.seed, self.epoch, self.step, self.fabric.global_rank))
+                seed_generators(device, config.seed, self.epoch, self.step, self.fabric.global_rank)
                 for group in self.optimizer.param_groups:
                     group["lr"] = self._lr(self.updates)
                 self._call("before_step")
@@ -231,7 +240,7 @@ class Trainer:
 
     def evaluate(self, see: Callable[[Batch, Tensor], None] | None = None) -> Metrics:
         """Metrics of the weights as they are over the validation data. see: as for `pointgrad.train.evaluate`."""
-        torch.manual_seed(step_seed(self.config.seed, self.epoch, -1))
+        seed_generators(self.fabric.device, self.config.seed, self.epoch, -1)
         return evaluate(
             self.model, self.val_loader, classes=len(self.classes), parts=self.parts, fabric=self.fabric, see=see
         )
@@ -260,10 +269,12 @@ class Trainer:
         return total
 
     def _report_skipped(self) -> None:
-        skipped = {**getattr(self.val_loader, "skipped", {}), **self.train_loader.skipped}
-        if len(skipped) > self._skipped:
-            self._skipped = len(skipped)
-            self.say(f"left out so far: {len(skipped)} that cannot be read; the first: {next(iter(skipped.values()))}")
+        own = [*self.train_loader.skipped.values(), *getattr(self.val_loader, "skipped", {}).values()]
+        count = summed(self.fabric, len(own))
+        if count > self._skipped:
+            self._skipped = count
+            first = f"; the first: {own[0]}" if own else ""
+            self.say(f"left out so far: {count} that cannot be read{first}")
 
     def _call(self, name: str, *arguments: Any) -> None:
         for hook in self.hooks:
@@ -287,23 +298,32 @@ class Trainer:
         """bad: the first step whose loss is not finite, or the number of all steps. All processes must ask."""
         bad = -agreed(self.fabric, -bad)[0]
         if bad < self.steps:
-            kept = f"; {self.folder.last} is from before" if self.folder and self.folder.last.exists() else ""
             size = self.config.accumulate
             batches = f"batch {bad + 1}" if size == 1 else f"batches {bad * size + 1} to {(bad + 1) * size}"
             raise NonFiniteLoss(
-                f"the loss is not finite in epoch {self.epoch + 1}, step {bad + 1} of {self.steps} ({batches}){kept}. "
-                "Look at the data, lower --lr, or clip gradients (--clip)"
+                f"the loss is not finite in epoch {self.epoch + 1}, step {bad + 1} of {self.steps} ({batches})"
+                f"{self._before()}"
             )
 
+    def _where(self) -> str:
+        if self.step == 0:
+            return f"after epoch {self.epoch}"
+        return f"in epoch {self.epoch + 1}, after step {self.step} of {self.steps}"
+
+    def _before(self) -> str:
+        kept = f"; {self.folder.last} is from before" if self.folder and self.folder.last.exists() else ""
+        return f"{kept}. Look at the data, lower --lr, or clip gradients (--clip)"
+
     def _how_to_resume(self) -> str:
-        where = f"epoch {self.epoch + 1}, after step {self.step} of {self.steps}"
         if self.folder is None:
-            return f"stopped in {where}; nothing is saved, because there is no run folder"
-        return f"stopped in {where}, and saved; continue with: pointgrad train --out {self.folder.path} --resume"
+            return f"stopped {self._where()}; nothing is saved, because there is no run folder"
+        return f"stopped {self._where()}, and saved; continue with: pointgrad train --out {self.folder.path} --resume"
 
     def _save(self, name: str) -> None:
         if self.folder is not None:
             content = pack(self, training=name == checkpoint.LAST)  # all processes: each may hold a part
+            if agreed(self.fabric, int(not finite(content["state"])))[0]:
+                raise NonFiniteLoss(f"the weights are not finite {self._where()}{self._before()}")
             if self.main:
                 checkpoint.save(self.folder.path / name, content)
             self.fabric.barrier()  # or one that has nothing to write would leave, and take the others along
@@ -339,7 +359,13 @@ def _signals(stop: Any) -> Iterator[None]:
         yield
         return
 
+    owner = os.getpid()
+
     def handle(number: int, _: Any) -> None:
+        if os.getpid() != owner:  # a worker of the loader. Ctrl-C reaches it too, but it has to serve until the end
+            if number == signal.SIGTERM:
+                os._exit(128 + number)
+            return
         stop()
         signal.signal(number, before[number])
 

@@ -66,6 +66,11 @@ def using(module: nn.Module, state: dict[str, Any]) -> Iterator[None]:
             tensor.copy_(before)
 
 
+def finite(state: dict[str, Any]) -> bool:
+    """Whether no weight is NaN or infinite."""
+    return all(bool(tensor.isfinite().all()) for tensor in state.values())
+
+
 def local_tensors(module: nn.Module) -> list[Tensor]:
     """All weights and buffers, without gradients; where they are distributed, the part that is here."""
     detached = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
