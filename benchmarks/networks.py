@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def clouds(batch: int) -> tuple[Tensor, str]:
-    """(B, 1024, 3) in the unit sphere: shapes of ModelNet40 with the usual jitter, or ellipsoids where there are none."""
+    """(B, 1024, 3) in the unit sphere: shapes of ModelNet40 with the usual jitter, or ellipsoids without them."""
     path = DATA / "classification" / "modelnet40_train_9520x1024_q8.npz"
     if path.exists():
         with numpy.load(path) as file:

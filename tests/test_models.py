@@ -160,6 +160,24 @@ def test_bfloat16(network):
     torch.testing.assert_close(low.float(), network(**inputs), rtol=0.05, atol=0.01)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu(network):
+    """As on the CPU, and a step on padded clouds in which the host never waits."""
+    inputs = inputs_of(network, 4, 60)
+    expected = network.eval()(**inputs)
+    network.cuda()
+    inputs = {name: None if value is None else value.cuda() for name, value in inputs.items()}
+    torch.testing.assert_close(network(**inputs).cpu(), expected, rtol=1e-3, atol=1e-4)
+    for _ in range(2):  # what is compiled or allocated at first may wait
+        network.train()(**inputs).square().sum().backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        network(**inputs).square().sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
+
+
 @pytest.fixture
 def shallow(monkeypatch):
     """Two of Point Transformer's five levels have all of its parts, and are traced in seconds."""

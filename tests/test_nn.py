@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -251,6 +252,35 @@ def test_pooled_statistics_survive_a_large_mean():
     pooled.pooled_mlp(mlp, rows, torch.tensor([0, 2000, 5000]), None)
     expected = 0.9 + 0.1 * rows.double().var(0)
     torch.testing.assert_close(mlp.norms[0].running_var, expected.float(), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pooled_step_does_not_depend_on_threads(threads, monkeypatch):
+    """Nor does it change how many torch uses, here or in threads to come."""
+    monkeypatch.setattr(pooled, "BLOCK", 64)
+    rows = torch.randn(500, 8, requires_grad=True)
+    mlp, offsets = SharedMLP(5, [8, 4]), torch.arange(0, 501, 5)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, threads):
+            torch.set_num_threads(count)
+            out = pooled.pooled_mlp(mlp, rows, offsets, None)
+            results.append((out, *torch.autograd.grad(out.sum(), [rows, *mlp.linears[1].parameters()])))
+            with ThreadPoolExecutor(1) as another:
+                assert another.submit(torch.get_num_threads).result() == torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+def test_half_precision_without_autocast():
+    """Parameters in 16 bits take the plain way, where statistics are torch's own."""
+    layer = SetAbstraction(0, [16, 8], samples=5, radius=0.2, k=6).to(torch.bfloat16)
+    out = layer(Level(torch.rand(2, 30, 3, dtype=torch.bfloat16))).features
+    out.float().sum().backward()
+    assert out.dtype == torch.bfloat16
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
 def test_pooled_step_backward_twice_and_one_row():

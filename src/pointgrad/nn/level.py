@@ -40,21 +40,12 @@ class Level(NamedTuple):
         values = self.offsets.tolist()
         return self._replace(sizes=tuple(end - begin for begin, end in itertools.pairwise(values)))
 
-    def search(self) -> dict[str, Tensor | None]:
-        """Where the clouds lie, as keywords of a neighbour search among these points."""
-        return {"offsets": self.offsets}
-
     def cloud_ids(self) -> Tensor:
         """(N,) the cloud of each packed point."""
-        return rows_of(self.offsets, self.points)
-
-
-def rows_of(offsets: Tensor | None, points: Tensor) -> Tensor:
-    """(N,) which of the packed clouds each point belongs to."""
-    place = torch.arange(points.shape[0], device=points.device)
-    if offsets is None:
-        return torch.zeros_like(place)
-    return torch.searchsorted(offsets[1:].contiguous(), place, right=True)
+        place = torch.arange(self.points.shape[0], device=self.points.device)
+        if self.offsets is None:
+            return torch.zeros_like(place)
+        return torch.searchsorted(self.offsets[1:].contiguous(), place, right=True)
 
 
 def offsets_of(sizes: tuple[int, ...], device: torch.device) -> Tensor:

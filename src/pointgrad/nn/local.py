@@ -116,7 +116,7 @@ def pair_max(mlp: SharedMLP, rows: Tensor, pairs: Pairs) -> Tensor:
 
 def list_max(mlp: SharedMLP, rows: Tensor, ends: Tensor, weights: Tensor | None = None) -> Tensor:
     """(S, C) the same for lists of rows (E, C1), list s from `ends[s]` to `ends[s + 1]`."""
-    if applies(mlp) and rows.device.type == "cpu" and rows.dtype in (torch.float32, torch.float64):
+    if rows.device.type == "cpu" and applies(mlp):
         return pooled_mlp(mlp, rows, ends, weights)
     eager = rows.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
     if not eager or mlp.uses_batch_statistics:

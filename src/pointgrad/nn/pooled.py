@@ -10,6 +10,7 @@ tensors per layer, forward and backward. Here:
 - The last norm and activation rise or fall with their input, so the maximum is taken before them: they then see one
   row per centre. The gradient of that layer has one entry per centre and channel, and is never written as rows.
 - A neighbour that stands for several (a list that repeats its first) is one row with a weight in the statistics.
+- A block is the work of one thread.
 """
 
 import functools
@@ -37,7 +38,8 @@ def applies(mlp: SharedMLP) -> bool:
     norms = all(is_plain(norm, nn.BatchNorm1d) and norm.training and norm.affine for norm in mlp.norms)
     linears = all(is_plain(linear, nn.Linear) and linear.bias is None for linear in mlp.linears)
     active = is_plain(mlp.activation, nn.ReLU) or is_plain(mlp.activation, nn.LeakyReLU)
-    return norms and linears and active and mlp.last != "linear"
+    wide = all(linear.weight.dtype in (torch.float32, torch.float64) for linear in mlp.linears)
+    return norms and linears and active and wide and mlp.last != "linear"
 
 
 def pooled_mlp(mlp: SharedMLP, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
