@@ -113,7 +113,7 @@ def check(source: Path, target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.large_scene", description=__doc__)
     parser.add_argument("--points", type=int, nargs="+", default=[5_000_000, 50_000_000])
-    parser.add_argument("--voxel", type=float, default=1.0, help="metres between the points that the network sees")
+    parser.add_argument("--voxel", type=float, default=2.0, help="metres between the points that the network sees")
     parser.add_argument("--piece", type=int, default=8192, help="points that the network sees together")
     parser.add_argument("--votes", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where there is room for about 50 bytes per point")
