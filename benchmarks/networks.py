@@ -140,11 +140,15 @@ def measure(steps: dict[str, Callable[[], None]], device: str, rounds: int) -> d
 
 
 def profiled(call: Callable[[], None], device: str) -> tuple[float, list[dict[str, Any]]]:
-    """The share of pointgrad's operators in a step, and what takes most of it."""
+    """The share of pointgrad's operators in a step, and what takes most of it. On a CPU by one thread: the
+    profiler does not see others."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if device == "cpu" else threads)
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
     with profile(activities=activities) as record:
         call()
         _wait(device)
+    torch.set_num_threads(threads)
 
     def own(row: Any) -> float:
         return row.self_device_time_total if device == "cuda" else row.self_cpu_time_total

@@ -113,7 +113,7 @@ class _PooledMLP(torch.autograd.Function):
         means: list[Tensor] = []
         variances: list[Tensor] = []
 
-        def run(layer: int, origin: Tensor | None, block: Block) -> tuple[Tensor, ...]:
+        def run(layer: int, origin: Tensor, block: Block) -> tuple[Tensor, ...]:
             """Fills the layer's output; returns its sums and sums of squares, relative to an origin."""
             here = kept[layer][block.rows]
             work = memory.like(here)
@@ -124,19 +124,20 @@ class _PooledMLP(torch.autograd.Function):
             if layer == len(eps) - 1:
                 turned = torch.mul(here, sign, out=work) if falls else here
                 highest[block.lists], arg[block.lists] = segment(turned, block.offsets, "max", return_arg=True)
-            # A large mean would hide a small variance: the first block's mean is taken away before squaring.
-            origin = here.mean(0) if origin is None else origin
             centered = torch.sub(here, origin, out=work)
             share = None if weights is None else weights[block.rows]
-            return _sum(centered, share), _sum(centered.square_(), share), origin
+            return _sum(centered, share), _sum(centered.square_(), share)
 
         for layer in range(len(eps)):
+            few = kept[-1][:64]
             if layer:
                 kept.append(rows.new_empty(rows.shape[0], gains[layer].shape[0]))
-            begun = run(layer, None, blocks[0])
-            parts = [begun, *_each(functools.partial(run, layer, begun[2]), blocks[1:])]
-            first, second = (torch.stack([part[i] for part in parts]).sum(0) / total for i in range(2))
-            means.append(begun[2] + first)
+                few = _activate(few, scales[-1], biases[-1], slopes[layer - 1]) @ linears[layer - 1].t()
+            # A large mean would hide a small variance: that of some rows is taken away before squaring.
+            origin = few.mean(0)
+            parts = zip(*_each(functools.partial(run, layer, origin), blocks), strict=True)
+            first, second = (torch.stack(column).sum(0) / total for column in parts)
+            means.append(origin + first)
             variances.append(second - first.square())
             scales.append(gains[layer] * (variances[-1] + eps[layer]).rsqrt())
             biases.append(shifts[layer] - scales[-1] * means[-1])
