@@ -6,12 +6,11 @@ import doctest
 
 import pytest
 import torch
-from tiny import Tiny, arrays, loaders
+from tiny import Tiny, loaders
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import pointgrad
-from pointgrad import data
 from pointgrad.data import Cloud, collate
 from pointgrad.train import CrossEntropy, TrainConfig, evaluate, loops, optimize, train_epoch
 
@@ -223,7 +222,3 @@ def test_documented_examples_run():
     for module in (loops, optimize):
         for example in doctest.DocTestFinder(exclude_empty=True).find(module, globs=names):
             assert doctest.DocTestRunner().run(example).failed == 0
-
-
-def test_arrays_of_the_tests_are_what_they_say():
-    assert data.Arrays(arrays(task="segmentation")).task == "segmentation"

@@ -1,6 +1,5 @@
 """`pointgrad train --data ...`: a network from a data set, with one command."""
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -40,7 +39,6 @@ class Train(TrainConfig, DataFlags):
     """A YAML file of these flags, such as the config.yaml of a run. Flags that are given win."""
 
     def run(self) -> int:
-        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every precision
         try:
             return self._run()
         except Interrupted as stop:

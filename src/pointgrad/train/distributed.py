@@ -1,5 +1,6 @@
 """Starting processes, and the little that they have to agree on. Built on lightning-fabric."""
 
+import logging
 import os
 from typing import Any
 
@@ -26,6 +27,7 @@ def launch(config: TrainConfig) -> Any:
         raise ModuleNotFoundError(
             f"training needs {error.name}: pip install 'pointgrad[train]'", name=error.name
         ) from error
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process and precision
     accelerator = config.accelerator
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
