@@ -12,6 +12,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src
 demo: $(VENV)/installed
 	$(BIN)/python examples/operators.py
 	$(BIN)/python examples/gradients.py
+	$(BIN)/python examples/learning.py
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto

@@ -8,7 +8,7 @@ import torch
 from conftest import DATA
 
 from benchmarks import modelnet40
-from pointgrad.data import Arrays, FileError, Loader, Prepare
+from pointgrad.data import Arrays, Cloud, FileError, Loader, Prepare
 from pointgrad.data.datasets.split import held_out
 
 SPLITS = ("train", "val", "test")
@@ -208,3 +208,12 @@ def test_real_data_as_arrays(name, train, val, classes, sizes):
         step = np.linalg.norm(np.diff(points, axis=1), axis=2).mean()
         any_two = np.linalg.norm(points[:, :512] - points[:, 512:], axis=2).mean()
         assert step == pytest.approx(any_two, rel=0.02)
+
+
+def test_colours_mean_the_same_in_every_file():
+    """Bytes in PLY, 16 bits in LAS (which torch holds in int32): white is 1."""
+    points, white = torch.zeros(1, 3), {"red": torch.tensor([255], dtype=torch.uint8), "height": torch.tensor([7])}
+    wide = {"red": torch.tensor([65535], dtype=torch.int32), "height": torch.tensor([7])}
+    ready = {"red": torch.tensor([1.0]), "height": torch.tensor([7])}
+    for features in (white, wide, ready):
+        assert Cloud(points, features).stack(["red", "height"]).tolist() == [[1, 7]]

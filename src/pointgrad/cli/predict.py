@@ -12,7 +12,7 @@ import torch
 from tyro.conf import Positional
 
 from pointgrad import data, predict, train
-from pointgrad.data.datasets.folder import _is_cloud as is_cloud
+from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.predict.files import publish_text
 from pointgrad.predict.labels import Settings

@@ -79,10 +79,12 @@ class Train(TrainConfig, DataFlags):
             **options,
         )
         fabric = launch(self)
+        batches = flags.loader(training, fabric, training=True)
+        val_batches = flags.loader(validation, fabric, training=False) if len(validation) else None
         trainer = Trainer(
             model,
-            flags.loader(training, fabric, training=True),
-            flags.loader(validation, fabric, training=False) if len(validation) else None,
+            batches,
+            val_batches,
             TrainConfig(**{field.name: getattr(self, field.name) for field in fields(TrainConfig)}),
             out=self.out,
             prepare=preparation(flags),
@@ -90,7 +92,11 @@ class Train(TrainConfig, DataFlags):
             fabric=fabric,
             record={name: value for name, value in asdict(flags).items() if name not in NOT_SAVED},
         )
-        best = trainer.fit()
+        try:
+            best = trainer.fit()
+        finally:
+            for loader in filter(None, (batches, val_batches)):
+                loader.close()
         figure = f"{trainer.monitor.replace('_', ' ')} {best[trainer.monitor]:.4f}"
         trainer.say(f"best epoch {best['epoch']}: {figure}; see {self.out}")
         return 0

@@ -68,12 +68,13 @@ class Cloud:
     def stack(self, names: Sequence[str]) -> Tensor | None:
         """(N, C) float32: the named columns side by side; None without names.
 
-        A column of bytes (uint8), as colours are stored, becomes shares of 255, from 0 to 1.
+        Colours come from 0 to 1 whatever the file: a column of bytes (uint8) becomes shares of 255, and `red`, `green`
+        and `blue` in wider integers, as LAS stores them, shares of 65535.
         """
         self.need(names)
         if not names:
             return None
-        return torch.cat([_floats(self.features[name]).reshape(len(self), -1) for name in names], dim=1)
+        return torch.cat([_floats(name, self.features[name]).reshape(len(self), -1) for name in names], dim=1)
 
     def need(self, names: Sequence[str]) -> None:
         """A ValueError unless there are features of these names."""
@@ -137,8 +138,11 @@ class Batch:
         )
 
 
-def _floats(column: Tensor) -> Tensor:
-    return column.float() / 255 if column.dtype == torch.uint8 else column.float()
+def _floats(name: str, column: Tensor) -> Tensor:
+    if column.dtype == torch.uint8:
+        return column.float() / 255
+    wide = name in ("red", "green", "blue") and not column.is_floating_point()
+    return column.float() / 65535 if wide else column.float()
 
 
 def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:

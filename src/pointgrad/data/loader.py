@@ -110,6 +110,11 @@ class Loader:
         """The next iteration, and only that one, starts after so many batches."""
         self._order.skip = steps
 
+    def close(self) -> None:
+        """Ends the workers; another iteration starts new ones. At the end of a program torch gives each worker that
+        still waits for work five seconds, one after another."""
+        self._loader._iterator = None
+
 
 def _ignore_interrupts(worker: int) -> None:
     """Ctrl-C reaches every process of a terminal. What is to be done about it is for the parent to say."""

@@ -14,7 +14,7 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
         if name in config:
             checks.kind(checks.is_integer(config[name]), name, "an int", config[name])
             checks.value(config[name] >= least, name, f"at least {least}", config[name])
-    for name in ("width", "radius"):
+    for name in ("width", "density", "radius"):
         if name in config:
             checks.kind(_is_number(config[name]), name, "a number", config[name])
             checks.value(0 < config[name] < float("inf"), name, "positive and finite", config[name])
@@ -26,9 +26,9 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def scaled(width: float, size: int) -> int:
-    """A width of the paper, times the user's factor: a multiple of 8, at least 8."""
-    return size if width == 1 else max(8, round(size * width / 8) * 8)
+def scaled(factor: float, size: int) -> int:
+    """A number of the paper, times the user's factor: a multiple of 8, at least 8."""
+    return size if factor == 1 else max(8, round(size * factor / 8) * 8)
 
 
 def variant(config: dict[str, Any], allowed: tuple[str, ...]) -> None:

@@ -28,7 +28,7 @@ from torch.nn import functional
 from pointgrad.nn.shared_mlp import SharedMLP, is_plain
 from pointgrad.ops.scatter import segment
 
-BLOCK = 2**18  # numbers in a block of rows: a megabyte of float32
+BLOCK = 2**20  # numbers in a block of rows: few enough for the cache, enough for threads to work without each other
 
 
 def applies(mlp: SharedMLP) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from pointgrad.data import FileError
 from pointgrad.data.datasets.folder import NAMES as CLASSES
-from pointgrad.data.datasets.folder import _point_labels as point_labels
+from pointgrad.data.datasets.folder import point_labels
 from pointgrad.data.datasets.layout import lines
 from pointgrad.data.files.door import read_table
 from pointgrad.data.files.errors import naming

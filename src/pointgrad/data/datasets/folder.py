@@ -87,7 +87,7 @@ class Folder(Dataset[Cloud]):
         if self.task == "classification":
             cloud.label, cloud.labels = self._labels[index], None
             return cloud
-        cloud.label, cloud.labels = None, _point_labels(path, cloud)
+        cloud.label, cloud.labels = None, point_labels(path, cloud)
         low, high = int(cloud.labels.min()), int(cloud.labels.max())
         if low < -1 or high >= len(self.classes):
             raise FileError(f"{path}: expected labels from -1 to {len(self.classes) - 1}, got {low} to {high}")
@@ -96,23 +96,21 @@ class Folder(Dataset[Cloud]):
     def _point_classes(self, files: list[Path]) -> tuple[str, ...]:
         if (self.root / NAMES).is_file():
             return tuple(lines(self.root / NAMES))
-        most = max(int(_point_labels(path, None).max()) for path in files)
+        most = max(int(point_labels(path, None).max()) for path in files)
         return tuple(str(number) for number in range(most + 1))
 
 
 def _tells_classes(place: Path) -> bool:
-    return (place / LABELS).is_file() or any(
-        _is_cloud(path) for folder in _folders(place) for path in folder.rglob("*")
-    )
+    return (place / LABELS).is_file() or any(is_cloud(path) for folder in _folders(place) for path in folder.rglob("*"))
 
 
 def _labelled(place: Path, task: Task) -> list[tuple[Path, str]]:
     """The files of a place, and the name of the class of each (empty for segmentation)."""
     if task == "segmentation":
-        return [(path, "") for path in sorted(place.rglob("*")) if _is_cloud(path)]
+        return [(path, "") for path in sorted(place.rglob("*")) if is_cloud(path)]
     if (place / LABELS).is_file():
         return _table(place / LABELS)
-    return [(path, f.name) for f in _folders(place) for path in sorted(f.rglob("*")) if _is_cloud(path)]
+    return [(path, f.name) for f in _folders(place) for path in sorted(f.rglob("*")) if is_cloud(path)]
 
 
 def _table(path: Path) -> list[tuple[Path, str]]:
@@ -135,7 +133,7 @@ def _folders(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _is_cloud(path: Path) -> bool:
+def is_cloud(path: Path) -> bool:
     name = path.name.lower()
     if name in (LABELS, NAMES) or name.startswith((".", "readme")) or name.endswith(BESIDE):
         return False
@@ -146,7 +144,7 @@ def _sorted(names: set[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=int if all(name.isdecimal() for name in names) else None))
 
 
-def _point_labels(path: Path, cloud: Cloud | None) -> Tensor:
+def point_labels(path: Path, cloud: Cloud | None) -> Tensor:
     """(N,) from beside the file, else from in it."""
     binary, array = (path.with_name(path.name.partition(".")[0] + end) for end in BESIDE)
     if array.is_file():

@@ -11,7 +11,7 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
     batch, (rows, channels) = features.shape[:-2], features.shape[-2:]
     nothing = features.new_zeros((*batch, 1, channels))
     picked = torch.cat([features, nothing], dim=-2).gather(-2, _positions(index, batch, rows, channels))
-    return picked.reshape(*index.shape, channels)
+    return picked.reshape(*index.shape, channels).clone()  # not a view: autograd refuses to let anybody write into one
 
 
 def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) -> Tensor:

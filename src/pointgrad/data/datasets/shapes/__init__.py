@@ -21,7 +21,7 @@ SIZES = {"train": 2000, "val": 400, "test": 600}
 
 
 class Shapes(Dataset[Cloud]):
-    """Twelve kinds of objects built from primitives, with parts; made on the fly, the same for a seed on every machine.
+    """Twelve kinds of objects built from primitives, with parts; the same for a seed on every machine.
 
     split: "train", "val" or "test". They differ by seed and by shape: the two proportions that matter most for a kind
         lie in a 4 x 4 grid of cells, of which each split has its own, so that a test object has proportions that no
@@ -31,7 +31,7 @@ class Shapes(Dataset[Cloud]):
     size: how many; 2000, 400 and 600 without.
     points: per cloud.
 
-    Each object has a random pose (any heading, tilted by up to 15 degrees, any size), noise, up to two holes, uneven
+    Nothing is stored: an object is made when it is first asked for, and kept in memory. Each object has a random pose (any heading, tilted by up to 15 degrees, any size), noise, up to two holes, uneven
     density and up to 2 % of outliers; half of them are seen from one side only.
 
     >>> data = Shapes("train", size=100, points=256)
@@ -55,6 +55,7 @@ class Shapes(Dataset[Cloud]):
             raise ValueError(f"points must be 1 or more, got {points}")
         self.split, self.task, self.points, self.seed = split, task, points, seed
         self.size = SIZES[split] if size is None else size
+        self._made: dict[int, Cloud] = {}  # making one costs ten times as much as all that becomes of it in training
         kinds = tuple(KINDS)
         if task == "classification":
             self.classes = kinds
@@ -70,6 +71,11 @@ class Shapes(Dataset[Cloud]):
     def __getitem__(self, index: int) -> Cloud:
         if not 0 <= index < self.size:
             raise IndexError(f"index must be from 0 to {self.size - 1}, got {index}")
+        if index not in self._made:
+            self._made[index] = self._make(index)
+        return self._made[index]
+
+    def _make(self, index: int) -> Cloud:
         rng = np.random.default_rng(mix(self.seed, SPLITS.index(self.split), index))
         number = index % len(KINDS)
         surface = Surface()

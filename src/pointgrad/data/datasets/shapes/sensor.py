@@ -30,7 +30,7 @@ def scan(
         center = points[:, rng.integers(points.shape[1]), None]
         weight *= np.square(points - center).sum(0) > rng.uniform(*HOLE) ** 2
     # The smallest of exponential draws with these rates: a weighted choice without repetition.
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # weight 0: infinity, or NaN for a draw of 0; both come last
         order = np.argsort(rng.standard_exponential(len(weight), np.float32) / weight)
     # If fewer are left than asked for, some come twice, and the noise sets them apart.
     chosen = rng.permutation(np.resize(order[: max(1, np.count_nonzero(weight))], count))
