@@ -2,8 +2,8 @@
 
     python examples/learning.py
 
-Trains both from nothing, on built-in data, in about three minutes on two CPU cores, and writes all of it to out/learning.
-The test objects have proportions that no object of the training has.
+Trains both from nothing, on built-in data, in about three minutes on two CPU cores, and writes all to out/learning. The
+test objects have proportions that no object of the training has.
 """
 
 import json

@@ -31,8 +31,9 @@ class Shapes(Dataset[Cloud]):
     size: how many; 2000, 400 and 600 without.
     points: per cloud.
 
-    Nothing is stored: an object is made when it is first asked for, and kept in memory. Each object has a random pose (any heading, tilted by up to 15 degrees, any size), noise, up to two holes, uneven
-    density and up to 2 % of outliers; half of them are seen from one side only.
+    Nothing is stored: an object is made when it is first asked for, and kept in memory. Each has a random pose (any
+    heading, tilted by up to 15 degrees, any size), noise, up to two holes, uneven density and up to 4 % of outliers;
+    half of them are seen from one side only.
 
     >>> data = Shapes("train", size=100, points=256)
     >>> data[0].points.shape, data.classes[data[0].label]
