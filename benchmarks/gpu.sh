@@ -13,3 +13,4 @@ export PYTHONPATH=src
 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -q -p xdist -n "${WORKERS:-8}" -p no:cacheprovider
 python3 -m benchmarks --device cuda --out "$out/gpu.json"
 python3 -m benchmarks.scaling --device cuda --out "$out/scaling_gpu.json"
+python3 -m benchmarks.networks --device cuda --out "$out/networks_gpu.json"

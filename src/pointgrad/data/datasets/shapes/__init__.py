@@ -32,8 +32,8 @@ class Shapes(Dataset[Cloud]):
     points: per cloud.
 
     Nothing is stored: an object is made when it is first asked for, and kept in memory. Each has a random pose (any
-    heading, tilted by up to 15 degrees, any size), noise, up to two holes, uneven density and up to 4 % of outliers;
-    half of them are seen from one side only.
+    heading, tilted by up to 25 degrees, any size), noise, up to three holes, uneven density and up to 4 % of outliers;
+    more than half of them are seen from one side only.
 
     >>> data = Shapes("train", size=100, points=256)
     >>> data[0].points.shape, data.classes[data[0].label]
