@@ -540,3 +540,45 @@ def test_open_dataset_of_a_wrong_text(tmp_path):
     modelnet_meshes(tmp_path)
     with raises(ValueError, "task must be classification for modelnet, got segmentation"):
         open_dataset(f"modelnet:{tmp_path}", "train", "segmentation")
+
+
+def labelled(path, labels):
+    """A cloud with a label for each point."""
+    write(path, Cloud(torch.rand(len(labels), 3), labels=torch.tensor(labels)))
+
+
+class TestFolderOfDoubtfulLabels:
+    def test_a_bad_file_does_not_hide_the_classes(self, tmp_path):
+        labelled(tmp_path / "a.ply", [0, 2])
+        (tmp_path / "b.ply").write_text("ply\n")
+        folder = Folder(tmp_path)
+        assert folder.classes == ("0", "1", "2")
+        with pytest.raises(FileError, match=r"b\.ply"):
+            folder[1]
+
+    def test_no_readable_file(self, tmp_path):
+        (tmp_path / "b.ply").write_text("ply\n")
+        with pytest.raises(FileError, match=r"b\.ply"):
+            Folder(tmp_path)
+
+    def test_a_code_is_no_class(self, tmp_path):
+        labelled(tmp_path / "a.ply", [7, 100_000_000])
+        with pytest.raises(FileError, match=r"a\.ply: expected labels up to 65535, or their names.*got 100000000"):
+            Folder(tmp_path)
+
+    def test_no_labels_at_all(self, tmp_path):
+        labelled(tmp_path / "a.ply", [-1, -1])
+        with pytest.raises(FileError, match="expected points with labels, found only -1"):
+            Folder(tmp_path)
+
+    def test_parts_without_train(self, tmp_path):
+        for name in ("val/x", "test/x"):
+            (tmp_path / name).mkdir(parents=True)
+            labelled(tmp_path / name / "a.ply", [0])
+        with pytest.raises(FileError, match="expected a folder train beside val and test, found none"):
+            Folder(tmp_path)
+
+    def test_whether_all_of_it_was_asked_for(self, tmp_path):
+        for name in "abcdefghijklmnopqrstuvwx":
+            labelled(tmp_path / f"{name}.ply", [0, 1])
+        assert [Folder(tmp_path, split).whole for split in ("train", "val", "test", None)] == [False, False, True, True]

@@ -233,3 +233,25 @@ def test_defaults_for_scenes(tmp_path):
     torch.testing.assert_close(piece.points.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     assert len(Repeated(dataset, 3)) == 3
     assert train.Metrics(2, train.trainer.parts_of(dataset)).compute().keys() == {"accuracy", "class_accuracy", "miou"}
+
+
+def test_one_class_is_nothing_to_learn(capsys, tmp_path):
+    content = arrays(8, 8)
+    np.savez(tmp_path / "one.npz", **{**content, "label": np.zeros(8, int), "classes": np.array(["chair"])})
+    line = said(capsys, "train", "--data", tmp_path / "one.npz", "--out", tmp_path / "run")
+    assert line.endswith("one.npz: expected at least two classes, found chair alone")
+
+
+def test_evaluate_says_when_it_may_have_seen_the_data(capsys, folder):
+    run, name = folder / "runs" / "data-pointnet2-1", str(folder / "data.npz")
+    assert main(["evaluate", str(run), "--data", name, "--accelerator", "cpu"]) == 0
+    assert "on all 16 clouds" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--data", name, "--split", "val", "--accelerator", "cpu"]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_a_finished_run_keeps_its_record(folder):
+    run = folder / "runs" / "data-pointnet2-1"
+    before = (run / "config.yaml").read_bytes()
+    assert main(["train", "--out", str(run), "--data", str(folder / "data.npz"), "--resume", "--lr", "0.7"]) == 0
+    assert (run / "config.yaml").read_bytes() == before

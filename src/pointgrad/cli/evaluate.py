@@ -105,6 +105,9 @@ class Evaluate:
         )
         if not int(metrics.confusion.sum()):
             raise ValueError(f"{self.data}: nothing in its {self.split} part has a label")
+        if getattr(dataset, "whole", False):
+            note = f"on all {len(dataset)} clouds of {self.data}, which has no test part"
+            print(f"{note}; if the network was trained on it, --split val leaves out what it has seen", file=sys.stderr)
         return trained, metrics, loader.skipped
 
     def _report(self, trained: Trained, metrics: Metrics) -> dict[str, Any]:

@@ -65,6 +65,8 @@ class Train(TrainConfig, DataFlags):
             RunFolder(self.out, resume=self.resume)  # refuses one that is in use, before processes are started
         task = None if self.task == "auto" else self.task
         training, validation = (data.open_dataset(self.data, split, task) for split in ("train", "val"))
+        if len(training.classes) < 2:
+            raise ValueError(f"{self.data}: expected at least two classes, found {', '.join(training.classes)} alone")
         flags = resolve(self, training)
         assert isinstance(flags, Train)
         torch.manual_seed(self.seed)

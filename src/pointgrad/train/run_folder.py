@@ -37,9 +37,15 @@ class RunFolder:
         return self.path / LAST
 
     def start(self, config: Mapping[str, Any], seed: int, device: torch.device) -> None:
-        """Makes the folder, with the configuration and the environment."""
+        """Makes the folder, with the configuration and the environment. What a run is continued with may be another
+        configuration: the log says what has changed."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path / "config.yaml", to_yaml(config).encode())
+        file, text = self.path / "config.yaml", to_yaml(config)
+        known = file.read_text().splitlines() if file.exists() else text.splitlines()
+        for line in text.splitlines():
+            if line not in known:
+                self.log(f"continued with {line.strip()}")
+        write_atomically(file, text.encode())
         earlier = self.path / "environment.txt"
         before = earlier.read_text() + "\n" if earlier.exists() else ""
         write_atomically(earlier, (before + environment(seed, device)).encode())

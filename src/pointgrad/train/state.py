@@ -54,8 +54,8 @@ def unpack(trainer: "Trainer", path: Path) -> None:
         )
     own = dict(getattr(trainer.module, "config", {}))
     for name in own:
-        if content["model"].get(name) != own[name]:
-            received = content["model"].get(name)
+        received = content["model"].get(name, own[name])  # an older one may not know an option
+        if received != own[name]:
             raise checkpoint.CheckpointError(
                 f"{path}: is of another network: {name} must be {own[name]}, got {received}"
             )

@@ -110,7 +110,7 @@ class Trainer:
         if self.folder is not None:
             if resume and self.fabric.broadcast(self.folder.last.exists()):
                 unpack(self, self.folder.last)
-            if self.main:
+            if self.main and self.epoch < self.config.epochs:  # or there is nothing that another one could change
                 self.folder.start(record or asdict(self.config), self.config.seed, self.fabric.device)
         self._display = Display(self.config.epochs, self.main)
         self._report = Report(self)

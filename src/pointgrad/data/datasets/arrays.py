@@ -72,6 +72,7 @@ class Arrays(Dataset[Cloud]):
         if self._category is not None:
             self.categories = read.names("categories", self._category, least=0)
             self.parts = self._parts(self._category)
+        self.whole = split not in ("train", "val")  # all there is, whatever a network may have been trained on
         self._number = list(range(count))
         if split in ("train", "val") and "val" in arrays:
             self._number = torch.nonzero(read.val(count) == (split == "val")).squeeze(1).tolist()

@@ -17,6 +17,8 @@ from pointgrad.data.mixing import mix
 
 LABELS, NAMES = "labels.csv", "classes.txt"
 BESIDE = (".label", ".labels.npy")
+MOST_CLASSES = 65535  # without their names: a label beyond is no class
+
 LAYOUTS = (
     "CLASS/*.ply, a folder per class",
     f"*.ply and {LABELS} with lines file,class",
@@ -51,7 +53,10 @@ class Folder(Dataset[Cloud]):
         if not self.root.is_dir():
             raise missing(self.root, "a folder of clouds", LAYOUTS)
         parts = {name: self.root / name for name in SPLITS if (self.root / name).is_dir()}
-        places = list(parts.values()) if "train" in parts else [self.root]
+        if parts and "train" not in parts:
+            raise FileError(f"{self.root}: expected a folder train beside {' and '.join(parts)}, found none")
+        places = list(parts.values()) or [self.root]
+        self.whole = not parts and split not in ("train", "val")  # all there is, trained on or not
         self.task: Task = task or ("classification" if any(map(_tells_classes, places)) else "segmentation")
         found = {place: _labelled(place, self.task) for place in places}
         if not any(found.values()):
@@ -61,7 +66,7 @@ class Folder(Dataset[Cloud]):
         else:
             self.classes = self._point_classes([path for files in found.values() for path, _ in files])
         place = self.root
-        if "train" in parts:
+        if parts:
             if split == "test" and "test" not in parts:
                 raise FileError(f"{self.root}: expected a folder test beside train, found none")
             place = parts.get(split or "", parts["train"])
@@ -96,7 +101,19 @@ class Folder(Dataset[Cloud]):
     def _point_classes(self, files: list[Path]) -> tuple[str, ...]:
         if (self.root / NAMES).is_file():
             return tuple(lines(self.root / NAMES))
-        most = max(int(point_labels(path, None).max()) for path in files)
+        most, errors = -1, []
+        for path in files:
+            try:
+                highest = int(point_labels(path, None).max())
+            except (ValueError, OSError) as error:  # for whoever asks for this cloud; others may do without it
+                errors.append(error)
+                continue
+            if highest > MOST_CLASSES:
+                expected = f"labels up to {MOST_CLASSES}, or their names in {NAMES}"
+                raise FileError(f"{path}: expected {expected}, got {highest}")
+            most = max(most, highest)
+        if most < 0:
+            raise errors[0] if errors else FileError(f"{self.root}: expected points with labels, found only -1")
         return tuple(str(number) for number in range(most + 1))
 
 
