@@ -92,11 +92,12 @@ def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
 
     for number, (points, target, predicted) in enumerate(chosen):
         if per_point:
-            look = {"cmap": "tab10" if len(classes) <= 10 else "tab20", "vmin": 0, "vmax": max(len(classes) - 1, 1)}
+            # Ten colours in turn: classes that follow each other, such as parts of one object, differ clearly.
+            look = {"cmap": "tab10", "vmin": 0, "vmax": 9}
             kept = target >= 0
             right = f"predicted: {100 * chosen[number].right:.1f} % right"
-            cell(number, points[kept], target[kept], "true", "black", **look)
-            cell(columns + number, points[kept], predicted[kept], right, "black", **look)
+            cell(number, points[kept], target[kept] % 10, "true", "black", **look)
+            cell(columns + number, points[kept], predicted[kept] % 10, right, "black", **look)
         else:
             true, said = classes[int(target)], classes[int(predicted)]
             title, colour = (said, RIGHT) if true == said else (f"{said}, not {true}", WRONG)
