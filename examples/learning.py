@@ -41,7 +41,7 @@ def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)  # a run folder is never overwritten
     command(f"train --data shapes {NETWORK} density=0.5 {RECIPE} --epochs 10 --out {KINDS}")
     command(f"evaluate {KINDS} --data shapes --json {OUT}/kinds.json")
-    command(f"train --data shapes --task segmentation {NETWORK} density=0.25 {RECIPE} --epochs 6 --out {PARTS}")
+    command(f"train --data shapes --task segmentation {NETWORK} density=0.25 {RECIPE} --epochs 4 --out {PARTS}")
     command(f"evaluate {PARTS} --data shapes --json {OUT}/parts.json")
 
     shapes = data.Shapes("test", "segmentation")
