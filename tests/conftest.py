@@ -108,3 +108,13 @@ def scan():
     if not path.exists():
         pytest.skip(f"no real scans at {DATA}; set POINTGRAD_TEST_DATA to the folder that holds them")
     return torch.from_file(str(path), size=path.stat().st_size // 4).reshape(-1, 4)[:, :3].contiguous()
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Prediction cuts even a small scene into many tiles."""
+    from pointgrad.predict import tree
+
+    monkeypatch.setattr(tree, "LEAF_POINTS", 100)
+    monkeypatch.setattr(tree, "TILE_POINTS", 500)
+    monkeypatch.setattr(tree, "SAMPLE_EVERY", 4)

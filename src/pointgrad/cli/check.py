@@ -18,6 +18,8 @@ from pointgrad.inspect.audit.isolated import describe, messages
 from pointgrad.inspect.audit.report import CRASHED, SKIPPED, Report, Row
 from pointgrad.inspect.audit.subject import NOT_RUNNING
 
+from .fail import fail
+
 STARTING = 120.0  # seconds more until the first message, to import torch
 OK, FAILED, WRONG, NO_IMPORT, NO_INPUTS, CRASH = range(6)  # exit statuses, as the help of the command says
 
@@ -200,5 +202,4 @@ def _show(report: Report) -> None:
 
 def _fail(status: int, reason: str) -> int:
     _progress("")
-    print(f"pointgrad check: {reason}", file=sys.stderr)
-    return status
+    return fail("check", status, reason)

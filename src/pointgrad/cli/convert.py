@@ -1,6 +1,5 @@
 """`pointgrad convert IN OUT`: from one format to another, or to fewer points."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,8 @@ from tyro.conf import Positional, arg
 
 from pointgrad import data
 from pointgrad.ops.sampling import voxel_sampling
+
+from .fail import fail
 
 WRONG = 2  # exit status, as the help of the command says
 LAS = (".las", ".laz")
@@ -62,7 +63,6 @@ class Convert:
             like = self.source if both else None
             data.write(self.target, cloud, encoding=self.encoding, like=like, lossy=self.lossy)
         except (ValueError, ModuleNotFoundError) as error:
-            print(f"pointgrad convert: {str(error).splitlines()[0]}", file=sys.stderr)
-            return WRONG
+            return fail("convert", WRONG, str(error).splitlines()[0])
         print(f"{self.target}: {len(cloud):,} points")
         return 0

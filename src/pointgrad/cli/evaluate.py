@@ -16,6 +16,7 @@ from pointgrad.data import Cloud
 from pointgrad.train import Metrics, Trained, WriteError
 from pointgrad.train.files import write_atomically
 
+from .fail import fail
 from .learning import Repeated, cropped, workers
 
 FAILED, WRONG = 1, 2  # exit statuses, as the help of the command says
@@ -67,9 +68,9 @@ class Evaluate:
             if self.json is not None:
                 write_atomically(self.json, json.dumps(self._report(trained, metrics), indent=1).encode())
         except WriteError as error:
-            return _fail(FAILED, str(error))
+            return fail("evaluate", FAILED, str(error))
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return _fail(WRONG, " ".join(str(error).split()))
+            return fail("evaluate", WRONG, " ".join(str(error).split()))
         print(table(trained.classes, metrics))
         if skipped:
             print(f"left out {len(skipped)} that cannot be read: {next(iter(skipped.values()))}")
@@ -163,8 +164,3 @@ def table(classes: tuple[str, ...], metrics: Metrics) -> str:
 def _number(value: Any) -> Any:
     """JSON has no NaN."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _fail(status: int, reason: str) -> int:
-    print(f"pointgrad evaluate: {reason}", file=sys.stderr)
-    return status

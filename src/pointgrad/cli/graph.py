@@ -1,7 +1,6 @@
 """`pointgrad graph module:function`: a picture of the autograd graph, and how much memory backward holds."""
 
 import inspect
-import sys
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from tyro.conf import Positional
 
 from pointgrad.inspect import graph
 
+from .fail import fail
 from .target import TargetError, describe, load, sizes
 
 WRONG, NOT_FOUND, FAILED = 2, 3, 4  # exit statuses, as the help of the command says
@@ -40,23 +40,25 @@ class Graph:
     def run(self) -> int:
         out = self.out or Path(self.target.rpartition(":")[2].rpartition(".")[2] + ".html")
         if out.suffix not in SUFFIXES:
-            return _fail(WRONG, f"--out must end in {', '.join(SUFFIXES)}, got {str(out)!r}")
+            return fail("graph", WRONG, f"--out must end in {', '.join(SUFFIXES)}, got {str(out)!r}")
         try:
             shapes = [sizes(shape) for shape in self.shapes]
             function = load(self.target)
         except TargetError as error:
-            return _fail(error.status, str(error))
+            return fail("graph", error.status, str(error))
         if not callable(function):
-            return _fail(NOT_FOUND, f"{self.target} must be a function or a module, got {type(function).__qualname__}")
+            return fail(
+                "graph", NOT_FOUND, f"{self.target} must be a function or a module, got {type(function).__qualname__}"
+            )
         try:
             found = graph(*_call(function, shapes))
         except Exception as error:  # the user's code
             hint = "; --shapes gives it inputs" if not shapes and isinstance(error, TypeError) else ""
-            return _fail(FAILED, f"{self.target}{_where(error)}: {describe(error)}{hint}")
+            return fail("graph", FAILED, f"{self.target}{_where(error)}: {describe(error)}{hint}")
         try:
             found.write(out)
         except OSError as error:
-            return _fail(WRONG, f"cannot write {out}: {error.strerror}")
+            return fail("graph", WRONG, f"cannot write {out}: {error.strerror}")
         print(found)
         print(f"\nwritten to {out}")
         return 0
@@ -90,8 +92,3 @@ def _where(error: BaseException) -> str:
     own = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(own)]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-
-
-def _fail(status: int, reason: str) -> int:
-    print(f"pointgrad graph: {reason}", file=sys.stderr)
-    return status

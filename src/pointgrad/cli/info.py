@@ -1,7 +1,6 @@
 """`pointgrad info FILE...`: what files of points hold."""
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,8 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from pointgrad import data
+
+from .fail import fail
 
 WRONG = 2  # exit status, as the help of the command says
 
@@ -37,8 +38,7 @@ class Info:
 
     def run(self) -> int:
         if not self.files:
-            print("pointgrad info: expected at least one file, got none", file=sys.stderr)
-            return WRONG
+            return fail("info", WRONG, "expected at least one file, got none")
         found = [each for path in self.files if (each := self._describe(path)) is not None]
         if self.json:
             print(json.dumps([asdict(each) for each in found], indent=2))
@@ -48,7 +48,7 @@ class Info:
         try:
             found = data.info(path, format=self.format, columns=self.columns, labels=self.labels)
         except (data.FileError, ModuleNotFoundError) as error:
-            print(f"pointgrad info: {error}", file=sys.stderr)
+            fail("info", WRONG, str(error))
             return None
         if not self.json:
             _show(found)

@@ -1,12 +1,13 @@
 """`pointgrad models [NAME]`: the networks, or the layers of one."""
 
-import sys
 from dataclasses import dataclass
 from typing import Literal
 
 from tyro.conf import Positional
 
 from pointgrad import models
+
+from .fail import fail
 
 WRONG = 2  # exit status, as the help of the command says
 
@@ -38,6 +39,5 @@ class Models:
                 count = sum(parameter.numel() for parameter in network.parameters())
                 print(f"{name:{width}}  {count:>11,}  {line}")
         except (TypeError, ValueError) as error:
-            print(f"pointgrad models: {error}", file=sys.stderr)
-            return WRONG
+            return fail("models", WRONG, str(error))
         return 0

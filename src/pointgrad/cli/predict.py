@@ -2,7 +2,6 @@
 
 import csv
 import io
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.predict.files import publish_text
 from pointgrad.predict.labels import Settings
 from pointgrad.predict.scene import Progress
+
+from .fail import fail
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
 TOP = 3  # classes that are shown of each cloud
@@ -81,13 +82,13 @@ class Predict:
             if trained.task == "segmentation":
                 _check_targets(files)
         except ERRORS as error:
-            return _fail(WRONG, str(error))
+            return fail("predict", WRONG, str(error))
         try:
             if trained.task == "classification":
                 return self._classify(trained, [source for source, _ in files])
             return self._label(trained, files)
         except KeyboardInterrupt:
-            return _fail(INTERRUPTED, f"interrupted; complete results are in {self.out}")
+            return fail("predict", INTERRUPTED, f"interrupted; complete results are in {self.out}")
 
     def _label(self, trained: train.Trained, files: Sequence[tuple[Path, Path]]) -> int:
         status = 0
@@ -104,7 +105,7 @@ class Predict:
                 except ERRORS as error:
                     report, reason = None, _reason(source, error)
             if report is None:
-                status = _fail(FAILED, reason)
+                status = fail("predict", FAILED, reason)
                 continue
             print(f"{source} -> {report.target}: {_shares(trained.classes, report.counts)}")
             if report.unlabelled:
@@ -123,7 +124,7 @@ class Predict:
     def _classify(self, trained: train.Trained, files: Sequence[Path]) -> int:
         table = self.out / TABLE
         if table.exists() and not self.overwrite:
-            return _fail(WRONG, f"{table}: exists already; --overwrite replaces it")
+            return fail("predict", WRONG, f"{table}: exists already; --overwrite replaces it")
         status, right, rows = 0, [], []
         try:
             for source in files:
@@ -132,7 +133,7 @@ class Predict:
                     chances = predict.classify(trained, [cloud], votes=self.votes, max_points=self.max_points)
                     truth = _truth(cloud, source, trained.classes) if self.evaluate else None
                 except ERRORS as error:
-                    status = _fail(FAILED, _reason(source, error))
+                    status = fail("predict", FAILED, _reason(source, error))
                     continue
                 best = chances.probabilities[0].topk(min(TOP, len(trained.classes)))
                 named = [(trained.classes[k], f"{p:.4f}") for p, k in zip(*(x.tolist() for x in best), strict=True)]
@@ -250,8 +251,3 @@ def _reason(source: Path, error: BaseException) -> str:
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _fail(status: int, reason: str) -> int:
-    print(f"pointgrad predict: {reason}", file=sys.stderr)
-    return status

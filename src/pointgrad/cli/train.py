@@ -1,7 +1,6 @@
 """`pointgrad train --data ...`: a network from a data set, with one command."""
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from pointgrad.train import Interrupted, NonFiniteLoss, TrainConfig, Trainer, Wr
 from pointgrad.train.run_folder import RunFolder
 
 from .config import ConfigError, read_config
+from .fail import fail
 from .learning import DataFlags, Repeated, channels, cropped, preparation, resolve, workers
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
@@ -191,5 +191,5 @@ def _first_process() -> bool:
 def _fail(status: int, reason: str, together: bool = False) -> int:
     """together: all processes say so, the first is enough."""
     if not together or _first_process():
-        print(f"pointgrad train: {reason}", file=sys.stderr)
+        fail("train", status, reason)
     return status

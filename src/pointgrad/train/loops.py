@@ -1,7 +1,6 @@
 """The loops: one update, one epoch of training, one evaluation. Everything larger is made of these."""
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pointgrad.data import Batch
+from pointgrad.data.mixing import mix
 from pointgrad.functional import cross_entropy
 
 from .metrics import Metrics, check_labels, clouds_of
@@ -176,7 +176,7 @@ def evaluate(
                 batch = unlabelled(spare)
             logits = model(**batch.inputs())
             if votes > 1:
-                logits = _voted(model, batch, logits, votes, step_seed(seed, number))
+                logits = _voted(model, batch, logits, votes, mix(seed, number))
             target = _target(batch)
             metrics.add(logits, target, batch)
             metrics.add_loss(objective.total(logits.reshape(-1, logits.shape[-1]), target), objective.weight(target))
@@ -245,16 +245,10 @@ def device_of(model: nn.Module) -> torch.device:
 def seed_generators(device: torch.device, *numbers: int) -> None:
     """Seeds torch's generators of the CPU and of the device. `torch.manual_seed` also asks devices that are not used,
     and remembers each call for those that were never started: too slow and too much for every step."""
-    seed = step_seed(*numbers)
+    seed = mix(*numbers)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)
-
-
-def step_seed(*numbers: int) -> int:
-    """A seed for torch made of several numbers: what is drawn after it depends on nothing else."""
-    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
 
 
 def _target(batch: Batch) -> Tensor:
