@@ -1,7 +1,7 @@
 """Triton kernels of this room.
 
-A tile is BLOCK_R rows (planes, or places of planes) by BLOCK_P pixels or windows: what must be divided to know where
-a lane is, is divided once for each row and once for each column of the tile. Sums are gathered: a pixel looks for the
+A tile is BLOCK_R planes by BLOCK_P pixels or windows: what must be divided to know where a lane is, is divided once for
+all places of the kernel. Sums are gathered: a pixel looks for the
 windows that cover it, in the order of the kernel's places, so there are no atomics and the same bits on every device.
 """
 
@@ -12,23 +12,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import INTERPRETED, power_of_2
 
 Pair = Sequence[int]
 
-_TILE = 1024
+_FEW_PLACES = 1 if INTERPRETED else 25
 
 
 def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
     input = input.contiguous()
     images, channels, *size = input.shape
-    places, count = kernel[0] * kernel[1], windows[0] * windows[1]
-    out = input.new_empty(images, channels * places, count)
+    count = windows[0] * windows[1]
+    out = input.new_empty(images, channels * kernel[0] * kernel[1], count)
     if out.numel():
-        rows = images * channels * places
+        rows = images * channels
         grid, blocks = _tiles(rows, count, size[0] * size[1])
-        numbers = (*size, kernel[1], *stride, *dilation, *padding, windows[1])
-        _unfold[grid](out, input, rows, count, places, *numbers, **blocks, num_warps=4)
+        numbers = (*size, *stride, *dilation, *padding, windows[1])
+        _unfold[grid](out, input, rows, count, *numbers, **_places(kernel), **blocks, num_warps=4)
     return out
 
 
@@ -41,8 +41,9 @@ def fold(
     if out.numel():
         rows = images * channels
         grid, blocks = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
-        numbers = (*size, *kernel, *stride, *dilation, *padding, *windows)
-        _fold[grid](out, columns, out, rows, *numbers, **blocks, WINNERS=False, WIDE=_wide(out), num_warps=4)
+        numbers = (*size, *stride, *dilation, *padding, *windows)
+        places = _places(kernel)
+        _fold[grid](out, columns, out, rows, *numbers, **places, **blocks, WINNERS=False, WIDE=_wide(out), num_warps=4)
     return out
 
 
@@ -70,8 +71,9 @@ def max_pool2d_backward(
     if out.numel():
         rows = images * channels
         grid, blocks = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
-        numbers = (*size, *kernel, *stride, *dilation, *padding, *windows)
-        _fold[grid](out, grad, index, rows, *numbers, **blocks, WINNERS=True, WIDE=_wide(out), num_warps=4)
+        numbers = (*size, *stride, *dilation, *padding, *windows)
+        places = _places(kernel)
+        _fold[grid](out, grad, index, rows, *numbers, **places, **blocks, WINNERS=True, WIDE=_wide(out), num_warps=4)
     return out
 
 
@@ -79,9 +81,14 @@ def _tiles(rows: int, columns: int, others: int) -> tuple[tuple[int], dict[str, 
     """The grid and the blocks of a tile. columns: the pixels or windows of a plane; others: its windows or pixels."""
     if max(columns, others) >= 2**31:
         raise ValueError(f"an image must have fewer than 2^31 pixels and windows on a GPU, got {max(columns, others)}")
-    block_p = power_of_2(columns, 16, 256)
-    block_r = power_of_2(rows, 1, _TILE // block_p)
+    block_p = power_of_2(columns, 16, 128)
+    block_r = power_of_2(rows, 1, (1024 if INTERPRETED else 128) // block_p)  # the interpreter pays per operation
     return (triton.cdiv(rows, block_r) * triton.cdiv(columns, block_p),), {"BLOCK_R": block_r, "BLOCK_P": block_p}
+
+
+def _places(kernel: Pair) -> dict[str, int | bool]:
+    """Of a kernel. The loop over few of them is written out, so that all their loads are under way together."""
+    return {"KERNEL_Y": kernel[0], "KERNEL_X": kernel[1], "FEW": kernel[0] * kernel[1] <= _FEW_PLACES}
 
 
 def _wide(values: Tensor) -> tl.dtype:
@@ -103,10 +110,8 @@ def _unfold(
     images_ptr,
     rows,
     windows,
-    places,
     height,
     width,
-    kernel_x,
     stride_y,
     stride_x,
     dilation_y,
@@ -114,17 +119,33 @@ def _unfold(
     padding_y,
     padding_x,
     windows_x,
+    KERNEL_Y: tl.constexpr,
+    KERNEL_X: tl.constexpr,
+    FEW: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
-    row, window = _tile(rows, windows, BLOCK_R, BLOCK_P)
-    plane, place = row // places, (row % places).to(tl.int32)
-    y = (window // windows_x) * stride_y - padding_y + (place // kernel_x) * dilation_y
-    x = (window % windows_x) * stride_x - padding_x + (place % kernel_x) * dilation_x
-    mask = (row < rows) & (window < windows)
+    plane, window = _tile(rows, windows, BLOCK_R, BLOCK_P)
+    mask = (plane < rows) & (window < windows)
+    top, left = (window // windows_x) * stride_y - padding_y, (window % windows_x) * stride_x - padding_x
+    from_ptr = images_ptr + plane * height * width
+    to_ptr = out_ptr + plane * (KERNEL_Y * KERNEL_X) * windows + window
+    if FEW:
+        for place in tl.static_range(KERNEL_Y * KERNEL_X):
+            y, x = top + place // KERNEL_X * dilation_y, left + place % KERNEL_X * dilation_x
+            to_ptr = _copy_pixels(to_ptr, from_ptr, y, x, height, width, windows, mask)
+    else:
+        for place in range(KERNEL_Y * KERNEL_X):
+            y, x = top + place // KERNEL_X * dilation_y, left + place % KERNEL_X * dilation_x
+            to_ptr = _copy_pixels(to_ptr, from_ptr, y, x, height, width, windows, mask)
+
+
+@triton.jit
+def _copy_pixels(to_ptr, from_ptr, y, x, height, width, windows, mask):
+    """The pixels of one place of the kernel, or zero; returns where those of the next place go."""
     inside = mask & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    value = tl.load(images_ptr + (plane * height + y) * width + x, mask=inside, other=0)
-    tl.store(out_ptr + row * windows + window, value, mask=mask)
+    tl.store(to_ptr, tl.load(from_ptr + (y * width + x), mask=inside, other=0), mask=mask)
+    return to_ptr + windows
 
 
 @triton.jit
@@ -135,8 +156,6 @@ def _fold(
     rows,
     height,
     width,
-    kernel_y,
-    kernel_x,
     stride_y,
     stride_x,
     dilation_y,
@@ -145,6 +164,9 @@ def _fold(
     padding_x,
     windows_y,
     windows_x,
+    KERNEL_Y: tl.constexpr,
+    KERNEL_X: tl.constexpr,
+    FEW: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_P: tl.constexpr,
     WINNERS: tl.constexpr,
@@ -155,23 +177,40 @@ def _fold(
     plane, pixel = _tile(rows, pixels, BLOCK_R, BLOCK_P)
     mask = (plane < rows) & (pixel < pixels)
     y, x = pixel // width + padding_y, pixel % width + padding_x
+    step = 0 if WINNERS else windows  # from a place of the kernel to the next
+    values_ptr += plane * windows * (1 if WINNERS else KERNEL_Y * KERNEL_X)
+    index_ptr += plane * windows
     total = tl.zeros([BLOCK_R, BLOCK_P], WIDE)
-    for i in range(kernel_y):
-        from_top = y - i * dilation_y
-        window_y = from_top // stride_y
-        covered_y = (from_top >= 0) & (window_y * stride_y == from_top) & (window_y < windows_y)
-        for j in range(kernel_x):
-            from_left = x - j * dilation_x
-            window_x = from_left // stride_x
-            covered = covered_y & (from_left >= 0) & (window_x * stride_x == from_left) & (window_x < windows_x) & mask
-            window = window_y * windows_x + window_x
-            if WINNERS:
-                at = plane * windows + window
-                covered = covered & (tl.load(index_ptr + at, mask=covered, other=-1) == pixel)
-            else:
-                at = ((plane * kernel_y + i) * kernel_x + j) * windows + window
-            total += tl.load(values_ptr + at, mask=covered, other=0).to(WIDE)
+    if FEW:
+        for place in tl.static_range(KERNEL_Y * KERNEL_X):
+            top, left = y - place // KERNEL_X * dilation_y, x - place % KERNEL_X * dilation_x
+            at, covered = _window(top, left, stride_y, stride_x, windows_y, windows_x)
+            total += _share(values_ptr, index_ptr, at, pixel, covered & mask, WINNERS, WIDE)
+            values_ptr += step
+    else:
+        for place in range(KERNEL_Y * KERNEL_X):
+            top, left = y - place // KERNEL_X * dilation_y, x - place % KERNEL_X * dilation_x
+            at, covered = _window(top, left, stride_y, stride_x, windows_y, windows_x)
+            total += _share(values_ptr, index_ptr, at, pixel, covered & mask, WINNERS, WIDE)
+            values_ptr += step
     tl.store(out_ptr + plane * pixels + pixel, total.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _window(top, left, stride_y, stride_x, windows_y, windows_x):
+    """Which window begins there, and whether one does."""
+    window_y, window_x = top // stride_y, left // stride_x
+    begins = (window_y * stride_y == top) & (window_x * stride_x == left)
+    inside = (top >= 0) & (left >= 0) & (window_y < windows_y) & (window_x < windows_x)
+    return window_y * windows_x + window_x, begins & inside
+
+
+@triton.jit
+def _share(values_ptr, index_ptr, window, pixel, covered, WINNERS: tl.constexpr, WIDE: tl.constexpr):
+    """What the pixels receive from these windows."""
+    if WINNERS:
+        covered = covered & (tl.load(index_ptr + window, mask=covered, other=-1) == pixel)
+    return tl.load(values_ptr + window, mask=covered, other=0).to(WIDE)
 
 
 @triton.jit

@@ -1,10 +1,11 @@
 """Triton kernels of this room: the search through the index of `index_kernels.py`, and one through all points.
 
-One program serves one bucket of queries, which are neighbours along the same curve. Queries are the last
-axis of every tile and a program is one warp, so each thread owns one query: what it keeps stays in its
-registers. Supers, groups and buckets are visited nearest box first, until the nearest box is farther than
-the worst neighbour kept by any query of the bucket. Box distances are computed with the same operations in
-the same order as point distances, so rounding is monotone and the pruning is exact.
+One program serves eight queries, a quarter of a bucket, which are neighbours along the same curve. Queries are the
+last axis of every tile and a program is one warp, so four threads share the candidates of a query: what is kept stays
+in their registers. (One thread per query, 32 queries a program, took a fifth to a half longer: more programs hide
+more latency, and fewer queries have a smaller box around them.) Supers, groups and buckets are visited nearest box
+first, until the nearest box is farther than the worst neighbour kept by any of the queries. Box distances are computed
+with the same operations in the same order as point distances, so rounding is monotone and the pruning is exact.
 
 Candidates are ranked as one 64-bit number, distance bits above, row number below: ties fall to the smallest
 index. Above three dimensions, and in float64, all points are looked at instead.
@@ -34,6 +35,7 @@ from .index_kernels import neighbor_index as neighbor_index
 from .layout import BUCKET, squared
 
 _SELECT = {"nearest": 0, "first": 1, "random": 2}
+_QUERIES = BUCKET if INTERPRETED else 8  # of one program; the interpreter pays per program
 _MOST_AT_ONCE = 32  # neighbours kept in registers; more are found in several passes
 
 INFINITY_BITS = tl.constexpr(0x7F800000)
@@ -99,7 +101,7 @@ def _search_index(
     k, radius2, min_radius2, select, seed = wanted
     layout, asked = layout_of(points.shape[:-1].numel(), batch), layout_of(num_queries, batch)
     at_once = power_of_2(k, 1, _MOST_AT_ONCE)
-    _search[(asked.num_buckets,)](
+    _search[(asked.num_buckets * (BUCKET // _QUERIES),)](
         found,
         distance2,
         count,
@@ -123,9 +125,10 @@ def _search_index(
         STEPS=steps(batch),
         DIMS=points.shape[-1],
         SUPERS=power_of_2(layout.num_supers, 1, 2**20),
+        QUERIES=_QUERIES,
         AT_ONCE=at_once,
         PASSES=k > at_once,
-        TILE=BUCKET if INTERPRETED else (8 if at_once <= 16 else 16),  # the interpreter pays per operation
+        TILE=BUCKET if INTERPRETED else 16,
         num_warps=1,
         enable_fp_fusion=False,
     )
@@ -146,7 +149,7 @@ def _search_all(
     limits = points.new_empty(2)
     limits[0].fill_(radius2)
     limits[1].fill_(min_radius2)
-    _search_everything[(triton.cdiv(count.numel(), BUCKET),)](
+    _search_everything[(triton.cdiv(count.numel(), _QUERIES),)](
         found,
         distance2,
         count,
@@ -168,6 +171,7 @@ def _search_all(
         STEPS=steps(batch),
         DIMS=points.shape[-1],
         WIDE=tl.float64 if points.dtype == torch.float64 else tl.float32,
+        QUERIES=_QUERIES,
         AT_ONCE=at_once,
         TILE=16,
         num_warps=1,
@@ -240,16 +244,17 @@ def _search(
     asked_begin_at, begin_at, bucket_boxes_at, group_boxes_at, super_boxes_at,
     num_clouds, num_supers, k, rows_per_cloud, radius2, min_radius2,
     BALL: tl.constexpr, SELECT: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, SUPERS: tl.constexpr,
-    AT_ONCE: tl.constexpr, PASSES: tl.constexpr, TILE: tl.constexpr,
+    QUERIES: tl.constexpr, AT_ONCE: tl.constexpr, PASSES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    block = tl.program_id(0)
+    block = tl.program_id(0) // (LANES // QUERIES)
     if block >= tl.load(asked_ptr + asked_begin_at + num_clouds):
         return
     cloud = find(block, asked_ptr + asked_begin_at, num_clouds, STEPS)
     begin = tl.load(words_ptr + begin_at + cloud)  # the cloud's buckets
     end = tl.load(words_ptr + begin_at + cloud + 1)
     lane = tl.arange(0, LANES)
-    ask_ptr = asked_ptr + block.to(tl.int64) * (4 * LANES) + lane
+    part = tl.program_id(0) % (LANES // QUERIES) * QUERIES
+    ask_ptr = asked_ptr + block.to(tl.int64) * (4 * LANES) + part + tl.arange(0, QUERIES)
     qx = tl.load(ask_ptr).to(tl.float32, bitcast=True)
     qy = tl.load(ask_ptr + LANES).to(tl.float32, bitcast=True)
     qz = tl.load(ask_ptr + 2 * LANES).to(tl.float32, bitcast=True)
@@ -264,13 +269,13 @@ def _search(
         seeded = _seeded(seed_ptr, query_row)
     place = tl.arange(0, AT_ONCE).to(tl.int64)[:, None]
     super_place = tl.arange(0, SUPERS)
-    floor = tl.full((LANES,), -1, tl.int64)  # keys up to here were returned by earlier passes
-    total = tl.zeros((LANES,), tl.int64)
+    floor = tl.full((QUERIES,), -1, tl.int64)  # keys up to here were returned by earlier passes
+    total = tl.zeros((QUERIES,), tl.int64)
     done = 0
     while done < k:
         take = tl.minimum(k - done, AT_ONCE)
         # Empty places differ, so that one at a time is replaced.
-        best = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, LANES), tl.int64)
+        best = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, QUERIES), tl.int64)
         worst = tl.max(best, 0)
         limit = tl.where(live, radius2, -1.0)
         reach = _largest(limit)
@@ -315,7 +320,7 @@ def _search(
                                 if SELECT == 0:
                                     key = (d.to(tl.int32, bitcast=True).to(tl.int64) << 32) | row
                                 elif SELECT == 1:
-                                    key = row + tl.zeros((TILE, LANES), tl.int64)
+                                    key = row + tl.zeros((TILE, QUERIES), tl.int64)
                                 else:
                                     key = (_random_rank(seeded[None, :], row) << 32) | row
                                 eligible = d < float("inf")
@@ -380,10 +385,11 @@ def _search_everything(
     found_ptr, distance2_ptr, count_ptr, queries_ptr, points_ptr, query_sizes_ptr, point_sizes_ptr, limits_ptr,
     seed_ptr, num_clouds, num_rows, num_queries, num_points, k,
     PACKED: tl.constexpr, QUERY_SIZES: tl.constexpr, POINT_SIZES: tl.constexpr, SELECT: tl.constexpr,
-    STEPS: tl.constexpr, DIMS: tl.constexpr, WIDE: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr,
+    STEPS: tl.constexpr, DIMS: tl.constexpr, WIDE: tl.constexpr, QUERIES: tl.constexpr, AT_ONCE: tl.constexpr,
+    TILE: tl.constexpr,
 ):  # fmt: skip
-    """Each program looks at all points for 32 queries. Rank and row are kept apart: float64 fills a whole key."""
-    query_row = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    """Each program looks at all points for some queries. Rank and row are kept apart: float64 fills a whole key."""
+    query_row = tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES)
     mask = query_row < num_rows
     safe_row = tl.minimum(query_row, num_rows - 1)
     cloud, inside = cloud_of(safe_row, query_sizes_ptr, num_queries, num_clouds, PACKED, QUERY_SIZES, STEPS)
@@ -404,14 +410,14 @@ def _search_everything(
         seeded = _seeded(seed_ptr, query_row)
     place = tl.arange(0, AT_ONCE).to(tl.int64)[:, None]
     infinity = tl.full((), float("inf"), WIDE)
-    floor = tl.full((LANES,), -1.0, WIDE)
-    floor_row = tl.full((LANES,), -1, tl.int64)
-    total = tl.zeros((LANES,), tl.int64)
+    floor = tl.full((QUERIES,), -1.0, WIDE)
+    floor_row = tl.full((QUERIES,), -1, tl.int64)
+    total = tl.zeros((QUERIES,), tl.int64)
     done = 0
     while done < k:
         take = tl.minimum(k - done, AT_ONCE)
-        best = tl.where(place < take, infinity, -1.0) + tl.zeros((AT_ONCE, LANES), WIDE)
-        best_row = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, LANES), tl.int64)
+        best = tl.where(place < take, infinity, -1.0) + tl.zeros((AT_ONCE, QUERIES), WIDE)
+        best_row = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, QUERIES), tl.int64)
         worst = tl.max(best, 0)
         worst_row = tl.max(tl.where(best == worst[None, :], best_row, -1), 0)
         start = tl.min(tl.where(live, begin, NO_KEY))
@@ -419,7 +425,7 @@ def _search_everything(
         while start < stop:
             row = (start + tl.arange(0, TILE))[:, None]
             eligible = live[None, :] & (row >= begin[None, :]) & (row < end[None, :])
-            d = tl.zeros((TILE, LANES), WIDE)
+            d = tl.zeros((TILE, QUERIES), WIDE)
             d = _add_squares(d, points_ptr + row * DIMS, queries_ptr + (safe_row * DIMS)[None, :], row < stop, DIMS)
             eligible = eligible & (d < infinity) & (d <= radius2) & (d >= min_radius2)
             rank = d
@@ -454,7 +460,7 @@ def _search_everything(
             nearest = tl.min(best, 0)
             row = tl.min(tl.where(best == nearest[None, :], best_row, NO_KEY), 0)
             there = live & (row < NO_NEIGHBOR)
-            d = tl.zeros((LANES,), WIDE)
+            d = tl.zeros((QUERIES,), WIDE)
             d = _add_squares(d, points_ptr + row * DIMS, queries_ptr + safe_row * DIMS, there, DIMS)
             local = row
             if not PACKED:
