@@ -80,6 +80,11 @@ def _run(names: list[str], is_module: bool, arguments: list[str]) -> None:
     elif not os.path.exists(program):
         raise Wrong(f"there is no file {program}")
     pointgrad.compat.install(*names)
+    os.environ["POINTGRAD_COMPAT"] = ",".join(names or pointgrad.compat.peers())
+    startup = os.path.join(
+        os.path.dirname(os.path.abspath(__file__)), "_startup"
+    )  # for the processes that the program starts
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [startup, os.environ.get("PYTHONPATH")]))
     sys.argv = list(arguments)
     try:
         if is_module:

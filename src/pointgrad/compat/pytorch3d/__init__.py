@@ -7,5 +7,6 @@ sizes of 64 bits (the original's neighbour search counts in 32). Ties go to the 
 
 from ._missing import missing
 
+__all__: list[str] = []
 __version__ = "0.7.9"
 __getattr__ = missing(__name__)

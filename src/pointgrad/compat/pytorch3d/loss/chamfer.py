@@ -47,10 +47,10 @@ def chamfer_distance(
     returns: (loss, loss_normals): the sum of both directions; loss_normals, 1 minus the (absolute) cosine between
         nearest normals, reduced as the loss, or None without normals.
 
-    Native: `pointgrad.chamfer_distance(x, y, lengths=x_lengths, target_lengths=y_lengths)`, without normals and weights.
-    What differs from the original: 16-bit clouds give float32, where a mean of squares fits; weights that are all zero
-    give 0 in the shape of any other weights, and None without normals; negative weights are refused on the CPU only,
-    because a GPU would have to wait for them.
+    Native: `pointgrad.chamfer_distance(x, y, lengths=x_lengths, target_lengths=y_lengths)`, which has no normals or
+    weights. What differs from the original: 16-bit clouds give float32, where a mean of squares fits; weights
+    that are all zero give 0 in the shape of any other weights, and None without normals; negative weights are refused
+    on the CPU only, because a GPU would have to wait for them.
 
     >>> loss, normals = chamfer_distance(torch.tensor([[[0.], [1.]]]), torch.tensor([[[0.], [3.]]]))
     >>> loss, normals

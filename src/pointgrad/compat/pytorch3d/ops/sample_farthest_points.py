@@ -26,8 +26,8 @@ def sample_farthest_points(
         -1 where a cloud has fewer points or a smaller K.
 
     Native: `pointgrad.farthest_point_sampling(points, K, lengths=lengths)` and `pointgrad.gather`. What differs from
-    the original: the dtype of the points is kept (the original answers in float32); clouds of fewer than 8 points are right
-    on a GPU too; no point is picked twice, even if many are equal; a point that is not finite is picked last.
+    the original: the dtype of the points is kept (the original answers in float32); clouds of fewer than 8 points are
+    right on a GPU too; no point is picked twice, even if many are equal; a point that is not finite is picked last.
 
     >>> corners = torch.tensor([[[0., 0.], [1., 0.], [0., 3.], [1., 3.]]])
     >>> sample_farthest_points(corners, K=2)[1]
