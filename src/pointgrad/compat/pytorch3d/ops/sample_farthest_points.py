@@ -1,10 +1,12 @@
 """Farthest point sampling."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops import checks
 
 from . import _clouds
 
@@ -34,6 +36,18 @@ def sample_farthest_points(
     tensor([[0, 3]])
     """
     _clouds.check("points", points, "lengths", lengths)
+    _check_count(K, points.shape[0])
     start = "random" if random_start_point else 0
     index = pointgrad.farthest_point_sampling(points, K, lengths=lengths, start=start)  # type: ignore[arg-type]
     return pointgrad.gather(points, index), index
+
+
+def _check_count(K: Any, batch: int) -> None:
+    if checks.is_integer(K):
+        checks.value(K >= 1, "K", "at least 1", K)
+        return
+    is_list = isinstance(K, (Sequence, Tensor)) and not isinstance(K, str)
+    checks.kind(is_list, "K", "an int, or a list or tensor of them", K)
+    if isinstance(K, Tensor):
+        checks.shape(K.dim() == 1, "K", "an int or (N,)", K)
+    checks.value(len(K) == batch, "K", lambda: f"one for each of {batch} clouds", len(K))
