@@ -7,7 +7,7 @@ import pkgutil
 import runpy
 import sys
 import textwrap
-from types import ModuleType, TracebackType
+from types import TracebackType
 
 import pointgrad.compat
 
@@ -125,28 +125,17 @@ def _show_from_the_program_on(error: BaseException) -> None:
 
 def _list() -> None:
     for name in pointgrad.compat.peers():
-        modules = [module for module in pointgrad.compat.modules(name) if "._" not in module.__name__]
-        modules.sort(key=lambda module: module.__name__.count("."))
+        modules = sorted(pointgrad.compat.modules(name), key=lambda module: module.__name__.count("."))
         version = getattr(modules[0], "__version__", None)
         print(f"{name} {version}" if version else name)
         seen: list[object] = []  # a name is printed where it is nearest to the root
         for module in modules:
-            public = {key: getattr(module, key) for key in _public(module, name)}
+            public = {key: getattr(module, key) for key in getattr(module, "__all__", ()) if not key.startswith("_")}
             new = sorted(key for key, value in public.items() if value not in seen)
             seen += public.values()
             if new:
                 title = f"  {module.__name__.removeprefix('pointgrad.compat.')}: "
                 print(textwrap.fill(", ".join(new), 100, initial_indent=title, subsequent_indent="    "))
-
-
-def _public(module: ModuleType, peer: str) -> list[str]:
-    """Its `__all__`, or else what was written for this library and does not begin with an underscore."""
-
-    def is_own(value: object) -> bool:
-        return f"{getattr(value, '__module__', '')}.".startswith(f"pointgrad.compat.{peer}.")
-
-    named = [key for key, value in vars(module).items() if not key.startswith("_") and is_own(value)]
-    return getattr(module, "__all__", named)
 
 
 if __name__ == "__main__":
