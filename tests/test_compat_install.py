@@ -145,6 +145,7 @@ class TestInstall:
                     assert importlib.metadata.version(spelled) == version
                 assert name in {found.metadata["Name"] for found in importlib.metadata.distributions()}
         assert importlib.metadata.version("torch")
+        assert not importlib.metadata.entry_points(group="no-such-group")  # reads every distribution
         with pytest.raises(importlib.metadata.PackageNotFoundError):
             importlib.metadata.version("no-such-library")
 
