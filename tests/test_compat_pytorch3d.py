@@ -650,15 +650,18 @@ def test_documented_examples_run(module):
 
 
 def test_a_program_runs_unchanged(device, monkeypatch, capsys):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pytorch3d"]:
-        monkeypatch.delitem(sys.modules, name)
+    def imported():
+        return [name for name in sys.modules if name.partition(".")[0] == "pytorch3d"]
+
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "argv", ["pytorch3d_model.py", "--steps", "8", "--device", device])
-        before = set(sys.modules)
+    monkeypatch.setattr(sys, "argv", ["pytorch3d_model.py", "--steps", "8", "--device", device])
+    for name in imported():
+        monkeypatch.delitem(sys.modules, name)  # comes back
+    try:
         pointgrad.compat.install("pytorch3d")
         runpy.run_path(str(Path(__file__).parent / "foreign" / "pytorch3d_model.py"), run_name="__main__")
-        for name in set(sys.modules) - before:
+    finally:
+        for name in imported():
             del sys.modules[name]
     losses = [float(line) for line in capsys.readouterr().out.split()]
     assert len(losses) == 8
