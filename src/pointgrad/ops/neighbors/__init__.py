@@ -38,7 +38,7 @@ def knn(
 ) -> Neighbors:
     """The k nearest points of each query, nearest first, ties to the smallest index.
 
-    points: (N, D) packed, or (B, N, D) padded; D from 1 to 8; any floating dtype, 16 bits compared in float32.
+    points: (N, D) packed, or (B, N, D) padded; any D; any floating dtype, 16 bits compared in float32.
     k: how many, at least 1; there is no upper limit.
     queries: (M, D) or (B, M, D), dtype as the points; without them the points are asked about themselves
         (and each finds itself first, unless an equal point has a smaller index).
@@ -59,7 +59,7 @@ def knn(
             [2, 1]])
     """
     _check_count(k)
-    checks.clouds(points, offsets, lengths, most_dims=8)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
     return _search(points, offsets, lengths, queries, query_offsets, query_lengths, None, k)
 
@@ -95,7 +95,7 @@ def ball_query(
             [ 2, -1]])
     """
     limits = _check_ball(radius, k, select, min_radius, closed)
-    checks.clouds(points, offsets, lengths, most_dims=8)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
     return _search(points, offsets, lengths, queries, query_offsets, query_lengths, None, k, *limits)
 
