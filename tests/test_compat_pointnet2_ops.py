@@ -1,11 +1,14 @@
 """pointgrad.compat.pointnet2_ops against plain loops that say what the original documents, and its defects by name."""
 
+import doctest
 import math
 
 import pytest
 import torch
+import unchanged
 from torch import nn
 
+import pointgrad.compat
 from pointgrad.compat.pointnet2_ops import pointnet2_modules as modules
 from pointgrad.compat.pointnet2_ops import pointnet2_utils as utils
 
@@ -417,3 +420,17 @@ def test_autocast(default_place):
     assert out.dtype == torch.bfloat16
     out.float().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in [*down.parameters(), *up.parameters()])
+
+
+@pytest.mark.parametrize("module", pointgrad.compat.modules("pointnet2_ops"), ids=lambda module: module.__name__)
+def test_documented_examples_run(module):
+    assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
+
+
+def test_a_program_runs_unchanged(monkeypatch, capsys):
+    unchanged.in_this_process("pointnet2_ops", monkeypatch)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_program_runs_unchanged_by_command():
+    assert len(unchanged.by_command("pointnet2_ops").splitlines()) == 3

@@ -1,11 +1,14 @@
 """pointgrad.compat.pointops: Pointcept's functions and the two older generations, against plain loops, and the
 originals' defects by name."""
 
+import doctest
 import importlib
 
 import pytest
 import torch
+import unchanged
 
+import pointgrad.compat
 from pointgrad.compat import pointops
 from pointgrad.compat.pointops.functions import pointops as older
 
@@ -568,3 +571,17 @@ def test_names_are_where_pointcept_has_them():
         for name in names.split():
             assert callable(getattr(loaded, name))
             assert getattr(pointops, name) is getattr(loaded, name)
+
+
+@pytest.mark.parametrize("module", pointgrad.compat.modules("pointops"), ids=lambda module: module.__name__)
+def test_documented_examples_run(module):
+    assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
+
+
+def test_a_program_runs_unchanged(monkeypatch, capsys):
+    unchanged.in_this_process("pointops", monkeypatch)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_program_runs_unchanged_by_command():
+    assert len(unchanged.by_command("pointops").splitlines()) == 3
