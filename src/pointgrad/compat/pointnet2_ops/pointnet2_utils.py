@@ -114,8 +114,8 @@ def ball_query(radius: float, nsample: int, xyz: Tensor, new_xyz: Tensor) -> Ten
     checks.kind(checks.is_integer(nsample), "nsample", "an int", nsample)
     checks.value(nsample >= 1, "nsample", "at least 1", nsample)
     found = pointgrad.ball_query(xyz.detach(), radius, nsample, new_xyz.detach(), select="first", closed=False)
-    first = found.index[..., :1].clamp(min=0)
-    return torch.where(found.index < 0, first, found.index).int()
+    index = found.index.int()
+    return torch.where(index < 0, index[..., :1].clamp(min=0), index)
 
 
 class FurthestPointSampling:
