@@ -9,6 +9,7 @@ import unchanged
 from torch import nn
 
 import pointgrad.compat
+from pointgrad.compat.pointnet2_ops import _ext
 from pointgrad.compat.pointnet2_ops import pointnet2_modules as modules
 from pointgrad.compat.pointnet2_ops import pointnet2_utils as utils
 
@@ -253,6 +254,30 @@ def test_cuts_of_larger_tensors(default_place):
     assert torch.equal(utils.furthest_point_sample(points, 5), utils.furthest_point_sample(points.contiguous(), 5))
     expected = utils.ball_query(0.3, 5, points.contiguous(), points.contiguous())
     assert torch.equal(utils.ball_query(0.3, 5, points, points), expected)
+
+
+def test_the_compiled_module(default_place):
+    """Programs wrap it in functions of their own: the gradients they ask for are those of ours."""
+    points, centers = clouds(default_place), clouds(default_place, count=6)
+    features = torch.randn(2, 5, 40, device=default_place.device, requires_grad=True)
+    idx = _ext.ball_query(centers, points, 0.4, 3)
+    assert torch.equal(idx, utils.ball_query(0.4, 3, points, centers))
+    assert torch.equal(_ext.furthest_point_sampling(points, 4), utils.furthest_point_sample(points, 4))
+    distance2, nearest = _ext.three_nn(centers, points)
+    dist, expected = utils.three_nn(centers, points)
+    assert torch.equal(nearest, expected)
+    assert torch.equal(distance2.sqrt(), dist)
+    weight = torch.rand_like(dist)
+    for function, backward, arguments in (
+        (_ext.gather_points, _ext.gather_points_grad, (idx[..., 0].contiguous(),)),
+        (_ext.group_points, _ext.group_points_grad, (idx,)),
+        (_ext.three_interpolate, _ext.three_interpolate_grad, (nearest, weight)),
+    ):
+        out = function(features, *arguments)
+        grad = torch.randn_like(out)
+        received = backward(grad, *arguments, 40)
+        assert received.is_contiguous()
+        torch.testing.assert_close(received, torch.autograd.grad(out, features, grad)[0])
 
 
 POINTS, FEATURES = torch.zeros(2, 6, 3), torch.zeros(2, 4, 6)

@@ -67,11 +67,8 @@ def three_nn(unknown: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     The distance is not squared; it has the dtype of the points, but at least float32. Where fewer than three are known
     the index is 0 and the distance infinite, so that a weight 1 / dist is 0.
     """
-    _check_clouds("unknown", unknown)
-    _check_partner("known", known, "unknown", unknown)
-    found = pointgrad.knn(known.detach(), 3, unknown.detach())
-    index = found.index if known.shape[1] >= 3 else found.index.clamp(min=0)
-    return found.distance2.sqrt(), index.int()
+    distance2, index = three_nearest(unknown, known)
+    return distance2.sqrt(), index
 
 
 def three_interpolate(features: Tensor, idx: Tensor, weight: Tensor) -> Tensor:
@@ -185,6 +182,15 @@ def group_by(index: Tensor, xyz: Tensor, new_xyz: Tensor, features: Tensor | Non
         places = {"points": xyz, "centers": new_xyz} if use_xyz else {}
         rows = pointgrad.group(features.transpose(1, 2), index, **places)
     return rows.permute(0, 3, 1, 2)
+
+
+def three_nearest(unknown: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """`three_nn` with squared distances."""
+    _check_clouds("unknown", unknown)
+    _check_partner("known", known, "unknown", unknown)
+    found = pointgrad.knn(known.detach(), 3, unknown.detach())
+    index = found.index if known.shape[1] >= 3 else found.index.clamp(min=0)
+    return found.distance2, index.int()
 
 
 def _check_clouds(name: str, xyz: Any) -> None:
