@@ -1,40 +1,29 @@
 """The compiled module of the original, `pointnet2_ops._ext`, which programs with operators of their own call directly.
 
-Forward functions are those of `pointnet2_utils` in the order of arguments that the original's C++ has; `*_grad` are their
-backward passes, for an `autograd.Function` around them.
+Forward functions are those of `pointnet2_utils`, with their arguments in the order of the original's C++; `*_grad` are
+their backward passes, for an `autograd.Function` around them.
 """
 
 from torch import Tensor
 
 import pointgrad
 
-from .pointnet2_utils import ball_query as _ball_query
-from .pointnet2_utils import furthest_point_sample as furthest_point_sampling
-from .pointnet2_utils import gather_operation as gather_points
-from .pointnet2_utils import grouping_operation as group_points
-from .pointnet2_utils import three_interpolate, three_nearest
+from . import pointnet2_utils
 
-__all__ = [
-    "ball_query",
-    "furthest_point_sampling",
-    "gather_points",
-    "gather_points_grad",
-    "group_points",
-    "group_points_grad",
-    "three_interpolate",
-    "three_interpolate_grad",
-    "three_nn",
-]
+furthest_point_sampling = pointnet2_utils.furthest_point_sample
+gather_points = pointnet2_utils.gather_operation
+group_points = pointnet2_utils.grouping_operation
+three_interpolate = pointnet2_utils.three_interpolate
 
 
 def ball_query(new_xyz: Tensor, xyz: Tensor, radius: float, nsample: int) -> Tensor:
     """`pointnet2_utils.ball_query`, the centres first."""
-    return _ball_query(radius, nsample, xyz, new_xyz)
+    return pointnet2_utils.ball_query(radius, nsample, xyz, new_xyz)
 
 
 def three_nn(unknowns: Tensor, knows: Tensor) -> tuple[Tensor, Tensor]:
     """`pointnet2_utils.three_nn` with squared distances."""
-    return three_nearest(unknowns, knows)
+    return pointnet2_utils.three_nearest(unknowns, knows)
 
 
 def gather_points_grad(grad_out: Tensor, idx: Tensor, n: int) -> Tensor:
