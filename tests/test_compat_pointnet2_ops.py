@@ -1,6 +1,8 @@
 """pointgrad.compat.pointnet2_ops against plain loops that say what the original documents, and its defects by name."""
 
+import copy
 import doctest
+import io
 import math
 
 import pytest
@@ -431,6 +433,20 @@ def test_feature_propagation_of_one_vector(default_place):
     unknown, values = clouds(default_place, count=12), torch.randn(2, 4, 1, device=default_place.device)
     out = layer(unknown, None, None, values)
     torch.testing.assert_close(out, layer.mlp(values[..., None])[..., 0].expand(-1, -1, 12))
+
+
+def test_whole_layers_are_saved_copied_and_compiled(default_place):
+    layer = modules.PointnetSAModule(mlp=[4, 8], npoint=8, radius=0.4, nsample=8).to(default_place.device).eval()
+    points, values = clouds(default_place), torch.randn(2, 4, 40, device=default_place.device)
+    expected = layer(points, values)[1]
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    assert torch.equal(loaded(points, values)[1], expected)
+    assert torch.equal(copy.deepcopy(layer)(points, values)[1], expected)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(points, values)[1], expected)
 
 
 def test_autocast(default_place):

@@ -486,6 +486,24 @@ def test_batched_query_and_group(radius, default_place):
     assert older.GroupAll()(points, None, features).shape == (2, 8, 1, 30)
 
 
+def test_compiled(default_place):
+    """Searches, groups and sums in one graph, whatever the offsets hold."""
+    points, features = packed(default_place), torch.randn(40, 5, device=default_place.device)
+
+    def network(xyz, feat, offset):
+        grouped, idx = pointops.knn_query_and_group(feat, xyz, offset, nsample=4, with_xyz=True)
+        weight = torch.softmax(grouped[..., :1], dim=1)
+        feat = pointops.aggregation(feat, grouped[..., 3:], weight, idx)
+        dilated, _ = pointops.query_and_group(4, xyz, xyz, feat, None, offset, offset, dilation=1)
+        first = older.queryandgroup(4, xyz, xyz, feat, None, offset, offset)
+        return (dilated + first).sum(1), pointops.interpolation(xyz, xyz + 0.1, feat, offset, offset)
+
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    for values in ([12, 40], [3, 40]):
+        offset = ends(default_place, *values)
+        torch.testing.assert_close(compiled(points, features, offset), network(points, features, offset))
+
+
 def test_offsets_and_batches(default_place):
     offset = ends(default_place, 2, 2, 5)
     batch = pointops.offset2batch(offset)

@@ -125,5 +125,5 @@ def _grouper(npoint: int | None, radius: float | None, nsample: int | None, use_
     if radius is None or nsample is None:
         raise ValueError(f"radius and nsample must be given with npoint, got {radius} and {nsample}")
     grouper = pointnet2_utils.QueryAndGroup(radius, nsample, use_xyz=use_xyz)
-    grouper.memory_format = torch.channels_last
+    grouper.channels_last = True
     return grouper

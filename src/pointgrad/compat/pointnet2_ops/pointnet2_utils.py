@@ -145,8 +145,9 @@ class QueryAndGroup(nn.Module):
     radius, nsample: of `ball_query`. use_xyz: whether the positions come before the features.
     """
 
-    # A layer of convolutions asks for torch.channels_last, which spares a copy of the neighbourhoods.
-    memory_format = torch.contiguous_format
+    # Whether the result is in the memory format torch.channels_last. Layers ask for it: it spares them a copy of the
+    # neighbourhoods, and their convolutions take it as gladly.
+    channels_last = False
 
     def __init__(self, radius: float, nsample: int, use_xyz: bool = True) -> None:
         super().__init__()
@@ -156,7 +157,8 @@ class QueryAndGroup(nn.Module):
         """xyz (B, N, 3), new_xyz (B, M, 3), features (B, C, N). returns: (B, 3 + C, M, nsample)."""
         checks.value(self.use_xyz or features is not None, "features", "given if use_xyz is False", "None")
         index = ball_query(self.radius, self.nsample, xyz, new_xyz)
-        return group_by(index, xyz, new_xyz, features, self.use_xyz).contiguous(memory_format=self.memory_format)
+        grouped = group_by(index, xyz, new_xyz, features, self.use_xyz)
+        return grouped if self.channels_last else grouped.contiguous()
 
 
 class GroupAll(nn.Module):
@@ -175,7 +177,7 @@ class GroupAll(nn.Module):
 
 
 def group_by(index: Tensor, xyz: Tensor, new_xyz: Tensor, features: Tensor | None, use_xyz: bool) -> Tensor:
-    """(B, 3 + C, M, K) as a view of (B, M, K, 3 + C)."""
+    """(B, 3 + C, M, K) as a view of (B, M, K, 3 + C), which is what torch calls channels last."""
     if features is None:
         rows = pointgrad.group(xyz, index) - new_xyz.unsqueeze(2)
     else:

@@ -25,7 +25,7 @@ from .grouping import grouping as grouping_with_xyz
 from .grouping import grouping2
 from .interpolation import interpolation as packed_interpolation
 from .interpolation import interpolation2 as interpolation2
-from .query import knn_query
+from .query import distance, nearest
 from .sampling import farthest_point_sampling
 from .subtraction import Subtraction as Subtraction
 from .subtraction import subtraction as subtraction
@@ -93,15 +93,8 @@ def knnquery(
     """
     if offset is None:
         return knnquery_heap(nsample, xyz, new_xyz)
-    if new_xyz is None:
-        new_xyz = xyz
-    if new_offset is None:
-        new_offset = offset
-    index, dist = knn_query(nsample, xyz, offset, new_xyz, new_offset)
-    begins = starts("offset", offset)
-    first = torch.where(begins.diff() > 0, begins[:-1], -1).int()
-    cloud = cloud_of_rows(new_xyz.shape[0], starts("new_offset", new_offset))
-    return torch.where(index < 0, first[cloud].unsqueeze(1), index), dist
+    found, index = _nearest(nsample, xyz, new_xyz, offset, new_offset)
+    return index, distance(found)
 
 
 def knnquery_heap(nsample: int, xyz: Tensor, new_xyz: Tensor | None = None) -> Tensor:
@@ -157,7 +150,7 @@ def queryandgroup(
     if new_xyz is None:
         new_xyz = xyz
     if idx is None:
-        idx, _ = knnquery(nsample, xyz.detach(), new_xyz.detach(), offset, new_offset)
+        _, idx = _nearest(nsample, xyz.detach(), new_xyz.detach(), offset, new_offset)
     return grouping_with_xyz(idx, feat, xyz, new_xyz, with_xyz=True) if use_xyz else grouping2(feat, idx)
 
 
@@ -264,3 +257,19 @@ class QueryAndGroup(nn.Module):
         elif idx is None:
             idx = knnquery_heap(self.nsample, xyz, new_xyz)
         return group_by(idx, xyz, new_xyz, features, self.use_xyz).contiguous()
+
+
+def _nearest(
+    nsample: int, xyz: Tensor, new_xyz: Tensor | None, offset: Tensor, new_offset: Tensor | None
+) -> tuple[pointgrad.Neighbors, Tensor]:
+    """What is found in packed clouds, and its index (M, nsample) int32 with the cloud's first where there is none."""
+    if new_xyz is None:
+        new_xyz = xyz
+    if new_offset is None:
+        new_offset = offset
+    found = nearest(nsample, xyz, offset, new_xyz, new_offset)
+    begins = starts("offset", offset)
+    first = torch.where(begins.diff() > 0, begins[:-1], -1).int()
+    cloud = cloud_of_rows(new_xyz.shape[0], starts("new_offset", new_offset))
+    index = found.index.int()
+    return found, torch.where(index < 0, first[cloud].unsqueeze(1), index)

@@ -42,9 +42,7 @@ def knn_query(
             [ 1,  0],
             [ 2, -1]], dtype=torch.int32)
     """
-    check_count("nsample", nsample)
-    queries, offsets, query_offsets = _clouds(xyz, offset, new_xyz, new_offset)
-    found = pointgrad.knn(xyz, nsample, queries, offsets=offsets, query_offsets=query_offsets)
+    found = nearest(nsample, xyz, offset, new_xyz, new_offset)
     return found.index.int(), distance(found)
 
 
@@ -103,7 +101,7 @@ def random_ball_query(
     found, inner, hole = _everything(nsample, max_radius, min_radius, xyz, offset, new_xyz, new_offset)
     count = (found.count - hole).unsqueeze(1)
     width = max(found.index.shape[1], nsample)
-    lot = torch.rand(found.index.shape[0], width).to(xyz.device)
+    lot = torch.rand(found.index.shape[0], width, device="cpu").to(xyz.device)
     lot = lot.masked_fill(torch.arange(width, device=xyz.device) >= count, 2.0)
     return _pick(found, lot.argsort(dim=1)[:, :nsample].sort(dim=1).values, count, inner, hole)
 
@@ -118,6 +116,15 @@ class BallQuery:
 
 class RandomBallQuery:
     apply = staticmethod(random_ball_query)
+
+
+def nearest(
+    nsample: int, xyz: Tensor, offset: Tensor | None, new_xyz: Tensor | None, new_offset: Tensor | None
+) -> pointgrad.Neighbors:
+    """What `knn_query` finds."""
+    check_count("nsample", nsample)
+    queries, offsets, query_offsets = _clouds(xyz, offset, new_xyz, new_offset)
+    return pointgrad.knn(xyz, nsample, queries, offsets=offsets, query_offsets=query_offsets)
 
 
 def distance(found: pointgrad.Neighbors) -> Tensor:
@@ -173,7 +180,7 @@ def _everything(
         if k >= xyz.shape[0] or not bool((found.count == k).any()):
             break
         k = min(4 * k, xyz.shape[0])
-    limit = torch.tensor(min_radius, dtype=found.distance2.dtype, device=xyz.device) ** 2
+    limit = found.distance2.new_full((), min_radius) ** 2
     inner = (found.distance2 <= _SAME2).sum(1)
     hole = ((found.distance2 > _SAME2) & (found.distance2 < limit)).sum(1)
     return found, inner, hole

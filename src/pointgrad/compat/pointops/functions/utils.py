@@ -8,7 +8,7 @@ from pointgrad.ops import checks
 
 from ._packed import check_count, check_points, check_rows, cloud_of_rows, starts
 from .grouping import grouping
-from .query import ball_query, knn_query
+from .query import ball_query, nearest
 
 __all__ = ["ball_query_and_group", "batch2offset", "knn_query_and_group", "offset2batch", "query_and_group"]
 
@@ -26,7 +26,8 @@ def knn_query_and_group(
     """`grouping` of `idx`, or of the `nsample` nearest if it is not given. returns: what was grouped, and idx."""
     if idx is None:
         checks.value(nsample is not None, "nsample", "given without idx", nsample)
-        idx, _ = knn_query(nsample, xyz, offset, new_xyz, new_offset)  # type: ignore[arg-type]
+        centers = None if new_xyz is None else new_xyz.detach()
+        idx = nearest(nsample, xyz.detach(), offset, centers, new_offset).index.int()  # type: ignore[arg-type]
     return grouping(idx, feat, xyz, new_xyz, with_xyz), idx
 
 
@@ -107,10 +108,10 @@ def _dilated(nsample: int, xyz: Tensor, new_xyz: Tensor, offset: Tensor, new_off
     check_count("nsample", nsample)
     check_points("new_xyz", new_xyz)
     total = 1 + (nsample - 1) * (dilation + 1)
-    nearest, _ = knn_query(total, xyz, offset, new_xyz, new_offset)
+    index = nearest(total, xyz.detach(), offset, new_xyz.detach(), new_offset).index.int()
     sizes = starts("offset", offset).diff().double()
     shrunk = (sizes - 1) / max(nsample - 1, 1) - 1
     step = torch.where(sizes < total, shrunk, dilation) + 1  # these roundings are the original's
     step = step[cloud_of_rows(new_xyz.shape[0], starts("new_offset", new_offset))].unsqueeze(1)
     place = (step * torch.arange(nsample, device=xyz.device)).long()
-    return nearest.gather(1, place.clamp(0, total - 1))
+    return index.gather(1, place.clamp(0, total - 1))
