@@ -75,9 +75,11 @@ def test_a_cloud_asked_for_none_leaves_the_others_alone(default_place):
 
 def test_a_cloud_asked_for_more_than_it_has_repeats_its_first(default_place):
     points = packed(default_place, 5)
-    index = pointops.farthest_point_sampling(points, ends(default_place, 2, 5), ends(default_place, 4, 6))
+    index = pointops.farthest_point_sampling(points, ends(default_place, 2, 5), ends(default_place, 4, 9))
     assert index.tolist()[:4] == [0, 1, 0, 0]
     assert index.tolist()[4] == 2
+    assert sorted(index.tolist()[5:7]) == [3, 4]
+    assert index.tolist()[7:] == [2, 2]
     with pytest.raises(ValueError, match="new_offset must ask for no points of cloud 0, which is empty, got 1"):
         pointops.farthest_point_sampling(points, ends(default_place, 0, 5), ends(default_place, 1, 2))
 
@@ -216,6 +218,17 @@ def test_balls_are_open_at_the_far_end(default_place):
     assert pointops.ball_query(5, 3.0, 0.0, *arguments)[0].tolist() == [[0, 1, 2, -1, -1]]
     assert pointops.ball_query(5, 3.0, 2.0, *arguments)[0].tolist() == [[0, 2, -1, -1, -1]]
     assert sorted(pointops.random_ball_query(2, 3.0, 2.0, *arguments)[0][0].tolist()) == [0, 2]
+
+
+def test_what_is_as_good_as_the_centre_is_in_every_shell(default_place):
+    """The original's rule, in its own units: d^2 <= 1e-5. But not beyond the ball, as there."""
+    x = torch.tensor([0.0, 0.003, 0.004, 0.2, 0.5], device=default_place.device)
+    points = x[:, None] * torch.tensor([1.0, 0, 0], device=default_place.device)
+    arguments = (points, ends(default_place, 5), points[:1], ends(default_place, 1))
+    assert pointops.ball_query(5, 1.0, 0.1, *arguments)[0].tolist() == [[0, 1, 3, 4, -1]]
+    assert pointops.random_ball_query(5, 1.0, 0.1, *arguments)[0].tolist() == [[0, 1, 3, 4, -1]]
+    assert pointops.ball_query(2, 1.0, 0.1, *arguments)[0].tolist() == [[0, 3]]
+    assert pointops.ball_query(5, 0.002, 0.0, *arguments)[0].tolist() == [[0, -1, -1, -1, -1]]
 
 
 @pytest.mark.parametrize("least", [0.0, 0.3])
