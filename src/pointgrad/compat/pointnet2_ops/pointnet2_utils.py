@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import pointgrad
 from pointgrad.ops import checks
@@ -56,7 +57,7 @@ def gather_operation(features: Tensor, idx: Tensor) -> Tensor:
     tensor([[[3., 1.]]])
     """
     _check_features(features, idx, "(B, M)", 2)
-    return pointgrad.gather(features.transpose(1, 2), idx).transpose(1, 2).contiguous()
+    return _columns(features, idx)
 
 
 def three_nn(unknown: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,7 +93,7 @@ def grouping_operation(features: Tensor, idx: Tensor) -> Tensor:
     features: (B, C, N). idx: (B, M, K); -1 gives zeros. returns: (B, C, M, K), gradients to features.
     """
     _check_features(features, idx, "(B, M, K)", 3)
-    return pointgrad.group(features.transpose(1, 2), idx).permute(0, 3, 1, 2).contiguous()
+    return _columns(features, idx.flatten(1)).unflatten(2, idx.shape[1:])
 
 
 def ball_query(radius: float, nsample: int, xyz: Tensor, new_xyz: Tensor) -> Tensor:
@@ -193,6 +194,21 @@ def three_nearest(unknown: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     found = pointgrad.knn(known.detach(), 3, unknown.detach())
     index = found.index if known.shape[1] >= 3 else found.index.clamp(min=0)
     return found.distance2, index.int()
+
+
+def _columns(features: Tensor, idx: Tensor) -> Tensor:
+    """(B, C, L) the columns of features (B, C, N) that idx (B, L) names, zeros where it names none.
+
+    They are gathered where they lie. pointgrad's own operator has channels last: going there and, for a contiguous
+    result, back again would write each neighbourhood twice.
+    """
+    size, index = features.shape[2], idx.long()
+    if index.device.type == "cpu" and not torch.compiler.is_compiling():
+        checks.index_values(index, size, "idx")
+    index = torch.where((index < 0) | (index >= size), size, index).unsqueeze(1).expand(-1, features.shape[1], -1)
+    # Gradients are summed in the dtype that is gathered from.
+    wide = torch.promote_types(features.dtype, torch.float32) if features.requires_grad else features.dtype
+    return functional.pad(features.to(wide), (0, 1)).gather(2, index).to(features.dtype)
 
 
 def _check_clouds(name: str, xyz: Any) -> None:

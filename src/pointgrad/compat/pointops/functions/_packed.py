@@ -34,12 +34,12 @@ def check_count(name: str, value: Any) -> None:
     checks.value(value >= 1, name, "at least 1", value)
 
 
-def check_rows(name: str, features: Any, idx: Any, *, idx_name: str = "idx", idx_shape: str = "(M, K)") -> None:
-    """Features (N, C) and an index into their rows."""
+def check_rows(name: str, features: Any, idx: Any) -> None:
+    """Features (N, C), and lists of their rows."""
     checks.tensor(name, features)
-    checks.tensor(idx_name, idx)
+    checks.tensor("idx", idx)
     checks.shape(features.dim() == 2, name, "(N, C)", features)
-    checks.shape(idx.dim() == idx_shape.count(",") + 1 - idx_shape.count(",)"), idx_name, idx_shape, idx)
+    checks.shape(idx.dim() == 2, "idx", "(M, K)", idx)
     checks.dtype(name, features, checks.FLOATS)
-    checks.dtype(idx_name, idx, checks.INDICES)
-    checks.device(idx_name, idx, name, features)
+    checks.dtype("idx", idx, checks.INDICES)
+    checks.device("idx", idx, name, features)

@@ -1,11 +1,11 @@
 """`pointops.functions.attention`: attention over pairs, each of a target row and the row that it refers to."""
 
+from typing import Any
+
 from torch import Tensor
 
 import pointgrad
 from pointgrad.ops import checks
-
-from ._packed import check_rows
 
 __all__ = ["AttentionFusionStep", "AttentionRelationStep", "attention_fusion_step", "attention_relation_step"]
 
@@ -24,8 +24,8 @@ def attention_relation_step(
     checks.shape(key.shape[1:] == query.shape[1:], "key", lambda: f"(N, {query.shape[1]}, {query.shape[2]})", key)
     checks.shape(weight.shape == query.shape[2:], "weight", lambda: f"(C,) = ({query.shape[2]},)", weight)
     _check_pairs(index_target, index_refer)
-    asked = _gather("query", query * weight, "index_target", index_target)
-    return (asked * _gather("key", key, "index_refer", index_refer)).sum(-1)
+    asked = _rows(query * weight, index_target)
+    return (asked * _rows(key, index_refer)).sum(-1)
 
 
 def attention_fusion_step(weight: Tensor, value: Tensor, index_target: Tensor, index_refer: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def attention_fusion_step(weight: Tensor, value: Tensor, index_target: Tensor, i
     _check_pairs(index_target, index_refer)
     fits = weight.shape == (index_target.shape[0], value.shape[1])
     checks.shape(fits, "weight", lambda: f"(M, G) = ({index_target.shape[0]}, {value.shape[1]})", weight)
-    sent = weight.unsqueeze(-1) * _gather("value", value, "index_refer", index_refer)
+    sent = weight.unsqueeze(-1) * _rows(value, index_refer)
     return pointgrad.scatter(sent.flatten(1), index_target, value.shape[0]).reshape(value.shape)
 
 
@@ -51,21 +51,21 @@ class AttentionFusionStep:
     apply = staticmethod(attention_fusion_step)
 
 
-def _check_heads(name: str, features: Tensor) -> None:
+def _check_heads(name: str, features: Any) -> None:
     checks.tensor(name, features)
     checks.shape(features.dim() == 3, name, "(N, G, C)", features)
+    checks.dtype(name, features, checks.FLOATS)
 
 
-def _check_pairs(index_target: Tensor, index_refer: Tensor) -> None:
+def _check_pairs(index_target: Any, index_refer: Any) -> None:
     for name, index in (("index_target", index_target), ("index_refer", index_refer)):
         checks.tensor(name, index)
         checks.shape(index.dim() == 1, name, "(M,)", index)
+        checks.dtype(name, index, checks.INDICES)
     fits = index_target.shape == index_refer.shape
     checks.shape(fits, "index_refer", lambda: f"{tuple(index_target.shape)}, like index_target", index_refer)
 
 
-def _gather(name: str, features: Tensor, index_name: str, index: Tensor) -> Tensor:
-    """(M, G, C)"""
-    rows = features.flatten(1)
-    check_rows(name, rows, index, idx_name=index_name, idx_shape="(M,)")
-    return pointgrad.gather(rows, index).reshape(-1, *features.shape[1:])
+def _rows(features: Tensor, index: Tensor) -> Tensor:
+    """(M, G, C) of features (N, G, C)."""
+    return pointgrad.gather(features.flatten(1), index).unflatten(1, features.shape[1:])
