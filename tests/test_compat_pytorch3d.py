@@ -114,7 +114,7 @@ class TestKnnPoints:
     def test_blocks_of_norm_1_agree_with_one(self, monkeypatch):
         p1, p2 = torch.rand(3, 50, 3), torch.rand(3, 40, 3)
         whole = knn_points(p1, p2, norm=1, K=5)
-        monkeypatch.setattr(_manhattan, "PAIRS", 300)  # two queries at a time
+        monkeypatch.setattr(_manhattan, "CPU_PAIRS", 300)  # two queries at a time
         parts = knn_points(p1, p2, norm=1, K=5)
         assert torch.equal(whole.idx, parts.idx)
         assert torch.equal(whole.dists, parts.dists)
@@ -134,8 +134,8 @@ class TestKnnPoints:
         p1, p2 = torch.rand(1, 4, 3), torch.rand(1, 5, 3)
         p1[0, 1, 2], p2[0, 3, 0] = torch.nan, torch.inf
         found = knn_points(p1.to(device), p2.to(device), norm=norm, K=5)
-        assert found.dists[0, 1].isnan().all()
-        assert found.dists[0, [0, 2, 3]].isnan().cpu().tolist() == [[False] * 4 + [True]] * 3
+        assert found.dists[0, 1].isinf().all()
+        assert found.dists[0, [0, 2, 3]].isinf().cpu().tolist() == [[False] * 4 + [True]] * 3
         assert sorted(found.idx[0, 0].tolist()) == [0, 0, 1, 2, 4]
         short = knn_points(p1.to(device), p2.to(device), lengths2=torch.tensor([2], device=device), norm=norm, K=3)
         assert (short.dists[0, :, 2] == 0).all()
@@ -253,6 +253,10 @@ class TestBallQuery:
         assert ball_query(points, points, return_nn=False).knn is None
         other = ball_query(points, points, radius=torch.tensor(0.2), skip_points_outside_cube=True)
         assert torch.equal(found.idx, other.idx)
+
+    @pytest.mark.parametrize("radius", [1e30, 1e39, float("inf")])
+    def test_a_ball_that_holds_everything(self, radius):
+        assert torch.equal(ball_query(P, P, K=5, radius=radius).idx, torch.arange(5).expand(2, 5, 5))
 
     def test_derivatives(self, device):
         p1 = torch.rand(2, 5, 3, dtype=torch.float64, device=device, requires_grad=True)
@@ -516,11 +520,25 @@ class TestChamferDistance:
             (gradient,) = torch.autograd.grad(loss.sum(), x)
             assert not gradient.any()
 
+    def test_weights_may_stand_in_a_column(self):
+        x, y, weights = torch.rand(3, 5, 3), torch.rand(3, 4, 3), torch.rand(3)
+        assert torch.equal(
+            chamfer_distance(x, y, weights=weights)[0], chamfer_distance(x, y, weights=weights[:, None])[0]
+        )
+
+    @pytest.mark.parametrize("norm", [1, 2])
+    def test_autocast(self, norm, device):
+        x, y = torch.rand(2, 50, 3, device=device), torch.rand(2, 40, 3, device=device)
+        expected, _ = chamfer_distance(x, y, norm=norm)
+        with torch.autocast(device, torch.bfloat16):
+            loss, _ = chamfer_distance(x, y, norm=norm)
+        torch.testing.assert_close(loss, expected)
+
     def test_a_diverged_cloud_has_no_loss(self, device):
         x, y = torch.rand(2, 5, 3, device=device), torch.rand(2, 4, 3, device=device)
         x[1, 2] = torch.nan
-        assert chamfer_distance(x, y, single_directional=True)[0].isnan()
-        assert chamfer_distance(x, y, batch_reduction=None)[0].isnan().tolist() == [False, True]
+        assert not chamfer_distance(x, y, single_directional=True)[0].isfinite()
+        assert chamfer_distance(x, y, batch_reduction=None)[0].isfinite().tolist() == [True, False]
 
     def test_empty(self, device):
         for n, p, q in itertools.product([0, 2], [0, 3], [0, 3]):
@@ -632,15 +650,18 @@ def test_documented_examples_run(module):
 
 
 def test_a_program_runs_unchanged(device, monkeypatch, capsys):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pytorch3d"]:
-        monkeypatch.delitem(sys.modules, name)
+    def imported():
+        return [name for name in sys.modules if name.partition(".")[0] == "pytorch3d"]
+
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "argv", ["pytorch3d_model.py", "--steps", "8", "--device", device])
-        before = set(sys.modules)
+    monkeypatch.setattr(sys, "argv", ["pytorch3d_model.py", "--steps", "8", "--device", device])
+    for name in imported():
+        monkeypatch.delitem(sys.modules, name)  # comes back
+    try:
         pointgrad.compat.install("pytorch3d")
         runpy.run_path(str(Path(__file__).parent / "foreign" / "pytorch3d_model.py"), run_name="__main__")
-        for name in set(sys.modules) - before:
+    finally:
+        for name in imported():
             del sys.modules[name]
     losses = [float(line) for line in capsys.readouterr().out.split()]
     assert len(losses) == 8
