@@ -139,6 +139,7 @@ BAD_METADATA = [
     (lambda: ball(points, 1.0, 2, min_radius=-0.5), ValueError, "min_radius must be at least 0 and below radius = 1.0, got -0.5"),
     (lambda: ball(points, 1.0, 2, select="all"), ValueError, """select must be "nearest", "first" or "random", got 'all'"""),
     (lambda: ball(points, 1.0, 2, select=None), TypeError, 'select must be "nearest", "first" or "random", got NoneType None'),
+    (lambda: ball(points, 1.0, 2, closed=0), TypeError, "closed must be a bool, got int 0"),
     (lambda: pointgrad.NeighborIndex(torch.zeros(6, 4)), ValueError, "points must be (N, D) or (B, N, D) with D from 1 to 3, got (6, 4)"),
     (lambda: an_index().knn(2, points.double()), TypeError, "queries must have the dtype of points, float32, got float64"),
     (lambda: an_index().ball_query(-1.0, 2), ValueError, "radius must be positive, got -1.0"),

@@ -53,6 +53,7 @@ def neighbor_search(
     k: int,
     radius: float,
     min_radius: float,
+    closed: bool,
     select: str,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,7 +70,7 @@ def neighbor_search(
     count = points.new_zeros(asked, dtype=torch.int64)
     if not (batch and rows and count.numel()):
         return distance2, found, count
-    wanted = (k, squared(radius, wide), squared(min_radius, wide), select, seed)
+    wanted = (k, squared(radius, wide, closed), squared(min_radius, wide), select, seed)
     results = (found, distance2, count)
     if is_indexed(points):
         words = (neighbor_index(points, offsets, lengths) if index is None else index).view(torch.int32)
