@@ -2,7 +2,6 @@
 
 import numbers
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +32,7 @@ def ball_query(
     returns: `KNN(dists, idx, knn)`. dists (N, P1, K), **squared**, in the dtype of p1, with gradients to p1 and p2;
         idx (N, P1, K) int64, -1 (and dists 0) where there are fewer; knn (N, P1, K, D), zeros there, or None.
 
-    Native: `pointgrad.ball_query(p2, radius, K, p1, select="first")`, to which a point on the sphere is inside.
+    Native: `pointgrad.ball_query(p2, radius, K, p1, select="first", closed=False)`.
 
     >>> line = torch.tensor([[[0.], [1.], [2.]]])
     >>> ball_query(line, line, K=2, radius=1.5).idx.tolist()
@@ -46,15 +45,8 @@ def ball_query(
     radius = radius.item() if isinstance(radius, Tensor) and radius.numel() == 1 else radius
     checks.kind(isinstance(radius, numbers.Real), "radius", "a number", radius)
     _clouds.check_pair(p1, p2, lengths1, lengths2)
-    below = _below(radius, p1.dtype)
-    checks.value(below > 0, "radius", "positive", radius)
-    found = pointgrad.ball_query(p2, below, K, p1, select="first", lengths=lengths2, query_lengths=lengths1)
+    found = pointgrad.ball_query(
+        p2, radius, K, p1, select="first", closed=False, lengths=lengths2, query_lengths=lengths1
+    )
     dists = torch.where(found.index >= 0, found.distance2, 0).to(p1.dtype)
     return KNN(dists, found.index, pointgrad.group(p2, found.index) if return_nn else None)
-
-
-def _below(radius: float, dtype: torch.dtype) -> float:
-    """The largest radius below this one: what a closed ball needs to leave out the sphere of the open one."""
-    precision = np.float64 if dtype == torch.float64 else np.float32
-    finite = precision(min(float(radius), torch.finfo(torch.promote_types(dtype, torch.float32)).max))
-    return float(np.nextafter(finite, precision(0)))
