@@ -1,7 +1,7 @@
 """torch-cluster's point-cloud functions: samples, neighbours as edges, clusters.
 
-The interface is that of torch-cluster 1.6.3. Points are (N, D) or (N,), of any real dtype; `batch (N,)` says which cloud
-each belongs to and is sorted. All functions give the same result on every device, and no gradient, as the original's.
+The interface is that of torch-cluster 1.6.3. Points are (N, D) or (N,), of any real dtype; `batch (N,)` says which
+cloud each belongs to and is sorted. All give the same result on every device, and no gradient, as the original's.
 """
 
 from .fps import fps

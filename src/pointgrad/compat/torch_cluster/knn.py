@@ -30,8 +30,8 @@ def knn(
     returns: (2, E) int64. Row 0: number of the query in `y`; row 1: number of the neighbour in `x`. Query after query,
         nearest first, ties by the smallest index; fewer than k where a cloud is short.
 
-    Any distance is looked at (on a GPU the original finds nothing beyond 1e5 units), and all real dtypes are taken; 16
-    bits are compared in float32, integers in float64. Natively: `pointgrad.knn`, whose (M, k) index needs no wait for E.
+    Any distance is looked at (on a GPU the original finds nothing beyond 1e5 units), and all real dtypes are taken: 16
+    bits are compared in float32, integers in float64. Natively: `pointgrad.knn`, whose (M, k) index needs no wait.
 
     >>> x = torch.tensor([[0.], [1.], [5.]])
     >>> knn(x, torch.tensor([[0.9], [4.]]), 2)
