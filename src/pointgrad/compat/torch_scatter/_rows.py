@@ -103,10 +103,8 @@ def group_count(src: Tensor, dim: int, out: Any, dim_size: Any) -> int | None:
 def check_out(out: Any, src: Tensor, dim: int, size: int | None) -> None:
     """size: along `dim`, where it is known."""
     checks.tensor("out", out)
-    fits = (
-        out.dim() == src.dim() and out.shape[:dim] == src.shape[:dim] and out.shape[dim + 1 :] == src.shape[dim + 1 :]
-    )
-    fits = fits and size in (None, out.shape[dim])
+    there = out.shape[dim : dim + 1] if size is None else (size,)
+    fits = out.shape == (*src.shape[:dim], *there, *src.shape[dim + 1 :])
     end = "any size" if size is None else f"size {size}"
     checks.shape(fits, "out", lambda: f"like src {tuple(src.shape)}, with {end} in dimension {dim}", out)
     checks.same_dtype("out", out, "src", src)

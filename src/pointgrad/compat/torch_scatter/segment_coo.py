@@ -22,8 +22,8 @@ def segment_add_coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_s
 
 
 def segment_mean_coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None) -> Tensor:
-    """`segment_coo` with "mean"; integers are divided and rounded towards 0, as by the original's CPU version. `out`: the
-    sums are added into it, then all of it is divided by the counts."""
+    """`segment_coo` with "mean"; integers are divided and rounded towards 0, as by the original's CPU version. `out`:
+    the sums are added into it, then all of it is divided by the counts."""
     return mean(src, index, _last(index), out, dim_size, "trunc")
 
 

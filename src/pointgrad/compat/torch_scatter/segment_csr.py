@@ -8,7 +8,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._rows import Layout, as_number, check_out, extremes, leading_index
+from ._rows import as_number, check_out, extremes, leading_index
 
 
 def segment_sum_csr(src: Tensor, indptr: Tensor, out: Tensor | None = None) -> Tensor:
