@@ -32,8 +32,8 @@ def fps(
     returns: (M,) int64, cloud after cloud. A GPU waits for M, unless one cloud or a list as `ptr` tells it.
 
     Clouds of any width are sampled right (on a GPU the original starts from a distance of 5e4, so that the first picks
-    of a cloud wider than 224 units are not the farthest), a cloud without points is allowed, and ties go to the
-    smallest index. Natively: `pointgrad.farthest_point_sampling`, which takes counts instead of a ratio.
+    of a cloud wider than 224 units are not the farthest), a cloud without points is allowed, no point is picked twice
+    (equal points in the original may be), and ties go to the smallest index. Natively: `pointgrad.farthest_point_sampling`, which takes counts instead of a ratio.
 
     >>> square = torch.tensor([[-1., -1.], [-1., 1.], [1., -1.], [1., 1.]])
     >>> fps(square, ratio=0.5, random_start=False)
