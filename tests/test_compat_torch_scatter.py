@@ -259,9 +259,7 @@ def test_out_is_continued(index_shape, dtype, default_place):
         "sum": before + total,
         "add": before + total,
         "mul": before * product,
-        "mean": torch.div(
-            before + total, count.clamp(min=1), rounding_mode=None if dtype.is_floating_point else "floor"
-        ),
+        "mean": torch.div(before + total, count.clamp(min=1), rounding_mode=rounding),
     }
     for reduce, wanted in expected.items():
         out = start.clone()

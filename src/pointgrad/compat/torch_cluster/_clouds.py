@@ -23,7 +23,10 @@ def coordinates(name: str, points: Any) -> Tensor:
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """The coordinates of points and queries, which must belong to one space."""
-    points, queries = coordinates("x", x), coordinates("y", y)
+    points = coordinates("x", x)
+    if y is x:
+        return points, points
+    queries = coordinates("y", y)
     fits = queries.shape[1] == points.shape[1]
     checks.shape(fits, "y", lambda: f"(M, D) with D = {points.shape[1]}, like x", y)
     checks.same_dtype("y", queries, "x", points)
@@ -57,10 +60,8 @@ def count_clouds(name: str, batch: Any, points: Tensor, batch_size: Any) -> int:
     return batch_size or last + 1
 
 
-def offsets(batch: Tensor | None, clouds: int) -> Tensor | None:
-    """(B + 1,) from a sorted batch vector; None for a single cloud that has none."""
-    if batch is None:
-        return None
+def offsets(batch: Tensor, clouds: int) -> Tensor:
+    """(B + 1,) from a sorted batch vector."""
     number = torch.arange(clouds + 1, dtype=batch.dtype, device=batch.device)
     return torch.searchsorted(batch.contiguous(), number)
 
@@ -75,6 +76,6 @@ def pair_offsets(
     if clouds == 1:
         return None, None
     for name, batch in (("batch_x", batch_x), ("batch_y", batch_y)):
-        checks.value(batch is not None, name, f"a tensor for {clouds} clouds", None)
+        checks.value(batch is not None, name, lambda: f"a tensor for {clouds} clouds", None)
     of_points = offsets(batch_x, clouds)
     return of_points, of_points if batch_y is batch_x else offsets(batch_y, clouds)

@@ -5,50 +5,69 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-import pointgrad
+from pointgrad import Neighbors
 from pointgrad.ops import checks
 
 # A list of neighbours has room for all that a query may have; this many entries at once bound its memory.
 _ENTRIES = 2**26
 
+Search = Callable[[Tensor, Tensor | None], Neighbors]
+
 
 def find(
-    search: Callable[[Tensor, Tensor | None], Tensor],
+    search: Search,
     queries: Tensor,
     query_offsets: Tensor | None,
-    k: int,
+    room: int,
     others: int | None = None,
+    *,
+    query_first: bool,
 ) -> Tensor:
-    """(2, E): row 0 the neighbour, row 1 its query, query after query.
+    """(2, E), query after query: row 0 the query and row 1 its neighbour, or the other way.
 
-    search: gives (M, k) indices, -1 for nothing, for a part of the queries and where its clouds lie.
-    others: leave out each query's own number, and keep at most so many others. The search is for one more, then.
+    search: for a part of the queries, and where its clouds lie, a list of `room` neighbours each.
+    others: leave out each query's own number, and keep at most so many others.
     """
-    parts, step = [], max(1, _ENTRIES // k)
+    parts, step = [], max(1, _ENTRIES // room)
     for begin in range(0, queries.shape[0], step):
-        part = queries[begin : begin + step]
-        inside = query_offsets if begin == 0 and part.shape == queries.shape else None
-        if query_offsets is not None and inside is None:
-            inside = (query_offsets - begin).clamp(0, part.shape[0])
-        index = search(part, inside)
+        part, inside = queries, query_offsets
+        if queries.shape[0] > step:
+            part = queries[begin : begin + step]
+            inside = None if query_offsets is None else (query_offsets - begin).clamp(0, part.shape[0])
+        index, _, count = search(part, inside)
+        query = torch.arange(begin, begin + part.shape[0], device=index.device).unsqueeze(1)
         if others is not None:
-            own = index == torch.arange(begin, begin + part.shape[0], device=index.device).unsqueeze(1)
-            if index.shape[1] > others:  # full of others: the query itself was not found, or is too far away
-                own[:, -1] |= ~own.any(1)
-            index = index.masked_fill(own, -1)
-        edges = pointgrad.to_edges(index)
-        edges[1] += begin
-        parts.append(edges)
-    return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+            index, count = _without(query, index, count, others)
+        parts.append(_edges(query, index, count, query_first))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _without(query: Tensor, index: Tensor, count: Tensor, others: int) -> tuple[Tensor, Tensor]:
+    """Each list without its query; without its last entry where it is full of others, because the query is too far away
+    or enough equal points stand before it."""
+    if index.shape[1] <= others:  # as many as there are points: an entry of nothing to leave out
+        index = torch.cat([index, torch.full_like(query, -1)], dim=1)
+    own = index == query
+    there = own.any(1)
+    own[:, -1] |= ~there
+    behind = own.cumsum(1, dtype=torch.int8) > 0
+    moved_up = torch.where(behind[:, :-1], index[:, 1:], index[:, :-1])
+    return moved_up, count - (there | (index[:, -1] >= 0)).long()
+
+
+def _edges(query: Tensor, index: Tensor, count: Tensor, query_first: bool) -> Tensor:
+    """index: (M, k), count[i] entries in the beginning of row i."""
+    total = int(count.sum())
+    if total == index.numel():
+        query, neighbor = query.expand_as(index), index
+    else:
+        query = torch.repeat_interleave(query.squeeze(1), count, output_size=total)
+        neighbor = index.masked_select(index >= 0)
+    return torch.stack([query, neighbor] if query_first else [neighbor, query]).reshape(2, total)
 
 
 def nothing(like: Tensor) -> Tensor:
     return torch.empty(2, 0, dtype=torch.int64, device=like.device)
-
-
-def directed(edge_index: Tensor, flow: str) -> Tensor:
-    """Edges from the neighbour to the query, or the other way."""
-    return edge_index if flow == "source_to_target" else edge_index.flip(0)
 
 
 def check_flow(flow: object) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from numbers import Real
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +35,8 @@ def fps(
 
     Clouds of any width are sampled right (on a GPU the original starts from a distance of 5e4, so that the first picks
     of a cloud wider than 224 units are not the farthest), a cloud without points is allowed, no point is picked twice
-    (equal points in the original may be), and ties go to the smallest index. Natively: `pointgrad.farthest_point_sampling`, which takes counts instead of a ratio.
+    (equal points in the original may be), and ties go to the smallest index. Natively:
+    `pointgrad.farthest_point_sampling`, which takes counts instead of a ratio.
 
     >>> square = torch.tensor([[-1., -1.], [-1., 1.], [1., -1.], [1., 1.]])
     >>> fps(square, ratio=0.5, random_start=False)
@@ -47,28 +50,24 @@ def fps(
         checks.shape(bounds.dim() == 1 and bounds.shape[0] >= 1, "ptr", "(B + 1,)", bounds)
         checks.dtype("ptr", bounds, checks.INDICES)
     elif batch is not None:
-        found = offsets(batch, count_clouds("batch", batch, points, batch_size))
-        assert found is not None
-        bounds = found
+        bounds = offsets(batch, count_clouds("batch", batch, points, batch_size))
     else:
         bounds = torch.tensor([0, points.shape[0]], device="cpu")
-    size = bounds.diff()
-    share = _ratio(ratio, size)
-    count = torch.minimum((size.float() * share).ceil().long(), size)
-    return pointgrad.farthest_point_sampling(
-        points, count, offsets=bounds.to(points.device), start="random" if random_start else 0
-    )
+    sizes = np.diff(bounds.tolist())
+    counts = np.ceil(sizes.astype(np.float32) * _ratio(ratio, len(sizes))).astype(np.int64)
+    counts = np.clip(counts, 0, np.maximum(sizes, 0))
+    start: Literal["random", 0] = "random" if random_start else 0
+    return pointgrad.farthest_point_sampling(points, counts.tolist(), offsets=bounds.to(points.device), start=start)
 
 
-def _ratio(ratio: float | Tensor | None, size: Tensor) -> Tensor:
-    """On the device of the sizes, where they may be known without waiting."""
-    contract = "in (0, 1]"
+def _ratio(ratio: float | Tensor | None, clouds: int) -> np.ndarray:
+    """One, or one for each cloud."""
     if isinstance(ratio, Tensor):
-        checks.shape(ratio.numel() in (1, size.shape[0]), "ratio", "one entry, or one per cloud", ratio)
-        if ratio.device.type == "cpu":
-            checks.value(bool(((ratio > 0) & (ratio <= 1)).all()), "ratio", contract, ratio.tolist())
-        return ratio.detach().flatten().to(size.device)
-    ratio = 0.5 if ratio is None else ratio
-    checks.kind(isinstance(ratio, Real) and not isinstance(ratio, bool), "ratio", "a number or a tensor", ratio)
-    checks.value(0 < ratio <= 1, "ratio", contract, ratio)
-    return torch.tensor(float(ratio), dtype=torch.float32, device=size.device)
+        checks.shape(ratio.numel() in (1, clouds), "ratio", "one entry, or one per cloud", ratio)
+    else:
+        ratio = 0.5 if ratio is None else ratio
+        checks.kind(isinstance(ratio, Real) and not isinstance(ratio, bool), "ratio", "a number or a tensor", ratio)
+    share = ratio.flatten().tolist() if isinstance(ratio, Tensor) else [ratio]
+    for value in share:
+        checks.value(0 < value <= 1, "ratio", "in (0, 1]", value)
+    return np.array(share, dtype=np.float32)

@@ -38,7 +38,7 @@ def knn(
     tensor([[0, 0, 1, 1],
             [1, 0, 2, 1]])
     """
-    return _nearest(x, y, k, batch_x, batch_y, cosine, batch_size, others=False).flip(0)
+    return _nearest(x, y, k, batch_x, batch_y, cosine, batch_size)
 
 
 def knn_graph(
@@ -65,7 +65,8 @@ def knn_graph(
             [0, 1, 2]])
     """
     _edges.check_flow(flow)
-    return _edges.directed(_nearest(x, x, k, batch, batch, cosine, batch_size, others=not loop), flow)
+    query_first = flow == "target_to_source"
+    return _nearest(x, x, k, batch, batch, cosine, batch_size, others=not loop, query_first=query_first)
 
 
 def _nearest(
@@ -77,7 +78,8 @@ def _nearest(
     cosine: bool,
     batch_size: int | None,
     *,
-    others: bool,
+    others: bool = False,
+    query_first: bool = True,
 ) -> Tensor:
     _edges.check_count("k", k, 1)
     points, queries = pair(x, y)
@@ -86,13 +88,17 @@ def _nearest(
     offsets, query_offsets = pair_offsets(points, queries, batch_x, batch_y, batch_size)
     if cosine:
         # Between unit vectors the squared distance is twice the cosine distance. Zeros become NaN: nobody's neighbour.
-        points, queries = _unit(points), _unit(queries)
+        same = queries is points
+        points = _unit(points)
+        queries = points if same else _unit(queries)
     room = min(k + others, points.shape[0])  # one more for the query itself
 
-    def search(part: Tensor, part_offsets: Tensor | None) -> Tensor:
-        return pointgrad.knn(points, room, part, offsets=offsets, query_offsets=part_offsets).index
+    def search(part: Tensor, part_offsets: Tensor | None) -> pointgrad.Neighbors:
+        if part is points and part_offsets is offsets:
+            return pointgrad.knn(points, room, offsets=offsets)
+        return pointgrad.knn(points, room, part, offsets=offsets, query_offsets=part_offsets)
 
-    return _edges.find(search, queries, query_offsets, room, k if others else None)
+    return _edges.find(search, queries, query_offsets, room, k if others else None, query_first=query_first)
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def radius(
             [0, 1]])
     """
     others = bool(ignore_same_index)
-    return _within(x, y, r, batch_x, batch_y, max_num_neighbors, batch_size, others=others).flip(0)
+    return _within(x, y, r, batch_x, batch_y, max_num_neighbors, batch_size, others=others, query_first=True)
 
 
 def radius_graph(
@@ -72,8 +72,8 @@ def radius_graph(
             [0, 1]])
     """
     _edges.check_flow(flow)
-    found = _within(x, x, r, batch, batch, max_num_neighbors, batch_size, others=not loop)
-    return _edges.directed(found, flow)
+    query_first = flow == "target_to_source"
+    return _within(x, x, r, batch, batch, max_num_neighbors, batch_size, others=not loop, query_first=query_first)
 
 
 def _within(
@@ -86,6 +86,7 @@ def _within(
     batch_size: int | None,
     *,
     others: bool,
+    query_first: bool,
 ) -> Tensor:
     checks.kind((isinstance(r, Real) and not isinstance(r, bool)) or isinstance(r, Tensor), "r", "a number", r)
     checks.value(r >= 0, "r", "at least 0", r)
@@ -97,13 +98,16 @@ def _within(
     offsets, query_offsets = pair_offsets(points, queries, batch_x, batch_y, batch_size)
     room = min(max_num_neighbors + others, points.shape[0])  # one more for the query itself
 
-    def search(part: Tensor, part_offsets: Tensor | None) -> Tensor:
-        found = pointgrad.ball_query(
+    most = max_num_neighbors if others else None
+
+    def search(part: Tensor, part_offsets: Tensor | None) -> pointgrad.Neighbors:
+        if part is points and part_offsets is offsets:
+            return pointgrad.ball_query(points, below, room, select="first", offsets=offsets)
+        return pointgrad.ball_query(
             points, below, room, part, select="first", offsets=offsets, query_offsets=part_offsets
         )
-        return found.index
 
-    return _edges.find(search, queries, query_offsets, room, max_num_neighbors if others else None)
+    return _edges.find(search, queries, query_offsets, room, most, query_first=query_first)
 
 
 def _largest_below(r: float, dtype: torch.dtype) -> float | None:

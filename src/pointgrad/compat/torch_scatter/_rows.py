@@ -115,10 +115,10 @@ def extremes(values: Tensor, arg: Tensor, out: Tensor | None, rows: int, largest
     """The values and where they stand, as torch-scatter returns them: `rows` where there is nothing, or nothing better
     than what `out` has."""
     if out is None:
-        return values, torch.where(arg < 0, rows, arg)
+        return values, arg.masked_fill(arg < 0, rows)
     beats = values > out if largest else values < out
     better = (arg >= 0) & (beats | (values != values))  # a NaN wins
-    return out.copy_(torch.where(better, values, out)), torch.where(better, arg, rows)
+    return out.copy_(torch.where(better, values, out)), arg.masked_fill(~better, rows)
 
 
 def _repeats(index: Tensor, dim: int) -> bool:

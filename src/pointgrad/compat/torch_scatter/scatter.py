@@ -109,9 +109,9 @@ def scatter(
     if reduce == "mean":
         return scatter_mean(src, index, dim, out, dim_size)
     if reduce == "min":
-        return scatter_min(src, index, dim, out, dim_size)[0]
+        return _best(src, index, dim, out, dim_size, "min")
     if reduce == "max":
-        return scatter_max(src, index, dim, out, dim_size)[0]
+        return _best(src, index, dim, out, dim_size, "max")
     raise ValueError(f'reduce must be "sum", "add", "mul", "mean", "min" or "max", got {reduce!r}')
 
 
@@ -146,3 +146,14 @@ def _extreme(
     best, arg = pointgrad.scatter(values, group, size, reduce, return_arg=True)
     best, arg = layout.unfold(best).to(src.dtype), layout.unfold(arg)
     return extremes(best, arg, out, src.shape[dim], reduce == "max")
+
+
+def _best(
+    src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, reduce: Literal["max", "min"]
+) -> Tensor:
+    """Without its places, which cost as much again."""
+    if out is not None:
+        return _extreme(src, index, dim, out, dim_size, reduce)[0]
+    values, group, layout = by_index(src, index, dim)
+    size = group_count(src, dim, out, dim_size)
+    return layout.unfold(pointgrad.scatter(values, group, size, reduce)).to(src.dtype)

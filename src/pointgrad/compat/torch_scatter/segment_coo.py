@@ -8,7 +8,7 @@ import pointgrad
 from pointgrad.ops import checks
 
 from ._rows import check_out, leading_index
-from .scatter import mean, scatter_max, scatter_min, scatter_sum
+from .scatter import mean, scatter, scatter_max, scatter_min, scatter_sum
 
 
 def segment_sum_coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None) -> Tensor:
@@ -60,14 +60,10 @@ def segment_coo(
             [ 0.,  0.],
             [16., 32.]])
     """
-    if reduce in ("sum", "add"):
-        return segment_sum_coo(src, index, out, dim_size)
     if reduce == "mean":
         return segment_mean_coo(src, index, out, dim_size)
-    if reduce == "min":
-        return segment_min_coo(src, index, out, dim_size)[0]
-    if reduce == "max":
-        return segment_max_coo(src, index, out, dim_size)[0]
+    if reduce in ("sum", "add", "min", "max"):
+        return scatter(src, index, _last(index), out, dim_size, reduce)
     raise ValueError(f'reduce must be "sum", "add", "mean", "min" or "max", got {reduce!r}')
 
 

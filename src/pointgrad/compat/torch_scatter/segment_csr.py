@@ -1,6 +1,6 @@
 """Reductions within ranges, along the last dimension of the pointers to them."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -60,10 +60,8 @@ def segment_csr(src: Tensor, indptr: Tensor, out: Tensor | None = None, reduce: 
         return segment_sum_csr(src, indptr, out)
     if reduce == "mean":
         return segment_mean_csr(src, indptr, out)
-    if reduce == "min":
-        return segment_min_csr(src, indptr, out)[0]
-    if reduce == "max":
-        return segment_max_csr(src, indptr, out)[0]
+    if reduce in ("min", "max"):
+        return _written(_Segments(src, indptr).reduced(reduce), out, src, indptr)
     raise ValueError(f'reduce must be "sum", "add", "mean", "min" or "max", got {reduce!r}')
 
 
@@ -109,7 +107,7 @@ class _Segments:
         folded = as_number(self.layout.fold(src))
         self.values = folded.reshape(-1, folded.shape[-1]) if folded.dim() == 3 else folded
         pointers = pointers.long().reshape(-1, pointers.shape[-1])
-        self.sizes = pointers.diff(dim=1).unsqueeze(-1)
+        self.pointers = pointers
         self.whole = _check_pointers(pointers, self.rows)
         if not self.whole:  # what lies before the first and after the last range becomes two more, dropped later
             ends = pointers.new_tensor([[0], [self.rows]]).expand(2, pointers.shape[0]).unsqueeze(-1)
@@ -122,17 +120,17 @@ class _Segments:
             inner = (pointers[:, :-1] + first[:-1, None]).flatten()
             self.offsets = torch.cat([inner, first[-1:]])
 
-    def reduced(self, reduce: Literal["sum", "mean"]) -> Tensor:
+    def reduced(self, reduce: Any) -> Tensor:
         if reduce == "mean" and not self.dtype.is_floating_point:
             total = self._apart(pointgrad.segment(self.values.long(), self.offsets))
-            mean = torch.div(total, self.sizes.clamp(min=1), rounding_mode="trunc")
+            mean = torch.div(total, self.pointers.diff(dim=1).clamp(min=1).unsqueeze(-1), rounding_mode="trunc")
             return self.layout.unfold(mean).to(self.dtype)
         return self.layout.unfold(self._apart(pointgrad.segment(self.values, self.offsets, reduce))).to(self.dtype)
 
     def extreme(self, reduce: Literal["max", "min"]) -> tuple[Tensor, Tensor]:
         best, arg = map(self._apart, pointgrad.segment(self.values, self.offsets, reduce, return_arg=True))
-        first = torch.arange(self.clouds, device=arg.device)[:, None, None] * self.rows
-        arg = torch.where(arg < 0, -1, arg - first)
+        if self.clouds > 1:
+            arg = arg - torch.arange(self.clouds, device=arg.device)[:, None, None] * self.rows  # -1 stays negative
         best, arg = self.layout.unfold(best).to(self.dtype), self.layout.unfold(arg)
         return extremes(best, arg, None, self.rows, reduce == "max")
 
@@ -146,10 +144,12 @@ def _check_pointers(pointers: Tensor, rows: int) -> bool:
     """Whether the ranges are known to cover all rows. Values are looked at on the CPU only."""
     if pointers.device.type != "cpu" or torch.compiler.is_compiling() or pointers.numel() == 0:
         return False
-    first, last = pointers[..., 0], pointers[..., -1]
-    checks.value(int(first.min()) >= 0, "indptr", "at least 0", int(first.min()))
-    checks.value(int(last.max()) <= rows, "indptr", f"at most {rows}", int(last.max()))
-    checks.value(bool((pointers.diff() >= 0).all()), "indptr", "ascending", "a pointer below the one before it")
+    values = pointers.numpy()
+    first, last = values[..., 0], values[..., -1]
+    checks.value(first.min() >= 0, "indptr", "at least 0", first.min())
+    checks.value(last.max() <= rows, "indptr", f"at most {rows}", last.max())
+    rises = (values[..., 1:] >= values[..., :-1]).all()
+    checks.value(bool(rises), "indptr", "ascending", "a pointer below the one before it")
     return bool((first == 0).all() and (last == rows).all())
 
 

@@ -1,6 +1,5 @@
 """Softmax within groups."""
 
-import torch
 from torch import Tensor
 
 import pointgrad
@@ -21,11 +20,11 @@ def scatter_softmax(src: Tensor, index: Tensor, dim: int = -1, dim_size: int | N
     tensor([0.5000, 0.5000, 1.0000])
     """
     values, highest, _, group, layout = shifted("scatter_softmax", src, index, dim, None, dim_size)
-    power = values.exp()
-    total = pointgrad.gather(pointgrad.scatter(power, group, highest.shape[-2]), group)
-    empty = total == 0
-    share = torch.where(empty, 0, power / total.masked_fill(empty, 1))
-    return layout.unfold(share).to(src.dtype)
+    power = values.exp_()
+    total = pointgrad.scatter(power, group, highest.shape[-2])
+    nothing = total == 0  # or nothing but -inf
+    scale = total.masked_fill(nothing, 1).reciprocal().masked_fill(nothing, 0)
+    return layout.unfold(power * pointgrad.gather(scale, group)).to(src.dtype)
 
 
 def scatter_log_softmax(
