@@ -1,17 +1,27 @@
 """pointgrad.compat.torch_cluster: what torch-cluster documents, worked out by plain loops; what it gets wrong; itself
 where it is installed."""
 
-import importlib
+import importlib.metadata
+import importlib.util
 import inspect
 import math
+import os
+import runpy
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import pointgrad
+import pointgrad.compat
 from pointgrad.compat import torch_cluster
 from pointgrad.compat.torch_cluster import fps, grid_cluster, knn, knn_graph, nearest, radius, radius_graph
+
+SOURCE = Path(pointgrad.__file__).parents[1]
+FOREIGN = Path(__file__).parent / "foreign"
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 DTYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8]
@@ -447,10 +457,11 @@ def test_bad_types_get_one_sentence(call, message):
 
 
 @pytest.mark.parametrize("name", ["graclus_cluster", "neighbor_sampler", "random_walk"])
-def test_what_works_on_graphs_is_not_provided(name):
-    with pytest.raises(AttributeError, match=f"has no {name}: it works on graphs, not on points"):
-        getattr(torch_cluster, name)
-    assert not hasattr(torch_cluster, "anything_else")
+def test_functions_of_graphs_may_be_imported_but_not_called(name):
+    """`import torch_geometric.nn` imports them beside the others, up to PyG 2.7."""
+    assert name not in torch_cluster.__all__
+    with pytest.raises(NotImplementedError, match=f"has no {name}: it works on graphs, not on points"):
+        getattr(torch_cluster, name)(torch.zeros(3), k=2)
 
 
 @pytest.mark.parametrize("name", ["fps", "knn", "radius", "nearest", "grid"])
@@ -536,3 +547,87 @@ def test_the_original_clusters_the_same(original):
     assert torch.equal(grid_cluster(x, size), original.grid_cluster(x, size))
     corners = torch.tensor([-1.0, -2, -3]), torch.tensor([9.0, 8.5, 8.0])
     assert torch.equal(grid_cluster(x, size, *corners), original.grid_cluster(x, size, *corners))
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+MODELS = ["torch_cluster", "torch_scatter"]
+
+
+def losses_of(output):
+    return [float(line) for line in output.split()]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_program_runs_unchanged(model, default_place, monkeypatch, capsys):
+    theirs = [name for name in sys.modules if name.partition(".")[0] in MODELS]
+    for name in theirs:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "argv", ["model.py", "--steps", "12", "--device", default_place.device])
+    pointgrad.compat.install(*MODELS)
+    try:
+        runpy.run_path(str(FOREIGN / f"{model}_model.py"), run_name="__main__")
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] in MODELS]:
+            del sys.modules[name]
+    losses = losses_of(capsys.readouterr().out)
+    assert len(losses) == 12
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def run_python(*arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
+    result = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_program_is_run_by_the_command(model):
+    losses = losses_of(run_python("-m", "pointgrad.compat", "run", str(FOREIGN / f"{model}_model.py"), "--steps", "3"))
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+
+
+# What PyG itself calls: the functions of torch_geometric.nn.pool, layers, and its own scatter, segment and softmax.
+PYG = """
+import pointgrad.compat
+pointgrad.compat.install("torch_cluster", "torch_scatter")
+import torch, torch_geometric
+from torch_geometric import nn, utils
+
+x, batch = torch.rand(40, 3, requires_grad=True), torch.arange(40) // 20
+same = batch[:, None] == batch[None]
+distance = torch.cdist(x, x).masked_fill(~same, torch.inf).detach()
+assert torch.equal(utils.scatter(x, batch, 0, reduce="max"), torch.stack([x[:20].amax(0), x[20:].amax(0)]))
+utils.scatter(x, batch, 0, reduce="min").sum().backward()
+assert x.grad.sum() == 6
+means = torch.stack([x[:20].mean(0), x[20:].mean(0)])
+assert utils.segment(x, torch.tensor([0, 20, 40]), reduce="mean").allclose(means)
+assert utils.softmax(x[:, 0], batch).sum().isclose(torch.tensor(2.0))
+if clusters:
+    assert nn.fps(x, batch, 0.5).shape == (20,)
+    query, found = nn.knn(x, x, 3, batch, batch)
+    assert torch.equal(found.view(40, 3), distance.argsort(1)[:, :3])
+    source, target = nn.knn_graph(x, 2, batch)
+    assert torch.equal(source.view(40, 2), distance.argsort(1)[:, 1:3])
+    assert nn.radius(x, x, 0.3, batch, batch).shape == (2, int((distance < 0.3).sum()))
+    assert nn.radius_graph(x, 0.3, batch).shape == (2, int((distance < 0.3).sum()) - 40)
+    assert torch.equal(nn.nearest(x, x, batch, batch), torch.arange(40))
+    assert (batch[nn.voxel_grid(x, 9.0, batch).bool()] == 1).all()
+    nn.DynamicEdgeConv(torch.nn.Linear(6, 8), k=4)(x, batch).sum().backward()
+    assert nn.XConv(3, 8, dim=3, kernel_size=4, hidden_channels=4)(x, x, batch).shape == (40, 8)
+    assert nn.GravNetConv(3, 8, 3, 4, k=4)(x, batch).shape == (40, 8)
+print(torch_geometric.__version__)
+"""
+
+
+def test_pyg_runs_on_it():
+    if importlib.util.find_spec("torch_geometric") is None:
+        pytest.skip("PyG is not installed")
+    version = importlib.metadata.version("torch_geometric")
+    clusters = tuple(map(int, version.split(".")[:2])) < (2, 8)  # from then on PyG asks pyg-lib instead
+    assert run_python("-c", f"clusters = {clusters}\n{PYG}").strip() == version

@@ -4,6 +4,9 @@ The interface is that of torch-cluster 1.6.3. Points are (N, D) or (N,), of any 
 cloud each belongs to and is sorted. All give the same result on every device, and no gradient, as the original's.
 """
 
+from ._graphs import graclus_cluster as graclus_cluster
+from ._graphs import neighbor_sampler as neighbor_sampler
+from ._graphs import random_walk as random_walk
 from .fps import fps
 from .grid import grid_cluster
 from .knn import knn, knn_graph
@@ -22,12 +25,3 @@ __all__ = [
     "radius",
     "radius_graph",
 ]
-
-
-def __getattr__(name: str) -> None:
-    if name in ("graclus_cluster", "neighbor_sampler", "random_walk"):
-        raise AttributeError(
-            f"pointgrad.compat.torch_cluster has no {name}: it works on graphs, not on points; "
-            "for it use torch-cluster itself, or pyg-lib"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

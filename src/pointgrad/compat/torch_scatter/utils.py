@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+__all__ = ["broadcast"]
+
 
 def broadcast(src: Tensor, other: Tensor, dim: int) -> Tensor:
     """`src`, an index usually, expanded to the shape of `other`: one dimension stands along `dim`, more from the left.
