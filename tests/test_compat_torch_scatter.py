@@ -5,6 +5,7 @@ import importlib
 import inspect
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -192,6 +193,8 @@ def test_an_expanded_index_is_as_good_as_a_short_one(default_place):
     """What `broadcast` returns takes the path of the short one: no copy for each channel."""
     src = torch.rand(4, 9, 3, device=default_place.device)
     index = torch.randint(0, 5, (9,), device=default_place.device)
+    rows = sys.modules["pointgrad.compat.torch_scatter._rows"]
+    assert rows.by_index(src, broadcast(index, src, 1), 1).values.shape == (4, 9, 3)
     for reduce in REDUCTIONS:
         expected = scatter(src, index, 1, reduce=reduce)
         assert torch.equal(scatter(src, broadcast(index, src, 1), 1, reduce=reduce), expected)
@@ -544,6 +547,13 @@ def test_logsumexp_continues_out():
     torch.testing.assert_close(out, torch.tensor([torch.tensor([0.5, 1, 2]).logsumexp(0), 7, 100]))
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_composed_functions_keep_the_dtype_of_out(dtype):
+    src, index, out = torch.rand(5).to(dtype), torch.tensor([0, 0, 1, 1, 0]), torch.zeros(2, dtype=dtype)
+    assert scatter_logsumexp(src, index, out=out).dtype == dtype
+    assert scatter_std(src, index, out=out).dtype == dtype
+
+
 def test_std_adds_squares_into_out():
     src, index = torch.tensor([1.0, 3, 9]), torch.tensor([0, 0, 1])
     out = torch.tensor([7.0, 4])
@@ -616,6 +626,7 @@ def test_bad_values_get_one_sentence(call, message):
         (lambda: scatter(torch.rand(3) + 0j, torch.zeros(3).long()), "src must be .*, got complex64"),
         (lambda: scatter(torch.rand(3), torch.zeros(3).long(), 0, torch.zeros(2).long()), "out must have the dtype of"),
         (lambda: segment_csr(torch.rand(3), torch.tensor([0.0, 3])), "indptr must be int64 or int32, got float32"),
+        (lambda: segment_csr(torch.rand(3) + 0j, torch.tensor([0, 3])), "src must be .*, got complex64"),
     ],
 )
 def test_bad_types_get_one_sentence(call, message):

@@ -10,8 +10,10 @@ from pointgrad.ops import checks
 
 # A list of neighbours has room for all that a query may have; this many entries at once bound its memory.
 _ENTRIES = 2**26
+# "All of them" is often written as a large number. Lists begin with so much room, and grow where one is full.
+_ROOM = 128
 
-Search = Callable[[Tensor, Tensor | None], Neighbors]
+Search = Callable[[Tensor, Tensor | None, int], Neighbors]
 
 
 def find(
@@ -25,7 +27,8 @@ def find(
 ) -> Tensor:
     """(2, E), query after query: row 0 the query and row 1 its neighbour, or the other way.
 
-    search: for a part of the queries, and where its clouds lie, a list of `room` neighbours each.
+    search: for a part of the queries, and where its clouds lie, lists with room for so many neighbours.
+    room: how many a query may have at most.
     others: leave out each query's own number, and keep at most so many others.
     """
     parts, step = [], max(1, _ENTRIES // room)
@@ -34,7 +37,11 @@ def find(
         if queries.shape[0] > step:
             part = queries[begin : begin + step]
             inside = None if query_offsets is None else (query_offsets - begin).clamp(0, part.shape[0])
-        index, _, count = search(part, inside)
+        given = min(room, _ROOM)
+        index, _, count = search(part, inside, given)
+        while given < room and bool((index[:, -1] >= 0).any()):
+            given = min(room, 8 * given)
+            index, _, count = search(part, inside, given)
         query = torch.arange(begin, begin + part.shape[0], device=index.device).unsqueeze(1)
         if others is not None:
             index, count = _without(query, index, count, others)

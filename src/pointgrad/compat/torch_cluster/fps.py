@@ -53,7 +53,10 @@ def fps(
         bounds = offsets(batch, count_clouds("batch", batch, points, batch_size))
     else:
         bounds = torch.tensor([0, points.shape[0]], device="cpu")
-    sizes = np.diff(bounds.tolist())
+    host = bounds.cpu()
+    if ptr is not None:
+        checks.offsets_values(host, points.shape[0], "ptr")
+    sizes = np.diff(host.numpy())
     counts = np.ceil(sizes.astype(np.float32) * _ratio(ratio, len(sizes))).astype(np.int64)
     counts = np.clip(counts, 0, np.maximum(sizes, 0))
     start: Literal["random", 0] = "random" if random_start else 0

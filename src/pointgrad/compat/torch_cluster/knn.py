@@ -93,10 +93,10 @@ def _nearest(
         queries = points if same else _unit(queries)
     room = min(k + others, points.shape[0])  # one more for the query itself
 
-    def search(part: Tensor, part_offsets: Tensor | None) -> pointgrad.Neighbors:
+    def search(part: Tensor, part_offsets: Tensor | None, given: int) -> pointgrad.Neighbors:
         if part is points and part_offsets is offsets:
-            return pointgrad.knn(points, room, offsets=offsets)
-        return pointgrad.knn(points, room, part, offsets=offsets, query_offsets=part_offsets)
+            return pointgrad.knn(points, given, offsets=offsets)
+        return pointgrad.knn(points, given, part, offsets=offsets, query_offsets=part_offsets)
 
     return _edges.find(search, queries, query_offsets, room, k if others else None, query_first=query_first)
 

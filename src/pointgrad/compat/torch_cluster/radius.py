@@ -36,8 +36,8 @@ def radius(
     returns: (2, E) int64. Row 0: number of the query in `y`; row 1: number of the neighbour in `x`. Query after query,
         in the order of the index.
 
-    A list has room for `max_num_neighbors` entries for each query, or N if that is smaller; a large search is done in
-    parts to bound its memory. Natively: `pointgrad.ball_query`, whose (M, k) index needs no wait for E.
+    Asking for very many to get all of them costs time and memory only where there are so many. Natively:
+    `pointgrad.ball_query`, whose (M, k) index needs no wait for E.
 
     >>> x = torch.tensor([[0.], [1.], [5.]])
     >>> radius(x, torch.tensor([[0.9], [4.]]), 1.0)
@@ -100,11 +100,11 @@ def _within(
 
     most = max_num_neighbors if others else None
 
-    def search(part: Tensor, part_offsets: Tensor | None) -> pointgrad.Neighbors:
+    def search(part: Tensor, part_offsets: Tensor | None, given: int) -> pointgrad.Neighbors:
         if part is points and part_offsets is offsets:
-            return pointgrad.ball_query(points, below, room, select="first", offsets=offsets)
+            return pointgrad.ball_query(points, below, given, select="first", offsets=offsets)
         return pointgrad.ball_query(
-            points, below, room, part, select="first", offsets=offsets, query_offsets=part_offsets
+            points, below, given, part, select="first", offsets=offsets, query_offsets=part_offsets
         )
 
     return _edges.find(search, queries, query_offsets, room, most, query_first=query_first)

@@ -83,6 +83,8 @@ def leading_index(name: str, src: Any, index: Any) -> tuple[Tensor, Layout]:
     fits = 1 <= index.dim() <= src.dim()
     fits = fits and all(a in (1, b) for a, b in zip(index.shape[:-1], leading, strict=True))
     checks.shape(fits, name, lambda: f"(n,), or with the leading dimensions of src {tuple(src.shape)}", index)
+    checks.dtype("src", src, _NUMBERS)
+    checks.dtype(name, index, checks.INDICES)
     checks.device(name, index, "src", src)
     clouds, entries = math.prod(leading), index.shape[-1]
     index = index.expand(*leading, entries)

@@ -78,7 +78,6 @@ def gather_coo(src: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
             [3., 4.]])
     """
     index, layout = leading_index("index", src, index)
-    checks.dtype("index", index, checks.INDICES)
     picked = layout.unfold(pointgrad.gather(layout.fold(src), index))
     if out is None:
         return picked

@@ -78,14 +78,13 @@ def gather_csr(src: Tensor, indptr: Tensor, out: Tensor | None = None) -> Tensor
     pointers, layout = leading_index("indptr", src, indptr)
     dim = len(layout.leading)
     segments = indptr.shape[-1] - 1
-    checks.dtype("indptr", indptr, checks.INDICES)
     fits = src.shape[dim] == segments
     checks.shape(fits, "src", lambda: f"of size {segments} in dimension {dim}, one for each range of indptr", src)
     if out is None:
         entries = int(pointers.flatten()[-1]) if pointers.numel() else 0
     else:
-        entries = out.shape[dim]
         check_out(out, src, dim, None)
+        entries = out.shape[dim]
     _check_pointers(pointers, entries)
     # Each entry's range: how many pointers stand at or before it.
     index = pointgrad.histogram(pointers.clamp(0, entries), entries + 1).cumsum(-1)[..., :entries] - 1
@@ -102,7 +101,6 @@ class _Segments:
 
     def __init__(self, src: Tensor, indptr: Tensor) -> None:
         pointers, self.layout = leading_index("indptr", src, indptr)
-        checks.dtype("indptr", indptr, checks.INDICES)
         self.dtype, self.rows = src.dtype, src.shape[len(self.layout.leading)]
         folded = as_number(self.layout.fold(src))
         self.values = folded.reshape(-1, folded.shape[-1]) if folded.dim() == 3 else folded
@@ -110,8 +108,8 @@ class _Segments:
         self.pointers = pointers
         self.whole = _check_pointers(pointers, self.rows)
         if not self.whole:  # what lies before the first and after the last range becomes two more, dropped later
-            ends = pointers.new_tensor([[0], [self.rows]]).expand(2, pointers.shape[0]).unsqueeze(-1)
-            pointers = torch.cat([ends[0], pointers, ends[1]], dim=1)
+            first = torch.zeros_like(pointers[:, :1])
+            pointers = torch.cat([first, pointers, first + self.rows], dim=1)
         self.clouds, self.segments = pointers.shape[0], pointers.shape[1] - 1
         if self.clouds == 1:
             self.offsets = pointers.squeeze(0)

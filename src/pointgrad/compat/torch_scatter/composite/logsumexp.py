@@ -33,5 +33,5 @@ def scatter_logsumexp(
     total = (pointgrad.scatter(values.exp(), group, highest.shape[-2]) + eps).log() + highest
     total = torch.where(highest.isinf(), highest, total)
     empty = 0.0 if out is None else -torch.inf
-    total = layout.unfold(total.masked_fill(arg < 0, empty)).to(src.dtype)
-    return total if out is None else out.copy_(torch.logaddexp(out, total))
+    total = layout.unfold(total.masked_fill(arg < 0, empty))
+    return total.to(src.dtype) if out is None else out.copy_(torch.logaddexp(out.to(total.dtype), total))
