@@ -482,6 +482,25 @@ def test_functions_of_graphs_may_be_imported_but_not_called(name):
         getattr(torch_cluster, name)(torch.zeros(3), k=2)
 
 
+SIGNATURES = {
+    "fps": "src, batch=None, ratio=None, random_start=True, batch_size=None, ptr=None",
+    "knn": "x, y, k, batch_x=None, batch_y=None, cosine=False, num_workers=1, batch_size=None",
+    "knn_graph": "x, k, batch=None, loop=False, flow='source_to_target', cosine=False, num_workers=1, batch_size=None",
+    "radius": "x, y, r, batch_x=None, batch_y=None, max_num_neighbors=32, num_workers=1, batch_size=None,"
+    " ignore_same_index=False",
+    "radius_graph": "x, r, batch=None, loop=False, max_num_neighbors=32, flow='source_to_target', num_workers=1,"
+    " batch_size=None",
+    "nearest": "x, y, batch_x=None, batch_y=None",
+    "grid_cluster": "pos, size, start=None, end=None",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_and_defaults(name):
+    parameters = inspect.signature(getattr(torch_cluster, name)).parameters.values()
+    assert ", ".join(str(p.replace(annotation=p.empty)) for p in parameters) == SIGNATURES[name]
+
+
 @pytest.mark.parametrize("name", ["fps", "knn", "radius", "nearest", "grid"])
 def test_modules_and_functions_share_names_as_in_the_original(name):
     """`torch_cluster.knn` is the function, `import torch_cluster.knn` finds the module."""

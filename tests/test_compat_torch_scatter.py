@@ -634,6 +634,30 @@ def test_bad_types_get_one_sentence(call, message):
         call()
 
 
+def test_arguments_and_defaults():
+    csr, by_index = "src, indptr, out=None", "src, index, dim=-1, out=None, dim_size=None"
+    expected = {f"scatter_{name}": by_index for name in ("sum", "add", "mul", "mean", "min", "max")}
+    expected |= {f"segment_{name}_csr": csr for name in ("sum", "add", "mean", "min", "max")}
+    expected |= {
+        f"segment_{n}_coo": "src, index, out=None, dim_size=None" for n in ("sum", "add", "mean", "min", "max")
+    }
+    expected |= {
+        "scatter": f"{by_index}, reduce='sum'",
+        "segment_csr": f"{csr}, reduce='sum'",
+        "segment_coo": f"src, index, out=None, dim_size=None, reduce='sum'",
+        "gather_csr": csr,
+        "gather_coo": "src, index, out=None",
+        "scatter_softmax": "src, index, dim=-1, dim_size=None",
+        "scatter_log_softmax": "src, index, dim=-1, eps=1e-12, dim_size=None",
+        "scatter_logsumexp": f"{by_index}, eps=1e-12",
+        "scatter_std": f"{by_index}, unbiased=True",
+    }
+    assert set(expected) | {"__version__"} == set(torch_scatter.__all__)
+    for name, arguments in expected.items():
+        parameters = inspect.signature(getattr(torch_scatter, name)).parameters.values()
+        assert ", ".join(str(p.replace(annotation=p.empty)) for p in parameters) == arguments
+
+
 def test_documented_examples_run():
     import doctest
 

@@ -24,24 +24,39 @@ def find(
     others: int | None = None,
     *,
     query_first: bool,
+    grows: bool = False,
 ) -> Tensor:
     """(2, E), query after query: row 0 the query and row 1 its neighbour, or the other way.
 
     search: for a part of the queries, and where its clouds lie, lists with room for so many neighbours.
-    room: how many a query may have at most.
+    room: how many a query may have at most; few of them have, if it `grows`.
     others: leave out each query's own number, and keep at most so many others.
     """
-    parts, step = [], max(1, _ENTRIES // room)
+    given = min(room, _ROOM) if grows else room
+    while (edges := _in_parts(search, queries, query_offsets, given, room, others, query_first)) is None:
+        given = min(room, 8 * given)
+    return edges
+
+
+def _in_parts(
+    search: Search,
+    queries: Tensor,
+    query_offsets: Tensor | None,
+    given: int,
+    room: int,
+    others: int | None,
+    query_first: bool,
+) -> Tensor | None:
+    """With lists of `given` entries; None if one of them is full and should have more."""
+    parts, step = [], max(1, _ENTRIES // given)
     for begin in range(0, queries.shape[0], step):
         part, inside = queries, query_offsets
         if queries.shape[0] > step:
             part = queries[begin : begin + step]
             inside = None if query_offsets is None else (query_offsets - begin).clamp(0, part.shape[0])
-        given = min(room, _ROOM)
         index, _, count = search(part, inside, given)
-        while given < room and bool((index[:, -1] >= 0).any()):
-            given = min(room, 8 * given)
-            index, _, count = search(part, inside, given)
+        if given < room and bool((index[:, -1] >= 0).any()):
+            return None
         query = torch.arange(begin, begin + part.shape[0], device=index.device).unsqueeze(1)
         if others is not None:
             index, count = _without(query, index, count, others)

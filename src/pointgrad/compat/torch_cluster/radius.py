@@ -107,7 +107,7 @@ def _within(
             points, below, given, part, select="first", offsets=offsets, query_offsets=part_offsets
         )
 
-    return _edges.find(search, queries, query_offsets, room, most, query_first=query_first)
+    return _edges.find(search, queries, query_offsets, room, most, query_first=query_first, grows=True)
 
 
 def _largest_below(r: float, dtype: torch.dtype) -> float | None:
