@@ -635,7 +635,8 @@ def test_bad_types_get_one_sentence(call, message):
 
 
 def test_arguments_and_defaults():
-    csr, by_index = "src, indptr, out=None", "src, index, dim=-1, out=None, dim_size=None"
+    by_index = "src, index, dim=-1, out=None, dim_size=None"
+    csr, coo = "src, indptr, out=None", "src, index, out=None, dim_size=None"
     expected = {f"scatter_{name}": by_index for name in ("sum", "add", "mul", "mean", "min", "max")}
     expected |= {f"segment_{name}_csr": csr for name in ("sum", "add", "mean", "min", "max")}
     expected |= {
@@ -644,7 +645,7 @@ def test_arguments_and_defaults():
     expected |= {
         "scatter": f"{by_index}, reduce='sum'",
         "segment_csr": f"{csr}, reduce='sum'",
-        "segment_coo": f"src, index, out=None, dim_size=None, reduce='sum'",
+        "segment_coo": f"{coo}, reduce='sum'",
         "gather_csr": csr,
         "gather_coo": "src, index, out=None",
         "scatter_softmax": "src, index, dim=-1, dim_size=None",
