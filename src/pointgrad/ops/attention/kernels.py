@@ -243,7 +243,12 @@ def _aggregate(
                 value = _load(values_ptr, row, row_mask, groups, WIDTH, channel, channel_mask, WIDE)
                 total += weight[:, :, None] * value
         to_ptr = out_ptr + (center * groups)[:, None, None] * WIDTH + channel
-        tl.store(to_ptr, total.to(out_ptr.dtype.element_ty), mask=center_mask[:, None, None] & channel_mask)
+        tl.store(
+            to_ptr,
+            total.to(out_ptr.dtype.element_ty),
+            mask=center_mask[:, None, None] & channel_mask,
+            eviction_policy="evict_first",
+        )
 
 
 @triton.jit
