@@ -8,6 +8,13 @@ Call = Callable[[], Any]
 Check = Callable[[Any], None]
 
 
+def short(number: int) -> str:
+    """1600000 as 1.6M, 100000 as 100k; other numbers as they are."""
+    if number >= 1_000_000 and number % 100_000 == 0:
+        return f"{number / 1_000_000:g}M"
+    return f"{number // 1000}k" if number % 1000 == 0 and number else str(number)
+
+
 class Declined(Exception):
     """Raised in place of an attempt that nobody should wait for, or that a library cannot make; it says why."""
 

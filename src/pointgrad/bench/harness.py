@@ -91,18 +91,30 @@ class Harness:
             return contest.clock(call) if contest.clock else clocks.milliseconds(call, self.setup.device)
 
         most = min(row.rounds, 3) if self.setup.quick else row.rounds
-        rounds = {}
-        for name, attempt in ready.items():
+        rounds: dict[str, int] = {}
+        times: dict[str, list[float]] = {name: [] for name in ready}
+
+        def turn(name: str, attempt: Attempt) -> list[float]:
+            """Who raises now is out, unless it is ours."""
+            try:
+                return [clock(attempt.call)]
+            except Exception as error:
+                if name == "ours":
+                    raise
+                told[name] |= {"state": "failed", "reason": _line(error)}
+                ready.pop(name)
+                return []
+
+        for name, attempt in list(ready.items()):
             if seconds[name] < SECONDS or told[name]["kind"] == "compiled":  # warm up again: pages, caches
                 begin = time.perf_counter()
-                clock(attempt.call)
+                turn(name, attempt)
                 seconds[name] = time.perf_counter() - begin
             rounds[name] = max(1, min(most, int(SECONDS / max(seconds[name], 1e-9))))
-        times: dict[str, list[float]] = {name: [] for name in ready}
-        for turn in range(max(rounds.values())):
-            for name, attempt in ready.items():
-                if turn < rounds[name]:
-                    times[name].append(clock(attempt.call))
+        for number in range(max(rounds.values())):
+            for name, attempt in list(ready.items()):
+                if number < rounds[name]:
+                    times[name] += turn(name, attempt)
         for name, attempt in ready.items():
             told[name] |= {"ms": _summary(times[name]), "rounds": rounds[name]}
             told[name]["ratio"] = told[name]["ms"]["median"] / told["ours"]["ms"]["median"]

@@ -9,6 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 WIDTH = 120  # of what is no terminal
+NAME, PEERS = 48, 2  # characters of a name and number of peers that a terminal shows
+WORDS = ("work", "peers", "asked")
 Result = dict[str, Any]
 
 
@@ -40,7 +42,7 @@ def _ours(result: Result) -> str:
 
 def _spread(result: Result) -> str:
     spread = result["contestants"]["ours"]["ms"]
-    return f"{ms(spread['p10'])}–{ms(spread['p90'])}"
+    return f"{ms(spread['p10'])}-{ms(spread['p90'])}"
 
 
 def _best(kind: str) -> Callable[[Result], str]:
@@ -48,6 +50,7 @@ def _best(kind: str) -> Callable[[Result], str]:
 
 
 def _peers(result: Result) -> str:
+    """Of those with a time, fastest first, then those that are wrong."""
     shown = [f"{name} {times(each['ratio'])}" for name, each in fastest(result, "peer").items()]
     shown += [f"{name} {times(each['ratio'])}" for name, each in fastest(result, "beside").items()]
     wrong = {name.partition(" ")[0] for name, each in result["contestants"].items() if each["state"] == "wrong"}
@@ -73,16 +76,16 @@ def _asked(result: Result) -> str:
     return ", ".join(said)
 
 
-# Title, content, and the order in which columns go when there is no room; 0 stays.
+# Title, content, and the order in which columns go where there is no room; 0 stays.
 COLUMNS: list[tuple[str, Callable[[Result], str], int]] = [
     ("ours, ms", _ours, 0),
-    ("p10–p90", _spread, 2),
+    ("p10-p90", _spread, 4),
     ("plain", _best("plain"), 0),
-    ("compiled", _best("compiled"), 4),
+    ("compiled", _best("compiled"), 0),
     ("peers", _peers, 0),
     ("MiB", _memory, 1),
     ("of limit", _share, 3),
-    ("asked", _asked, 5),
+    ("asked", _asked, 2),
 ]
 
 
@@ -95,18 +98,19 @@ def cells(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def show(record: dict[str, Any], console: Console) -> None:
-    """The table, then a line for everything that has none, and for every peer that is not there."""
+    """The table, without the columns for which there is no room, then a line for everything that has none."""
     titles, lines = cells(record)
-    order = sorted((rank, title) for title, _, rank in COLUMNS if rank)
-    while order and _natural(titles, lines) > console.width:
-        _, title = order.pop(0)
-        if title in titles:
+    for line in lines:
+        line[0] = _cut(line[0], NAME)
+        if "peers" in titles:
+            line[titles.index("peers")] = _few(line[titles.index("peers")])
+    for _, title in sorted((rank, title) for title, _, rank in COLUMNS if rank):
+        if title in titles and _natural(titles, lines) > console.width:
             place = titles.index(title)
-            titles, lines = [each for each in titles if each != title], [x[:place] + x[place + 1 :] for x in lines]
+            titles, *lines = (line[:place] + line[place + 1 :] for line in (titles, *lines))
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for title in titles:
-        side = title in ("work", "peers", "asked")
-        made.add_column(title, justify="left" if side else "right", no_wrap=True, overflow="ellipsis")
+        made.add_column(title, justify="left" if title in WORDS else "right", no_wrap=True, overflow="ellipsis")
     for line in lines:
         made.add_row(*map(escape, line))
     if lines:
@@ -117,6 +121,16 @@ def show(record: dict[str, Any], console: Console) -> None:
 
 def _natural(titles: list[str], lines: list[list[str]]) -> int:
     return sum(max(map(len, column)) + 1 for column in zip(titles, *lines, strict=True))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _few(text: str) -> str:
+    """The fastest peers; the JSON file has all."""
+    shown = text.split(", ")
+    return text if len(shown) <= PEERS else f"{', '.join(shown[:PEERS])} +{len(shown) - PEERS}"
 
 
 def remarks(record: dict[str, Any]) -> list[str]:
@@ -146,5 +160,5 @@ _STATES = {"wrong": "wrong, not timed", "failed": "failed", "declined": "not ask
 def markdown(record: dict[str, Any]) -> str:
     """The same lines for a page, all columns."""
     titles, lines = cells(record)
-    rule = ["---" if title in ("work", "peers", "asked") else "---:" for title in titles]
+    rule = ["---" if title in WORDS else "---:" for title in titles]
     return "\n".join(f"| {' | '.join(line)} |" for line in (titles, rule, *lines))

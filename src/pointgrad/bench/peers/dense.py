@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..contest import Attempt
-from . import Peer
+from . import Adapter, Peer
 from .trees import all_pairs
 
 ONE_THREAD = 2e9  # distances for which one CPU thread may be asked
@@ -74,7 +74,7 @@ def three_interpolate_backward(library: Any, features: Tensor, index: Tensor, we
     return backward(library.three_interpolate(source, index.int(), weights), source, channels_first(grad))
 
 
-POINTNET2 = {
+POINTNET2: dict[str, Adapter] = {
     "fps": furthest_point_sample,
     "ball": ball_query,
     "group": grouping,

@@ -37,7 +37,8 @@ def fpsample_fps(fpsample: Any, points: Tensor, count: int) -> dict[str, Attempt
     def sample(height: int) -> list[Any]:
         return [fpsample.bucket_fps_kdline_sampling(cloud, count, h=height, start_idx=0) for cloud in clouds]
 
-    return {f"h={h}": Attempt(lambda h=h: sample(h), per_cloud) for h in range(3, 10)}  # type: ignore[misc]
+    heights = [height for height in range(3, 10) if 2**height <= points.shape[1]]
+    return {f"h={h}": Attempt(lambda h=h: sample(h), per_cloud) for h in heights}  # type: ignore[misc]
 
 
 def pykdtree_knn(kdtree: Any, points: Tensor, k: int) -> Attempt:
@@ -105,9 +106,8 @@ def open3d_knn(open3d: Any, points: Tensor, k: int) -> Attempt:
 
 
 def open3d_ball(open3d: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
-    both = [
-        [open3d.core.Tensor.from_numpy(each.numpy()) for each in pair] for pair in zip(points, queries, strict=True)
-    ]
+    pairs = zip(points, queries, strict=True)
+    both = [[open3d.core.Tensor.from_numpy(each.numpy()) for each in pair] for pair in pairs]
 
     def call() -> list[Any]:
         found = []

@@ -9,7 +9,7 @@ from torch import Tensor
 import pointgrad
 
 from .. import forms
-from ..contest import Contest, Row, Setup
+from ..contest import Contest, Row, Setup, short
 
 HEADS, DEPTH, NEIGHBORS = 8, 16, 16
 
@@ -64,7 +64,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     size = setup.size(100_000 if setup.gpu else 10_000)
     for name, make in (("aggregate", aggregate), ("attention", attention)):
         yield Row(
-            f"{name} {size} x {NEIGHBORS} x {HEADS * DEPTH} forward + backward",
+            f"{name} {short(size)} x {NEIGHBORS} x {HEADS * DEPTH}, and back",
             functools.partial(make, size, setup.device),
             at_least=3.0,
             against="PyTorch",
@@ -73,7 +73,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     batch, size, few = (16 if setup.gpu else 2), setup.size(4096), setup.size(1024)
     for mode in ("forward", "backward"):
         yield Row(
-            f"aggregate {batch} x {size} of 3 among {few} x 256 {mode}",
-            functools.partial(of_three, mode, batch, size, few, 256, setup.device),  # type: ignore[arg-type]
+            f"aggregate {batch} x {size} of 3 of {few} x 256 {mode}",
+            functools.partial(of_three, mode, batch, size, few, 256, setup.device),
             floor_at_most=1.25 if setup.gpu else None,
         )

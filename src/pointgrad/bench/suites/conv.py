@@ -84,7 +84,7 @@ def pool(mode: forms.Mode, image: Callable[[], Tensor]) -> Contest:
 
 def rows(setup: Setup) -> Iterator[Row]:
     images, side = (32 if setup.gpu else 4), (8 if setup.quick else 56)
-    work = f"{images} x 64 x {side}^2, kernel 3"
+    work = f"{images} x 64 x {side}^2, 3 x 3"
     floor = 1.25 if setup.gpu else None
 
     def image() -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 import pointgrad
 
 from .. import forms
-from ..contest import Contest, Row, Setup
+from ..contest import Contest, Row, Setup, short
 
 CHANNELS = 64
 
@@ -39,10 +39,9 @@ def contest(form: forms.Form, mode: forms.Mode, num_rows: int, shape: tuple[int,
 
 def rows(setup: Setup) -> Iterator[Row]:
     few, many = setup.size(100_000), setup.size(1_600_000)
-    picks = f"{few} x 16 x {CHANNELS}"
     kinds: list[tuple[str, forms.Form, tuple[int, ...], list[forms.Mode]]] = [
-        (f"gather {many} x {CHANNELS} of {few}", pointgrad.gather, (many,), ["forward"]),
-        (f"group {picks}", pointgrad.group, (few, 16), ["forward", "backward"]),
+        (f"gather {short(many)} x {CHANNELS} of {short(few)}", pointgrad.gather, (many,), ["forward"]),
+        (f"group {short(few)} x 16 x {CHANNELS}", pointgrad.group, (few, 16), ["forward", "backward"]),
     ]
     for name, form, shape, modes in kinds:
         for mode in modes:

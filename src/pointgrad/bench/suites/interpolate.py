@@ -9,7 +9,7 @@ from torch import Tensor
 import pointgrad
 
 from .. import forms
-from ..contest import Attempt, Contest, Row, Setup
+from ..contest import Attempt, Contest, Row, Setup, short
 from .attention import aggregate_unfused
 
 
@@ -99,8 +99,8 @@ def rows(setup: Setup) -> Iterator[Row]:
     count, width = setup.size(65536), 256 if gpu else 64
     for mode, title, wanted, least in (
         ("forward", "forward", 1, 1.5),
-        ("backward", "backward, corners", 1, None),
-        ("backward", "backward, corners and points", 2, 8.0),
+        ("backward", "backward", 1, None),
+        ("backward", "backward, and points", 2, 8.0),
     ):
         yield Row(
             f"trilinear {count} x 8 x {width} {title}",
@@ -118,11 +118,11 @@ def rows(setup: Setup) -> Iterator[Row]:
         )
     count, side = (1_000_000, 128) if gpu else (200_000, 64)
     count, side = (setup.size(count), 8) if setup.quick else (count, side)
-    work = f"{count} points, 32 x {side}^3"
+    work = f"{short(count)} in 32 x {side}^3"
     for mode, title, wanted in (
         ("forward", "forward", 1),
-        ("backward", "backward, grid", 1),
-        ("backward", "backward, grid and points", 2),
+        ("backward", "backward", 1),
+        ("backward", "backward, and points", 2),
     ):
         yield Row(
             f"grid_sample {work} {title}",

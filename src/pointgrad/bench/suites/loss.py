@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pointgrad.functional import cross_entropy
 
-from ..contest import Attempt, Contest, Row, Setup
+from ..contest import Attempt, Contest, Row, Setup, short
 
 Outcome = tuple[Tensor, Tensor]
 CHUNK = 20_000_000  # logits that are checked at once, in float64
@@ -34,7 +34,7 @@ def errors(outcome: Outcome, logits: Tensor, target: Tensor) -> tuple[float, flo
         x = x.double().requires_grad_()
         part = F.cross_entropy(x, t, reduction="sum") / target.numel()
         (grad,) = torch.autograd.grad(part, x)
-        exact += float(part)
+        exact += float(part.detach())
         wrong += float((mine - grad).square().sum())
         norm += float(grad.square().sum())
     return abs(float(value) - exact) / exact, (wrong / norm) ** 0.5
@@ -73,7 +73,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     for shape, dtype in work:
         asked = shape == (many, 200)
         yield Row(
-            f"cross entropy {' x '.join(map(str, shape))} {str(dtype).removeprefix('torch.')}, and back",
+            f"cross entropy {' x '.join(map(short, shape))}{'' if dtype == torch.float32 else ' bfloat16'}, and back",
             functools.partial(contest, shape, dtype, setup.device),
             at_least=0.91 if asked else None,  # no slower than 1.1 times
             against="PyTorch",

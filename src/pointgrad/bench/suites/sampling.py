@@ -8,7 +8,7 @@ from torch import Tensor
 
 import pointgrad
 
-from ..contest import Attempt, Check, Contest, Row, Setup
+from ..contest import Attempt, Check, Contest, Row, Setup, short
 
 fps = pointgrad.farthest_point_sampling
 PLAIN = 4096  # picks times points that the loop over tensors is asked for, in units of 1024
@@ -68,9 +68,8 @@ def packed(sizes: list[int], count: int, setup: Setup) -> Contest:
     offsets = torch.tensor([0, *ends], device=setup.device)
 
     def check(received: Tensor) -> None:
-        for cloud, picks in zip(
-            points.split(sizes), received.view(len(sizes), count) - offsets[:-1, None], strict=True
-        ):
+        picked = received.view(len(sizes), count) - offsets[:-1, None]
+        for cloud, picks in zip(points.split(sizes), picked, strict=True):
             farthest(cloud[None], count)(picks[None])
 
     return Contest(Attempt(lambda: fps(points, count, offsets=offsets)), check)
@@ -88,7 +87,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     for batch, size, count, asked in work:
         size, count = setup.size(size), max(setup.size(count) // 2, 8) if setup.quick else count
         yield Row(
-            f"farthest points {batch} x {size} -> {count}",
+            f"farthest points {batch} x {short(size)} -> {short(count)}",
             functools.partial(contest, batch, size, count, setup),
             at_most=asked if setup.gpu else None,
             at_least=None if setup.gpu else asked,
@@ -98,6 +97,6 @@ def rows(setup: Setup) -> Iterator[Row]:
     if not setup.gpu:
         sizes, count = [size // 4 for size in sizes], max(count // 4, 8)
     yield Row(
-        f"farthest points packed {' + '.join(map(str, sizes))} -> 4 x {count}",
+        f"farthest points packed {'+'.join(map(short, sizes))} -> 4 x {short(count)}",
         functools.partial(packed, sizes, count, setup),
     )

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 import pointgrad
 
 from .. import forms
-from ..contest import Attempt, Contest, Row, Setup
+from ..contest import Attempt, Contest, Row, Setup, short
 
 CHANNELS, HEADS = 64, 8
 
@@ -29,7 +30,7 @@ def softmax_of_scatters(logits: Tensor, index: Tensor, size: int) -> Tensor:
     return power / index_add(power, index, size)[index]
 
 
-def by_index(reduce: str, entries: int, groups: int, device: str) -> Contest:
+def by_index(reduce: Literal["sum", "max"], entries: int, groups: int, device: str) -> Contest:
     values = torch.randn(entries, CHANNELS, device=device)
     index = torch.randint(0, groups, (entries,), device=device)
     return forms.contest(
@@ -105,29 +106,32 @@ def voxels(size: int, device: str) -> Contest:
 
 def rows(setup: Setup) -> Iterator[Row]:
     gpu, entries, groups = setup.gpu, setup.size(1_600_000), setup.size(100_000)
-    for reduce in ("sum", "max"):
+    kinds: tuple[Literal["sum", "max"], ...] = ("sum", "max")
+    for reduce in kinds:
         yield Row(
-            f"scatter {reduce} {entries} x {CHANNELS} -> {groups}",
+            f"scatter {reduce} {short(entries)} x {CHANNELS} -> {short(groups)}",
             functools.partial(by_index, reduce, entries, groups, setup.device),
             at_least=3.0 if reduce == "sum" and not gpu else None,
             against="index_add",
             floor_at_most=1.25 if reduce == "sum" and gpu else None,
         )
     yield Row(
-        f"segment sum {entries} x {CHANNELS} -> {groups}",
+        f"segment sum {short(entries)} x {CHANNELS} -> {short(groups)}",
         functools.partial(by_segment, "sum", entries, groups, setup.device),
         at_least=None if gpu else 3.0,
         against="index_add",
         floor_at_most=1.25 if gpu else None,
     )
     yield Row(
-        f"segment softmax {entries} x {HEADS} in {groups}",
+        f"segment softmax {short(entries)} x {HEADS} in {short(groups)}",
         functools.partial(by_segment, "softmax", entries, groups, setup.device),
     )
-    yield Row(f"histogram {entries} -> {groups}", functools.partial(histogram, entries, groups, setup.device))
+    yield Row(
+        f"histogram {short(entries)} -> {short(groups)}", functools.partial(histogram, entries, groups, setup.device)
+    )
     million = setup.size(1_000_000)
     yield Row(
-        f"voxelize {million} points",
+        f"voxelize {short(million)} points",
         functools.partial(voxels, million, setup.device),
         at_most=None if gpu else 150.0,
         rounds=5,
