@@ -1,6 +1,7 @@
 # make demo, make test: environment, build and run, from a fresh clone. Variables:
 #   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
 #   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
+#   SUITES  what to measure; all but the slow ones      make SUITES="sampling neighbors" bench
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
@@ -23,8 +24,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 bench: $(VENV)/installed
-	$(BIN)/python -m benchmarks --out out/cpu.json
-	$(BIN)/python -m benchmarks.scaling --out out/scaling_cpu.json
+	$(BIN)/pointgrad bench $(SUITES) --out out/cpu.json
 
 figures: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "matplotlib>=3.8"

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 WIDTH = 120  # of what is no terminal
-NAME, PEERS = 48, 2  # characters of a name and number of peers that a terminal shows
+NAME, PEERS = 45, 1  # characters of a name and number of peers that a terminal shows
 WORDS = ("work", "peers", "asked")
 Result = dict[str, Any]
 
@@ -24,7 +23,7 @@ def ms(value: float) -> str:
 
 
 def times(value: float) -> str:
-    return f"{value:.2g}x" if value < 10 else f"{value:.0f}x"
+    return f"{value:.2f}x" if value < 1 else f"{value:.1f}x" if value < 10 else f"{value:.0f}x"
 
 
 def fastest(result: Result, kind: str) -> dict[str, Result]:
@@ -78,13 +77,13 @@ def _asked(result: Result) -> str:
 
 # Title, content, and the order in which columns go where there is no room; 0 stays.
 COLUMNS: list[tuple[str, Callable[[Result], str], int]] = [
-    ("ours, ms", _ours, 0),
+    ("ours ms", _ours, 0),
     ("p10-p90", _spread, 4),
     ("plain", _best("plain"), 0),
     ("compiled", _best("compiled"), 0),
     ("peers", _peers, 0),
     ("MiB", _memory, 1),
-    ("of limit", _share, 3),
+    ("limit", _share, 3),
     ("asked", _asked, 2),
 ]
 
@@ -102,13 +101,14 @@ def show(record: dict[str, Any], console: Console) -> None:
     titles, lines = cells(record)
     for line in lines:
         line[0] = _cut(line[0], NAME)
-        if "peers" in titles:
-            line[titles.index("peers")] = _few(line[titles.index("peers")])
+        for title, shorten in (("peers", _few), ("asked", _met)):
+            if title in titles:
+                line[titles.index(title)] = shorten(line[titles.index(title)])
     for _, title in sorted((rank, title) for title, _, rank in COLUMNS if rank):
         if title in titles and _natural(titles, lines) > console.width:
             place = titles.index(title)
             titles, *lines = (line[:place] + line[place + 1 :] for line in (titles, *lines))
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for title in titles:
         made.add_column(title, justify="left" if title in WORDS else "right", no_wrap=True, overflow="ellipsis")
     for line in lines:
@@ -133,10 +133,15 @@ def _few(text: str) -> str:
     return text if len(shown) <= PEERS else f"{', '.join(shown[:PEERS])} +{len(shown) - PEERS}"
 
 
+def _met(text: str) -> str:
+    """Whether all that was asked is met; the JSON file says what it was."""
+    return "NO" if "NO" in text else "yes" if text else ""
+
+
 def remarks(record: dict[str, Any]) -> list[str]:
     """How to read the table; rows and contestants without a time, and why; peers that are not there."""
     said = [
-        f"ours: median milliseconds; others: times ours; of limit: bytes that must move, over the time, of a copy's "
+        f"ours: median milliseconds; others: times ours; limit: bytes that must move, over the time, of a copy's "
         f"{record['GB_per_s']:.0f} GB/s"
     ]
     if record["quick"]:

@@ -73,7 +73,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     batch, size, few = (16 if setup.gpu else 2), setup.size(4096), setup.size(1024)
     for mode in ("forward", "backward"):
         yield Row(
-            f"aggregate {batch} x {size} of 3 of {few} x 256 {mode}",
+            f"aggregate 3 of {few}, {batch} x {size} x 256 {mode}",
             functools.partial(of_three, mode, batch, size, few, 256, setup.device),
             floor_at_most=1.25 if setup.gpu else None,
         )

@@ -1,4 +1,4 @@
-"""Windows of images, beside PyTorch's own operators of the same names.
+"""Windows of 3 x 3 pixels of images, beside PyTorch's own operators of the same names.
 
 PyTorch convolves without columns (oneDNN, cuDNN), and on a GPU by default in TF32, which ours leaves to
 `torch.backends.cuda.matmul`; its other form, in full float32, is measured as well.
@@ -84,7 +84,7 @@ def pool(mode: forms.Mode, image: Callable[[], Tensor]) -> Contest:
 
 def rows(setup: Setup) -> Iterator[Row]:
     images, side = (32 if setup.gpu else 4), (8 if setup.quick else 56)
-    work = f"{images} x 64 x {side}^2, 3 x 3"
+    work = f"{images} x 64 x {side}^2"
     floor = 1.25 if setup.gpu else None
 
     def image() -> Tensor:
@@ -95,6 +95,6 @@ def rows(setup: Setup) -> Iterator[Row]:
     modes: tuple[forms.Mode, ...] = ("forward", "backward")
     for name, groups in (("conv2d", 1), ("depthwise conv2d", 64)):
         for mode in modes:
-            yield Row(f"{name} {work}, {mode}", functools.partial(convolution, mode, image, groups))
+            yield Row(f"{name} {work} {mode}", functools.partial(convolution, mode, image, groups))
     for mode in modes:
-        yield Row(f"max_pool2d {work}, stride 2, {mode}", functools.partial(pool, mode, image))
+        yield Row(f"max_pool2d {work} {mode}", functools.partial(pool, mode, image))

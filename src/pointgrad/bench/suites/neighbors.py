@@ -145,13 +145,13 @@ def rows(setup: Setup) -> Iterator[Row]:
     searches = [(16, 4096, 0.3), (1, 100_000, 1.0), (1, 1_000_000, 7.0)]
     if not gpu:
         searches = [(1, 4096, 2.5), (1, 100_000, 4.0), (1, 1_000_000, 3.0)]
-    for batch, full, asked in searches:
+    for batch, full, limit in searches:
         size = number(full)
         yield Row(
             f"k nearest {f'{batch} x ' if gpu else ''}{short(size)}, k 16",
             functools.partial(uniform_knn, batch, size, device),
-            at_most=asked if gpu else None,
-            at_least=None if gpu else asked,
+            at_most=limit if gpu else None,
+            at_least=None if gpu else limit,
             rounds=31 if size < 10_000 else 11 if gpu else 7,
         )
     yield Row(

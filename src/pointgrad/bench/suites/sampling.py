@@ -97,6 +97,6 @@ def rows(setup: Setup) -> Iterator[Row]:
     if not setup.gpu:
         sizes, count = [size // 4 for size in sizes], max(count // 4, 8)
     yield Row(
-        f"farthest points packed {'+'.join(map(short, sizes))} -> 4 x {short(count)}",
+        f"farthest points {'+'.join(map(short, sizes))} -> 4 x {short(count)}",
         functools.partial(packed, sizes, count, setup),
     )
