@@ -73,11 +73,17 @@ def contest(
     if work is not None and mode != "forward":
         work = (f"{work[0]}_backward", work[1] | {"grad": upstream}) if mode == "backward" else None
     chosen = plain[compile] if compile else exact_form
+
+    def compiled() -> Attempt:
+        # Backward runs again and again on what one forward pass saved: it must not reuse that memory.
+        with torch._functorch.config.patch(donated_buffer=False):
+            return attempt(torch.compile(chosen))
+
     return Contest(
         attempt(ours),
         close(truth, tolerance),
         {name: attempt(form) for name, form in plain.items()},
-        compiled=lambda: attempt(torch.compile(chosen)),
+        compiled=compiled,
         work=work,
         moved=moved,
     )
