@@ -77,5 +77,7 @@ def section(name: str) -> str:
 
 def anew() -> str:
     """The page with every table made from the committed results."""
-    pattern = r"(<!-- results (\w+) -->\n).*?(\n<!-- end -->)"
-    return re.sub(pattern, lambda found: f"{found[1]}{section(found[2])}{found[3]}", PAGE.read_text(), flags=re.DOTALL)
+    pattern = r"(<!-- results (\w+) -->\n).*?(<!-- end -->)"
+    return re.sub(
+        pattern, lambda found: f"{found[1]}{section(found[2])}\n{found[3]}", PAGE.read_text(), flags=re.DOTALL
+    )

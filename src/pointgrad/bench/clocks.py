@@ -1,7 +1,6 @@
 """Milliseconds, peak memory and bandwidth, on both devices."""
 
 import ctypes
-import gc
 import re
 import time
 from pathlib import Path
@@ -56,7 +55,6 @@ def peak_mib(call: Call, device: str) -> float | None:
         torch.cuda.synchronize()
         return round((torch.cuda.max_memory_allocated() - before) / 2**20, 2)
     try:
-        gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         RESET.write_text("5")
         resident = _kib("VmRSS")

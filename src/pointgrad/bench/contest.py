@@ -32,7 +32,7 @@ class Setup:
 
     def size(self, number: int) -> int:
         """A number of points or rows; in a quick run a small part of it."""
-        return max(number // 128, 64) if self.quick else number
+        return max(number // 128, 8) if self.quick else number
 
 
 @dataclass(frozen=True)

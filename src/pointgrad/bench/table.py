@@ -80,7 +80,7 @@ COLUMNS: list[tuple[str, Callable[[Result], str], int]] = [
     ("ours ms", _ours, 0),
     ("p10-p90", _spread, 4),
     ("plain", _best("plain"), 0),
-    ("compiled", _best("compiled"), 0),
+    ("compiled", _best("compiled"), 5),
     ("peers", _peers, 0),
     ("MiB", _memory, 1),
     ("limit", _share, 3),
@@ -108,6 +108,9 @@ def show(record: dict[str, Any], console: Console) -> None:
         if title in titles and _natural(titles, lines) > console.width:
             place = titles.index(title)
             titles, *lines = (line[:place] + line[place + 1 :] for line in (titles, *lines))
+    spare = console.width - _natural(titles, lines)
+    for line in lines:
+        line[0] = _cut(line[0], max(NAME + min(spare, 0), 12))
     made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for title in titles:
         made.add_column(title, justify="left" if title in WORDS else "right", no_wrap=True, overflow="ellipsis")

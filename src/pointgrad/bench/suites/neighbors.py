@@ -76,13 +76,13 @@ def all_pairs(points: Tensor, k: int) -> Tensor:
 
 
 def ball_of_all_pairs(points: Tensor, queries: Tensor, radius: float, k: int) -> Tensor:
-    distance, index = torch.cdist(queries, points).topk(k, largest=False)
+    distance, index = torch.cdist(queries, points).topk(min(k, points.shape[1]), largest=False)
     return torch.where(distance <= radius, index, -1)
 
 
 def knn(points: Tensor, k: int) -> Contest:
     points = points if points.dim() == 3 else points[None]
-    small = len(points) * points.shape[1] ** 2 <= 2**28
+    small = len(points) * points.shape[1] ** 2 <= (2**28 if points.is_cuda else 2**24)
     return Contest(
         Attempt(lambda: pointgrad.knn(points, k), lambda found: found.index),
         nearest(points, k),
@@ -98,7 +98,7 @@ def uniform_knn(batch: int, size: int, device: str) -> Contest:
 
 def ball(batch: int, size: int, centers: int, radius: float, k: int, device: str) -> Contest:
     points, queries = torch.rand(batch, size, 3, device=device), torch.rand(batch, centers, 3, device=device)
-    small = batch * size * centers <= 2**28
+    small = batch * size * centers <= (2**28 if device == "cuda" else 2**24)
     arguments = (points, queries, radius, k)
     return Contest(
         Attempt(lambda: pointgrad.ball_query(points, radius, k, queries), lambda found: found.index),

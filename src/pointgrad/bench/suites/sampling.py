@@ -85,7 +85,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     else:
         work = [(1, 4096, 1024, 1.3), (1, 16384, 4096, 1.5), (1, 100_000, 25_000, 4.0), (32, 4096, 1024, 2.5)]
     for batch, size, count, asked in work:
-        size, count = setup.size(size), max(setup.size(count) // 2, 8) if setup.quick else count
+        size, count = setup.size(size), setup.size(count)
         yield Row(
             f"farthest points {batch} x {short(size)} -> {short(count)}",
             functools.partial(contest, batch, size, count, setup),
