@@ -56,15 +56,18 @@ def run(
     rows = chosen(names, setup, only)
     target = None if out is None else _writable(Path(out))
     console = console or table.console()
-    for line in filter(None, [compiler := "" if quick else no_compiler(device)]):
-        console.print(line, soft_wrap=True)
+    missing = "" if quick else no_compiler(device)
+    if missing:
+        console.print(missing, soft_wrap=True)
     found = peers.Peers(device, peers.table())
-    harness = Harness(setup, found, clocks.bandwidth(device, quick), compiler)
+    harness = Harness(setup, found, clocks.bandwidth(device, quick), not missing)
     results = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(rows))
         for suite, row in rows:
             progress.update(task, description=row.name)
+            if not console.is_terminal and not quick:  # a log shows no moving bar
+                console.print(f"{len(results) + 1}/{len(rows)} {row.name}", soft_wrap=True, highlight=False)
             results.append({"suite": suite} | harness.measure(row))
             progress.advance(task)
     record = {

@@ -41,7 +41,7 @@ def farthest(points: Tensor, count: int) -> Check:
         assert all(len(row.unique()) == count for row in index), "a point was picked twice"
         nearest = points.new_full(points.shape[:2], torch.inf)
         ratios = []
-        for place in range(min(count, 200) - 1):
+        for place in range(min(count, 200, max(20, 100_000_000 // points.shape[1])) - 1):
             nearest = step(points, index[:, place], nearest)[1]
             ratios.append(nearest.gather(1, index[:, place + 1, None])[:, 0] / nearest.amax(1))
         worst = float(torch.stack(ratios).min()) if ratios else 1.0
