@@ -61,7 +61,7 @@ def run(
         console.print(missing, soft_wrap=True)
     found = peers.Peers(device, peers.table())
     harness = Harness(setup, found, clocks.bandwidth(device, quick), not missing)
-    results = []
+    results: list[dict[str, Any]] = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(rows))
         for suite, row in rows:
