@@ -71,7 +71,8 @@ def _asked(result: Result) -> str:
     said = []
     for what, each in result.get("asked", {}).items():
         number = each.get("at_least", each.get("at_most"))
-        said.append(f"{signs[what].format(f'{number:g}')} {'yes' if each['met'] else 'NO'}")
+        than = f" {each['than']}" if each.get("than") else ""
+        said.append(f"{signs[what].format(f'{number:g}')}{than}: {'yes' if each['met'] else 'NO'}")
     return ", ".join(said)
 
 
