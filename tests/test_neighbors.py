@@ -167,6 +167,27 @@ def test_edges_of_the_ball_are_included(place):
     ]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_open_ball_ends_just_below_its_radius(dtype, place):
+    """To the last bit: one step below the squared radius is inside, even where no radius has that square."""
+    radius = torch.tensor(0.1, dtype=dtype)
+    square = radius * radius
+    below = torch.nextafter(square, torch.zeros_like(square))
+    eps = torch.finfo(dtype).eps
+    x = radius * (1 + torch.arange(-100, 100, dtype=dtype) * eps)
+    y = radius * torch.linspace(0, 2, 9, dtype=dtype) * eps**0.5
+    x, y = torch.cartesian_prod(x, y).unbind(1)
+    distance2 = x * x + y * y
+    assert (distance2 == square).any()
+    assert (distance2 == below).any()
+    points = torch.stack([x, y], dim=1).to(place.device)
+    center = torch.zeros(1, 2, dtype=dtype, device=place.device)
+    found = ball_query(points, 0.1, len(points), center, closed=False)
+    assert sorted(found.index[0][found.index[0] >= 0].tolist()) == (distance2 < square).nonzero().flatten().tolist()
+    found = NeighborIndex(points).ball_query(0.1, 5, center, closed=False, select="first")
+    assert found.index[0].tolist() == (distance2 < square).nonzero().flatten()[:5].tolist()
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3e38])
 def test_what_is_not_finite_is_no_neighbour(bad, place):
     """NaN, infinity, and distances that overflow."""

@@ -54,6 +54,10 @@ CASES = [
         "knn/eight-dimensions", knn, lambda m: {"points": m.floats(30, 8), "k": 3, "queries": m.floats(9, 8)}, both,
         large=lambda m: {"points": m.floats(900, 6), "k": 5, "queries": m.floats(700, 6)},
     ),
+    Case(
+        "knn/many-dimensions", knn, lambda m: {"points": m.floats(40, 19), "k": 3, "offsets": m.ints(0, 9, 40)}, ("points",),
+        large=lambda m: {"points": m.floats(4, 300, 64), "k": 20},
+    ),
     Case("knn/ties", knn, lambda m: {"points": m.grid(60, 3), "k": 9}, ("points",), smooth=False),
     Case("knn/all-equal", knn, lambda m: {"points": m.equal(2, 40, 3), "k": 33}, ("points",), smooth=False),
     Case("knn/single", knn, lambda m: {"points": m.floats(1, 3), "k": 1}, ("points",)),
@@ -108,9 +112,8 @@ def an_index():
 
 BAD_METADATA = [
     (lambda: knn(np.zeros((6, 3)), 2), TypeError, "points must be a torch.Tensor, got numpy.ndarray"),
-    (lambda: knn(torch.zeros(6), 2), ValueError, "points must be (N, D) or (B, N, D) with D from 1 to 8, got (6,)"),
-    (lambda: knn(torch.zeros(6, 9), 2), ValueError, "points must be (N, D) or (B, N, D) with D from 1 to 8, got (6, 9)"),
-    (lambda: knn(torch.zeros(6, 0), 2), ValueError, "points must be (N, D) or (B, N, D) with D from 1 to 8, got (6, 0)"),
+    (lambda: knn(torch.zeros(6), 2), ValueError, "points must be (N, D) or (B, N, D) with D at least 1, got (6,)"),
+    (lambda: knn(torch.zeros(6, 0), 2), ValueError, "points must be (N, D) or (B, N, D) with D at least 1, got (6, 0)"),
     (lambda: knn(points.long(), 2), TypeError, "points must be float32, float64, float16 or bfloat16, got int64"),
     (lambda: knn(points, 0), ValueError, "k must be at least 1, got 0"),
     (lambda: knn(points, -1), ValueError, "k must be at least 1, got -1"),
@@ -136,6 +139,7 @@ BAD_METADATA = [
     (lambda: ball(points, 1.0, 2, min_radius=-0.5), ValueError, "min_radius must be at least 0 and below radius = 1.0, got -0.5"),
     (lambda: ball(points, 1.0, 2, select="all"), ValueError, """select must be "nearest", "first" or "random", got 'all'"""),
     (lambda: ball(points, 1.0, 2, select=None), TypeError, 'select must be "nearest", "first" or "random", got NoneType None'),
+    (lambda: ball(points, 1.0, 2, closed=0), TypeError, "closed must be a bool, got int 0"),
     (lambda: pointgrad.NeighborIndex(torch.zeros(6, 4)), ValueError, "points must be (N, D) or (B, N, D) with D from 1 to 3, got (6, 4)"),
     (lambda: an_index().knn(2, points.double()), TypeError, "queries must have the dtype of points, float32, got float64"),
     (lambda: an_index().ball_query(-1.0, 2), ValueError, "radius must be positive, got -1.0"),

@@ -17,6 +17,7 @@ from . import native
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INDICES = (torch.int64, torch.int32)
+ANY = 2**63 - 1  # dimensions
 
 
 # A contract that names a size is given as a function: formatting a size while torch.compile traces would
@@ -98,14 +99,16 @@ def clouds(
 ) -> None:
     """The two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths.
 
-    name: of the points. prefix: of offsets and lengths. most_dims: from 1 to so many instead of 3 dimensions.
+    name: of the points. prefix: of offsets and lengths. most_dims: from 1 to so many (ANY: no limit) instead of 3
+    dimensions.
     """
     tensor(name, points)
     named = ((f"{prefix}offsets", offsets), (f"{prefix}lengths", lengths))
     for sizes_name, sizes in named:
         if sizes is not None:
             tensor(sizes_name, sizes)
-    last, extent = ("3", "") if most_dims is None else ("D", f" with D from 1 to {most_dims}")
+    extent = {None: "", ANY: " with D at least 1"}.get(most_dims, f" with D from 1 to {most_dims}")
+    last = "3" if most_dims is None else "D"
     fewest, most = (3, 3) if most_dims is None else (1, most_dims)
     fits = points.dim() in (2, 3) and fewest <= points.shape[-1] <= most
     shape(fits, name, f"(N, {last}) or (B, N, {last}){extent}", points)

@@ -66,7 +66,7 @@ def check_partner(
     prefix: str,
 ) -> None:
     """Other clouds that are compared with the points: queries, targets. The points were checked before."""
-    checks.clouds(partner, partner_offsets, partner_lengths, name=name, prefix=prefix, most_dims=8)
+    checks.clouds(partner, partner_offsets, partner_lengths, name=name, prefix=prefix, most_dims=checks.ANY)
     fits = partner.dim() == points.dim() and partner.shape[-1] == points.shape[-1]
     layout = "(M, D)" if points.dim() == 2 else "(B, M, D)"
     checks.shape(fits, name, lambda: f"{layout} with D = {points.shape[-1]}, like points", partner)

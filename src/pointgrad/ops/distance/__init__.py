@@ -37,7 +37,7 @@ def chamfer_distance(
 ) -> Tensor | NearestDistances:
     """The squared distance from each point to the nearest target, and from each target to the nearest point.
 
-    points, targets: (N, D) and (M, D) packed, or (B, N, D) and (B, M, D) padded, D from 1 to 8, same dtype.
+    points, targets: (N, D) and (M, D) packed, or (B, N, D) and (B, M, D) padded, any D, same dtype.
     offsets, lengths: where the clouds of the points lie; `target_offsets`, `target_lengths` for the targets.
     direction: "both" adds both directions; "to_targets" only looks from the points, "to_points" from the targets.
     reduction: over the points of a cloud: "mean", "sum", or "none", which returns `NearestDistances` as they are.
@@ -58,7 +58,7 @@ def chamfer_distance(
         contract = ", ".join(f'"{one}"' for one in allowed[:-1]) + f' or "{allowed[-1]}"'
         checks.kind(isinstance(value, str), name, contract, value)
         checks.value(value in allowed, name, contract, repr(value))
-    checks.clouds(points, offsets, lengths, most_dims=8)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     clouds.check_partner(points, offsets, targets, target_offsets, target_lengths, "targets", "target_")
     if points.device.type == "cpu" and not torch.compiler.is_compiling():  # or the search would name its own arguments
         clouds.check_values(points, offsets, lengths)

@@ -51,7 +51,7 @@ def interpolate(
     is_number = isinstance(power, numbers.Real) and not isinstance(power, bool)
     checks.kind(is_number, "power", "a number", power)
     checks.kind(isinstance(queries, Tensor), "queries", "a torch.Tensor", queries)
-    checks.clouds(points, offsets, lengths, most_dims=8)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     fits = features.dim() == points.dim() and features.shape[:-1] == points.shape[:-1]
     contract = "(N, C) with points (N, D), or (B, N, C) with (B, N, D)"
     checks.shape(fits, "features", contract, features)

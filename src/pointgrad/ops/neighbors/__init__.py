@@ -38,7 +38,7 @@ def knn(
 ) -> Neighbors:
     """The k nearest points of each query, nearest first, ties to the smallest index.
 
-    points: (N, D) packed, or (B, N, D) padded; D from 1 to 8; any floating dtype, 16 bits compared in float32.
+    points: (N, D) packed, or (B, N, D) padded; any D; any floating dtype, 16 bits compared in float32.
     k: how many, at least 1; there is no upper limit.
     queries: (M, D) or (B, M, D), dtype as the points; without them the points are asked about themselves
         (and each finds itself first, unless an equal point has a smaller index).
@@ -59,7 +59,7 @@ def knn(
             [2, 1]])
     """
     _check_count(k)
-    checks.clouds(points, offsets, lengths, most_dims=8)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
     return _search(points, offsets, lengths, queries, query_offsets, query_lengths, None, k)
 
@@ -72,6 +72,7 @@ def ball_query(
     *,
     select: Select = "nearest",
     min_radius: float = 0.0,
+    closed: bool = True,
     offsets: Tensor | None = None,
     query_offsets: Tensor | None = None,
     lengths: Tensor | None = None,
@@ -81,6 +82,7 @@ def ball_query(
 
     radius, min_radius: a point counts if `min_radius**2 <= distance2 <= radius**2`, both ends included. Radii are
         rounded to the precision of the distance, and squared in it.
+    closed: whether a point at exactly `radius` counts; if not, `distance2 < radius**2`.
     select: which k, if there are more: "nearest", nearest first; "first", those of smallest index, in the
         order of the index; "random", drawn without repetition, nearest first. One number is drawn from
         torch's default CPU generator, so a seed gives the same neighbours on every device.
@@ -92,8 +94,8 @@ def ball_query(
             [ 1,  0],
             [ 2, -1]])
     """
-    limits = _check_ball(radius, k, select, min_radius)
-    checks.clouds(points, offsets, lengths, most_dims=8)
+    limits = _check_ball(radius, k, select, min_radius, closed)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
     return _search(points, offsets, lengths, queries, query_offsets, query_lengths, None, k, *limits)
 
@@ -138,11 +140,13 @@ class NeighborIndex:
         *,
         select: Select = "nearest",
         min_radius: float = 0.0,
+        closed: bool = True,
         query_offsets: Tensor | None = None,
         query_lengths: Tensor | None = None,
     ) -> Neighbors:
         """As the function `ball_query`."""
-        return self._search(queries, query_offsets, query_lengths, k, *_check_ball(radius, k, select, min_radius))
+        limits = _check_ball(radius, k, select, min_radius, closed)
+        return self._search(queries, query_offsets, query_lengths, k, *limits)
 
     def _search(
         self, queries: Tensor | None, query_offsets: Tensor | None, query_lengths: Tensor | None, *wanted: Any
@@ -189,18 +193,19 @@ def _check_count(k: Any) -> None:
     checks.value(1 <= k < 2**63, "k", "at least 1", k)
 
 
-def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any) -> tuple[float, float, str]:
-    """What limits the search: both radii, and how to choose."""
+def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any, closed: Any) -> tuple[float, float, bool, str]:
+    """What limits the search: both radii, whether the ball is closed, and how to choose."""
     for name, value in (("radius", radius), ("min_radius", min_radius)):
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         checks.kind(is_number, name, "a number", value)
     _check_count(k)
     checks.kind(isinstance(select, str), "select", '"nearest", "first" or "random"', select)
     checks.value(select in get_args(Select), "select", '"nearest", "first" or "random"', repr(select))
+    checks.kind(isinstance(closed, bool), "closed", "a bool", closed)
     checks.value(radius > 0, "radius", "positive", radius)
     below = 0 <= min_radius < radius
     checks.value(below, "min_radius", lambda: f"at least 0 and below radius = {radius}", min_radius)
-    return float(radius), float(min_radius), select
+    return float(radius), float(min_radius), closed, select
 
 
 def _check_queries(
@@ -229,6 +234,7 @@ def _search(
     k: int,
     radius: float = torch.inf,
     min_radius: float = 0.0,
+    closed: bool = True,
     select: str = "nearest",
 ) -> Neighbors:
     seed = torch.randint(0, 2**62, (), device="cpu").to(points.device) if select == "random" else None
@@ -236,7 +242,7 @@ def _search(
     offsets, lengths, query_offsets, query_lengths = sizes
     distance2, found, count = register.neighbor_search(
         points, offsets, lengths, queries, query_offsets, query_lengths,
-        index, k, radius, min_radius, select, seed,
+        index, k, radius, min_radius, closed, select, seed,
     )  # fmt: skip
     return Neighbors(found, distance2, count)
 

@@ -41,6 +41,7 @@ def neighbor_search(
     k: int,
     radius: float,
     min_radius: float,
+    closed: bool,
     select: str,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,7 +72,7 @@ def neighbor_search(
         native.address(index),
         0 if index is None else index.numel(),
         k,
-        layout.squared(radius, points.dtype),
+        layout.squared(radius, points.dtype, closed),
         layout.squared(min_radius, points.dtype),
         _SELECTS.index(select),
         0 if seed is None else int(seed),

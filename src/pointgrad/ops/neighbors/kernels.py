@@ -51,6 +51,7 @@ def neighbor_search(
     k: int,
     radius: float,
     min_radius: float,
+    closed: bool,
     select: str,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,7 +68,7 @@ def neighbor_search(
     count = points.new_zeros(asked, dtype=torch.int64)
     if not (batch and rows and count.numel()):
         return distance2, found, count
-    wanted = (k, squared(radius, wide), squared(min_radius, wide), select, seed)
+    wanted = (k, squared(radius, wide, closed), squared(min_radius, wide), select, seed)
     results = (found, distance2, count)
     if is_indexed(points):
         words = (neighbor_index(points, offsets, lengths) if index is None else index).view(torch.int32)
@@ -362,6 +363,20 @@ def _search(
 
 
 @triton.jit
+def _add_squares(d, point_ptr, query_ptr, mask, DIMS: tl.constexpr):
+    """Of the differences along each axis, in their order; few axes without a loop."""
+    if DIMS <= 8:
+        for axis in tl.static_range(DIMS):
+            delta = tl.load(point_ptr + axis, mask=mask, other=0) - tl.load(query_ptr + axis)
+            d += delta * delta
+    else:
+        for axis in range(DIMS):
+            delta = tl.load(point_ptr + axis, mask=mask, other=0) - tl.load(query_ptr + axis)
+            d += delta * delta
+    return d
+
+
+@triton.jit
 def _search_everything(
     found_ptr, distance2_ptr, count_ptr, queries_ptr, points_ptr, query_sizes_ptr, point_sizes_ptr, limits_ptr,
     seed_ptr, num_clouds, num_rows, num_queries, num_points, k,
@@ -406,10 +421,7 @@ def _search_everything(
             row = (start + tl.arange(0, TILE))[:, None]
             eligible = live[None, :] & (row >= begin[None, :]) & (row < end[None, :])
             d = tl.zeros((TILE, LANES), WIDE)
-            for axis in tl.static_range(DIMS):
-                p = tl.load(points_ptr + row * DIMS + axis, mask=row < stop, other=0)
-                q = tl.load(queries_ptr + safe_row * DIMS + axis)
-                d += (p - q[None, :]) * (p - q[None, :])
+            d = _add_squares(d, points_ptr + row * DIMS, queries_ptr + (safe_row * DIMS)[None, :], row < stop, DIMS)
             eligible = eligible & (d < infinity) & (d <= radius2) & (d >= min_radius2)
             rank = d
             if SELECT == 1:
@@ -444,10 +456,7 @@ def _search_everything(
             row = tl.min(tl.where(best == nearest[None, :], best_row, NO_KEY), 0)
             there = live & (row < NO_NEIGHBOR)
             d = tl.zeros((LANES,), WIDE)
-            for axis in tl.static_range(DIMS):
-                p = tl.load(points_ptr + row * DIMS + axis, mask=there, other=0)
-                q = tl.load(queries_ptr + safe_row * DIMS + axis)
-                d += (p - q) * (p - q)
+            d = _add_squares(d, points_ptr + row * DIMS, queries_ptr + safe_row * DIMS, there, DIMS)
             local = row
             if not PACKED:
                 local = row - cloud * num_points

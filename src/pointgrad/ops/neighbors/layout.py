@@ -20,8 +20,12 @@ def index_bytes(points: Tensor, offsets: Tensor | None) -> int:
     return 5 * points.shape[:-1].numel() * itemsize + 192 * num_clouds * (itemsize + 1) + 4096
 
 
-def squared(radius: float, dtype: torch.dtype) -> float:
-    """Rounded and squared as distances are: a point at exactly this distance along an axis is within the radius."""
+def squared(radius: float, dtype: torch.dtype, closed: bool = True) -> float:
+    """Rounded and squared as distances are: a point at exactly this distance along an axis is within the radius.
+
+    closed: or else the next number below, so that such a point is just outside.
+    """
     with np.errstate(over="ignore"):
         value = np.float64(radius) if dtype == torch.float64 else np.float32(radius)
-        return float(value * value)
+        square = value * value
+        return float(square if closed else np.nextafter(square, -np.inf, dtype=value.dtype))

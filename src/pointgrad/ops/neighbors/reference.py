@@ -26,6 +26,7 @@ def neighbor_search(
     k: int,
     radius: float,
     min_radius: float,
+    closed: bool,
     select: str,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -36,7 +37,7 @@ def neighbor_search(
     # Packed clouds are one cloud here, in which a pair from different clouds does not count.
     p, q = (x.to(wide) if x.dim() == 3 else x.to(wide).unsqueeze(0) for x in (points, queries))
     batch, num_points, num_queries = p.shape[0], p.shape[1], q.shape[1]
-    radius2, min_radius2 = (p.new_full((), squared(value, wide)) for value in (radius, min_radius))
+    radius2, min_radius2 = p.new_full((), squared(radius, wide, closed)), p.new_full((), squared(min_radius, wide))
     point_row = torch.arange(batch * num_points, device=p.device).reshape(batch, 1, num_points)
     query_row = torch.arange(batch * num_queries, device=p.device).reshape(batch, num_queries, 1)
     out_index = query_row.new_full((batch, num_queries, k), -1)

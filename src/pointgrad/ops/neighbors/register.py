@@ -76,7 +76,7 @@ def _grad_search(ctx: Any, grad: Tensor, _found: None, _count: None) -> tuple[Te
     if ctx.needs_input_grad[3]:
         for_queries = -pull.sum(-2).to(centers.dtype)
     # All others are sizes, prepared data, or numbers that say what to look for.
-    return for_points, None, None, for_queries, None, None, None, None, None, None, None, None
+    return for_points, None, None, for_queries, None, None, None, None, None, None, None, None, None
 
 
 neighbor_index = operator(
@@ -89,8 +89,8 @@ neighbor_index = operator(
 
 neighbor_search = operator(
     "neighbor_search(Tensor points, Tensor? offsets, Tensor? lengths, Tensor? queries, Tensor? query_offsets, "
-    "Tensor? query_lengths, Tensor? index, SymInt k, float radius, float min_radius, str select, Tensor? seed) "
-    "-> (Tensor, Tensor, Tensor)",
+    "Tensor? query_lengths, Tensor? index, SymInt k, float radius, float min_radius, bool closed, str select, "
+    "Tensor? seed) -> (Tensor, Tensor, Tensor)",
     room=__package__,
     kernels=("cpu", "triton"),
     fake=_fake_search,

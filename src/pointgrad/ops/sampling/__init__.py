@@ -65,7 +65,8 @@ def farthest_point_sampling(
 ) -> Tensor | FarthestSamples:
     """Picks points one after another, each the farthest from all picks before it.
 
-    points: (N, 3) packed, or (B, N, 3) padded; any floating dtype. 16-bit points are compared in float32.
+    points: (N, D) packed, or (B, N, D) padded; any floating dtype. 16-bit points are compared in float32. More than
+        three dimensions are sampled by plain PyTorch, step by step, and by no fast kernel.
     num_samples: m picks per cloud, or one count per cloud: ints, or an integer tensor (B,), which is
         read on the host (so not under `torch.compile`).
     offsets: (B + 1,), packed only: cloud b is `points[offsets[b]:offsets[b + 1]]`. One cloud without.
@@ -90,7 +91,9 @@ def farthest_point_sampling(
     tensor([0, 3])
     """
     wanted, first = _numbers(num_samples), _start(start)
-    checks.clouds(points, offsets, lengths)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
+    if points.shape[-1] < 3:  # zeros along an axis change no distance
+        points = torch.nn.functional.pad(points, (0, 3 - points.shape[-1]))
     batch = clouds.batch_size(points, offsets)
     total, counts = _counts(wanted, points, batch)
     offsets, lengths = _long(offsets), _long(lengths)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import clouds, native
+from . import reference
 
 
 def farthest_point_sampling(
@@ -15,6 +16,8 @@ def farthest_point_sampling(
     start: Tensor | None,
     radii: bool,
 ) -> tuple[Tensor, Tensor]:
+    if points.shape[-1] > 3:
+        return reference.farthest_point_sampling(points, offsets, lengths, num_samples, counts, start, radii)
     points = _wide(points)
     batch = clouds.batch_size(points, offsets)
     shape = clouds.samples_shape(points, offsets, num_samples, counts)

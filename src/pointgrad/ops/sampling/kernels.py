@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .. import clouds
 from ..launch import INTERPRETED, can_launch_cooperatively, power_of_2
+from . import reference
 
 _TOP = 2  # candidates of each program in a round
 
@@ -66,6 +67,8 @@ def farthest_point_sampling(
     start: Tensor | None,
     radii: bool,
 ) -> tuple[Tensor, Tensor]:
+    if points.shape[-1] > 3:
+        return reference.farthest_point_sampling(points, offsets, lengths, num_samples, counts, start, radii)
     batch, num_points = clouds.batch_size(points, offsets), points.shape[-2]
     wide = torch.promote_types(points.dtype, torch.float32)
     shape = clouds.samples_shape(points, offsets, num_samples, counts)

@@ -1,5 +1,6 @@
 """What the operators of this room mean, in plain PyTorch."""
 
+import functools
 import itertools
 
 import torch
@@ -28,7 +29,9 @@ def farthest_point_sampling(
     parts = []
     for cloud, (begin, size, count) in enumerate(zip(begins, sizes, wanted, strict=True)):
         first = [0] if start is None else _named(start[cloud].tolist(), size)
-        index, distance2 = _farthest(wide.reshape(-1, 3)[begin : begin + size], first, min(count, size), radii)
+        index, distance2 = _farthest(
+            wide.reshape(-1, wide.shape[-1])[begin : begin + size], first, min(count, size), radii
+        )
         short = (count if packed else num_samples) - len(index)  # an open end is filled with -1
         index = index + begin if packed else index
         parts.append(
@@ -52,17 +55,16 @@ def _named(start: list[int], size: int) -> list[int]:
 
 
 def _farthest(points: Tensor, start: list[int], count: int, radii: bool) -> tuple[Tensor, Tensor]:
-    """One cloud, (n, 3): `count` picks and the squared covering radius after each."""
+    """One cloud, (n, D): `count` picks and the squared covering radius after each."""
     finite = points.isfinite().all(1)
-    x, y, z = torch.where(finite[:, None], points, 0).unbind(1)
+    axes = torch.where(finite[:, None], points, 0).unbind(1)
     rank = torch.where(finite, torch.inf, _NOT_FINITE).to(points.dtype)
     picks, covering = [], []
     for step in range(count):
         # argmax returns the first of equal maxima.
         pick = points.new_full((), start[step], dtype=torch.int64) if step < len(start) else rank.argmax()
-        px, py, pz = torch.where(finite[pick], points[pick], torch.inf)
-        dx, dy, dz = x - px, y - py, z - pz
-        rank = torch.minimum(rank, dx * dx + dy * dy + dz * dz)
+        deltas = (axis - at for axis, at in zip(axes, torch.where(finite[pick], points[pick], torch.inf), strict=True))
+        rank = torch.minimum(rank, functools.reduce(torch.add, (delta * delta for delta in deltas)))
         rank = rank.index_fill(0, pick, _PICKED)
         picks.append(pick)
         if radii:

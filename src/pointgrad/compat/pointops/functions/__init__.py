@@ -1,0 +1,68 @@
+"""Pointcept's functions, each also as the class whose `apply` it is; the names of older generations; see README.md.
+
+`grouping`, `interpolation`, `KNNQuery` and the other names that generations share are Pointcept's here; the older ones
+are in `functions.pointops`.
+"""
+
+from .aggregation import Aggregation, aggregation
+from .attention import AttentionFusionStep, AttentionRelationStep, attention_fusion_step, attention_relation_step
+from .grouping import Grouping, grouping, grouping2
+from .interpolation import Interpolation, interpolation, interpolation2
+from .pointops import (
+    FurthestSampling,
+    Gathering,
+    KNNQuery_Heap,
+    NearestNeighbor,
+    ballquery,
+    furthestsampling,
+    gathering,
+    knnquery,
+    knnquery_heap,
+    nearestneighbor,
+    queryandgroup,
+)
+from .query import BallQuery, KNNQuery, RandomBallQuery, ball_query, knn_query, random_ball_query
+from .sampling import FarthestPointSampling, farthest_point_sampling
+from .subtraction import Subtraction, subtraction
+from .utils import ball_query_and_group, batch2offset, knn_query_and_group, offset2batch, query_and_group
+
+__all__ = [
+    "Aggregation",
+    "AttentionFusionStep",
+    "AttentionRelationStep",
+    "BallQuery",
+    "FarthestPointSampling",
+    "FurthestSampling",
+    "Gathering",
+    "Grouping",
+    "Interpolation",
+    "KNNQuery",
+    "KNNQuery_Heap",
+    "NearestNeighbor",
+    "RandomBallQuery",
+    "Subtraction",
+    "aggregation",
+    "attention_fusion_step",
+    "attention_relation_step",
+    "ball_query",
+    "ball_query_and_group",
+    "ballquery",
+    "batch2offset",
+    "farthest_point_sampling",
+    "furthestsampling",
+    "gathering",
+    "grouping",
+    "grouping2",
+    "interpolation",
+    "interpolation2",
+    "knn_query",
+    "knn_query_and_group",
+    "knnquery",
+    "knnquery_heap",
+    "nearestneighbor",
+    "offset2batch",
+    "query_and_group",
+    "queryandgroup",
+    "random_ball_query",
+    "subtraction",
+]

@@ -1,0 +1,45 @@
+"""What all packed functions share: where clouds begin, which cloud a row is of, how arguments are checked."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pointgrad.ops import checks
+
+
+def starts(name: str, offset: Any) -> Tensor:
+    """(B + 1,) int64, pointgrad's offsets, from (B,) where each cloud ends."""
+    checks.tensor(name, offset)
+    checks.shape(offset.dim() == 1, name, "(B,)", offset)
+    checks.dtype(name, offset, checks.INDICES)
+    return functional.pad(offset.long(), (1, 0))
+
+
+def cloud_of_rows(num_rows: int, begins: Tensor) -> Tensor:
+    """(num_rows,) the number of each row's cloud."""
+    rows = torch.arange(num_rows, device=begins.device)
+    return torch.searchsorted(begins[1:], rows, right=True).clamp(max=max(begins.shape[0] - 2, 0))
+
+
+def check_points(name: str, xyz: Any) -> None:
+    checks.tensor(name, xyz)
+    checks.shape(xyz.dim() == 2 and xyz.shape[1] == 3, name, "(N, 3)", xyz)
+    checks.dtype(name, xyz, checks.FLOATS)
+
+
+def check_count(name: str, value: Any) -> None:
+    checks.kind(checks.is_integer(value), name, "an int", value)
+    checks.value(value >= 1, name, "at least 1", value)
+
+
+def check_rows(name: str, features: Any, idx: Any, *, idx_name: str = "idx", idx_shape: str = "(M, K)") -> None:
+    """Features (N, C) and an index into their rows."""
+    checks.tensor(name, features)
+    checks.tensor(idx_name, idx)
+    checks.shape(features.dim() == 2, name, "(N, C)", features)
+    checks.shape(idx.dim() == idx_shape.count(",") + 1 - idx_shape.count(",)"), idx_name, idx_shape, idx)
+    checks.dtype(name, features, checks.FLOATS)
+    checks.dtype(idx_name, idx, checks.INDICES)
+    checks.device(idx_name, idx, name, features)

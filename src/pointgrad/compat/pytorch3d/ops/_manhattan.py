@@ -1,0 +1,46 @@
+"""The nearest by sums of absolute differences, which no native operator has: all pairs, block by block."""
+
+import torch
+from torch import Tensor
+
+import pointgrad
+
+from . import _clouds
+
+PAIRS = 2**22  # at a time, which takes some 100 MB
+
+
+def nearest(p1: Tensor, p2: Tensor, lengths1: Tensor | None, lengths2: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    """(N, P1, k) distances, ascending, in at least float32, and (N, P1, k) indices; -1 where there are fewer."""
+    index = _search(p1.detach(), p2.detach(), lengths2, k)
+    if lengths1 is not None:
+        index = torch.where(_clouds.within(lengths1, p1.shape[1], p1).unsqueeze(2), index, -1)
+    wide = torch.promote_types(p1.dtype, torch.float32)
+    distance = (p1.unsqueeze(2).to(wide) - pointgrad.group(p2, index).to(wide)).abs().sum(3)
+    # Summed in another order than in the search, neighbours that are equally far but for rounding may trade places.
+    distance, order = torch.where(index >= 0, distance, torch.inf).sort(dim=2, stable=True)
+    return distance, index.gather(2, order)
+
+
+def _search(p1: Tensor, p2: Tensor, lengths2: Tensor | None, k: int) -> Tensor:
+    """(N, P1, k), by distance, then by index."""
+    (batch, queries, _), size = p1.shape, p2.shape[1]
+    wide = torch.promote_types(p1.dtype, torch.float32)
+    p1, p2 = p1.to(wide), p2.to(wide)
+    outside = ~_clouds.within(lengths2, size, p2).unsqueeze(1)
+    index = torch.full((batch, queries, k), -1, device=p1.device)
+    kept = min(k, size)
+    rows = max(PAIRS // max(batch * size, 1), 1)
+    for first in range(0, queries if kept else 0, rows):
+        distance = torch.cdist(p1[:, first : first + rows], p2, p=1.0)
+        distance = torch.where(outside | ~distance.isfinite(), torch.inf, distance)
+        if wide == torch.float64:
+            distance, place = distance.sort(dim=2, stable=True)
+            distance, place = distance[..., :kept], place[..., :kept]
+        else:
+            # Bits of positive floats are ordered as they are; the index below them breaks ties.
+            key = distance.view(torch.int32).long() << 32 | torch.arange(size, device=p1.device)
+            key = key.topk(kept, dim=2, largest=False).values
+            distance, place = (key >> 32).int().view(torch.float32), key & 0xFFFFFFFF
+        index[:, first : first + rows, :kept] = torch.where(distance.isfinite(), place, -1)
+    return index

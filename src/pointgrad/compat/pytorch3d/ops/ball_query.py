@@ -1,0 +1,59 @@
+"""The points in a ball around each point."""
+
+import numbers
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import pointgrad
+from pointgrad.ops import checks
+
+from . import _clouds
+from .knn import KNN
+
+__all__ = ["ball_query"]
+
+
+def ball_query(
+    p1: Tensor,
+    p2: Tensor,
+    lengths1: Tensor | None = None,
+    lengths2: Tensor | None = None,
+    K: int = 500,
+    radius: float = 0.2,
+    return_nn: bool = True,
+    skip_points_outside_cube: bool = False,
+) -> KNN:
+    """The first K points of p2, in the order of their index, that are nearer than the radius to each point of p1.
+
+    p1: (N, P1, D), the centres. p2: (N, P2, D), who is found. lengths1, lengths2: as for `knn_points`.
+    radius: a point **on** the sphere is outside.
+    skip_points_outside_cube: how the original may search; the result is the same, and no meaning here.
+    returns: `KNN(dists, idx, knn)`. dists (N, P1, K), **squared**, in the dtype of p1, with gradients to p1 and p2;
+        idx (N, P1, K) int64, -1 (and dists 0) where there are fewer; knn (N, P1, K, D), zeros there, or None.
+
+    Native: `pointgrad.ball_query(p2, radius, K, p1, select="first")`, to which a point on the sphere is inside.
+
+    >>> line = torch.tensor([[[0.], [1.], [2.]]])
+    >>> ball_query(line, line, K=2, radius=1.5).idx.tolist()
+    [[[0, 1], [0, 1], [1, 2]]]
+    >>> ball_query(line, line, K=2, radius=1.0).idx.tolist()
+    [[[0, -1], [1, -1], [2, -1]]]
+    """
+    checks.kind(checks.is_integer(K), "K", "an int", K)
+    checks.value(K >= 1, "K", "at least 1", K)
+    radius = radius.item() if isinstance(radius, Tensor) and radius.numel() == 1 else radius
+    checks.kind(isinstance(radius, numbers.Real), "radius", "a number", radius)
+    _clouds.check_pair(p1, p2, lengths1, lengths2)
+    below = _below(radius, p1.dtype)
+    checks.value(below > 0, "radius", "positive", radius)
+    found = pointgrad.ball_query(p2, below, K, p1, select="first", lengths=lengths2, query_lengths=lengths1)
+    dists = torch.where(found.index >= 0, found.distance2, 0).to(p1.dtype)
+    return KNN(dists, found.index, pointgrad.group(p2, found.index) if return_nn else None)
+
+
+def _below(radius: float, dtype: torch.dtype) -> float:
+    """The largest radius below this one: what a closed ball needs to leave out the sphere of the open one."""
+    precision = np.float64 if dtype == torch.float64 else np.float32
+    return float(np.nextafter(precision(radius), precision(0)))

@@ -1,0 +1,73 @@
+"""Between clouds one after another and clouds side by side."""
+
+import torch
+from torch import Tensor
+
+import pointgrad
+from pointgrad.ops import checks
+
+__all__ = ["packed_to_padded", "padded_to_packed"]
+
+
+def packed_to_padded(inputs: Tensor, first_idxs: Tensor, max_size: int) -> Tensor:
+    """Puts clouds that follow one another side by side, zeros behind the shorter ones.
+
+    inputs: (F,) or (F, ...), any dtype. first_idxs: (N,), ascending: where each cloud begins; the last ends at F.
+    max_size: how many rows each cloud gets.
+    returns: (N, max_size) or (N, max_size, ...), with gradients to `inputs`.
+
+    What a cloud has beyond `max_size` is left out; the original writes it out of bounds.
+
+    >>> packed_to_padded(torch.tensor([1., 2., 3.]), torch.tensor([0, 1]), 2)
+    tensor([[1., 0.],
+            [2., 3.]])
+    """
+    checks.tensor("inputs", inputs)
+    checks.shape(inputs.dim() >= 1, "inputs", "(F,) or (F, ...)", inputs)
+    _check_first(first_idxs, inputs)
+    checks.kind(checks.is_integer(max_size), "max_size", "an int", max_size)
+    checks.value(max_size >= 0, "max_size", "at least 0", max_size)
+    first = first_idxs.long()
+    end = torch.cat([first[1:], first.new_full((min(1, first.shape[0]),), inputs.shape[0])])
+    row = first.unsqueeze(1) + torch.arange(max_size, device=inputs.device)
+    row = torch.where(row < end.unsqueeze(1), row, -1)
+    rows = inputs.reshape(inputs.shape[0], inputs.shape[1:].numel())
+    return pointgrad.group(rows, row).view(*row.shape, *inputs.shape[1:])
+
+
+def padded_to_packed(inputs: Tensor, first_idxs: Tensor, num_inputs: int, max_size_dim: int = 1) -> Tensor:
+    """Puts clouds that lie side by side one after another: the reverse of `packed_to_padded`.
+
+    inputs: (N, ..., max_size, ...), any dtype. first_idxs: (N,), ascending: where each cloud begins in the result.
+    num_inputs: F, where the last cloud ends. max_size_dim: which dimension of `inputs` is max_size.
+    returns: (F,) or (F, ...), with gradients to `inputs`; rows that a cloud of more than max_size would need are 0.
+
+    >>> padded_to_packed(torch.tensor([[1., 0.], [2., 3.]]), torch.tensor([0, 1]), 3)
+    tensor([1., 2., 3.])
+    """
+    checks.tensor("inputs", inputs)
+    checks.shape(inputs.dim() >= 2, "inputs", "(N, max_size) or (N, ..., max_size, ...)", inputs)
+    _check_first(first_idxs, inputs)
+    fits = first_idxs.shape[0] == inputs.shape[0]
+    checks.shape(fits, "first_idxs", lambda: f"(N,) = ({inputs.shape[0]},)", first_idxs)
+    checks.kind(checks.is_integer(num_inputs), "num_inputs", "an int", num_inputs)
+    checks.value(num_inputs >= 0, "num_inputs", "at least 0", num_inputs)
+    checks.dim("max_size_dim", max_size_dim, inputs.dim())
+    inputs = inputs.movedim(max_size_dim, 1)
+    batch, size, *rest = inputs.shape
+    first = first_idxs.long().contiguous()
+    row = torch.arange(num_inputs, device=inputs.device)
+    if batch == 0 or size == 0:
+        return inputs.new_zeros(num_inputs, *rest)
+    cloud = torch.searchsorted(first, row, right=True) - 1
+    place = row - first[cloud.clamp(min=0)]
+    row = torch.where((cloud >= 0) & (place < size), cloud * size + place, -1)
+    rows = inputs.reshape(batch * size, inputs.shape[2:].numel())
+    return pointgrad.gather(rows, row).view(num_inputs, *rest)
+
+
+def _check_first(first_idxs: Tensor, inputs: Tensor) -> None:
+    checks.tensor("first_idxs", first_idxs)
+    checks.shape(first_idxs.dim() == 1, "first_idxs", "(N,)", first_idxs)
+    checks.dtype("first_idxs", first_idxs, checks.INDICES)
+    checks.device("first_idxs", first_idxs, "inputs", inputs)

@@ -1,0 +1,347 @@
+"""Other libraries' imports: put in place in a process, and by a command around a program."""
+
+import doctest
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+import pointgrad.compat
+from pointgrad.compat import __main__ as command
+
+HERE = Path(__file__).parent
+PEERS = pointgrad.compat.peers()
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    """No library is imported, before and after."""
+
+    def drop():
+        for name in [name for name in sys.modules if name.partition(".")[0] in PEERS]:
+            monkeypatch.delitem(sys.modules, name)
+
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    drop()
+    yield
+    drop()
+
+
+@pytest.fixture
+def real(tmp_path, monkeypatch):
+    """A folder on the path that holds a library by the name of pytorch3d, which is not ours."""
+    package = tmp_path / "pytorch3d"
+    package.mkdir()
+    (package / "__init__.py").write_text("REAL = True\n")
+    (package / "renderer.py").write_text("REAL = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return package
+
+
+def run(*arguments, cwd=None, **environment):
+    """`python -m pointgrad.compat`, in a process of its own."""
+    source = str(Path(pointgrad.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "pointgrad.compat", *map(str, arguments)],
+        capture_output=True, text=True, timeout=120, cwd=cwd, env={**os.environ, "PYTHONPATH": path, **environment},
+    )  # fmt: skip
+
+
+class TestInstall:
+    def test_imports_find_ours(self):
+        pointgrad.compat.install("pytorch3d")
+        import pytorch3d
+        import pytorch3d.ops.knn as knn
+        from pytorch3d.loss import chamfer_distance
+        from pytorch3d.ops import knn_points
+
+        import pointgrad.compat.pytorch3d as ours
+
+        assert pytorch3d is ours
+        assert knn is sys.modules["pointgrad.compat.pytorch3d.ops.knn"]
+        assert knn_points is ours.ops.knn_points
+        assert chamfer_distance is ours.loss.chamfer_distance
+
+    def test_star(self):
+        pointgrad.compat.install("pytorch3d")
+        names = {}
+        exec("from pytorch3d.ops import *", names)
+        assert {"knn_points", "knn_gather", "ball_query", "sample_farthest_points"} <= set(names)
+
+    def test_twice_is_once(self):
+        pointgrad.compat.install("pytorch3d")
+        before = dict(sys.modules), list(sys.meta_path)
+        pointgrad.compat.install("pytorch3d")
+        assert (dict(sys.modules), list(sys.meta_path)) == before
+
+    def test_only_what_is_named(self):
+        pointgrad.compat.install("pytorch3d")
+        assert {name for name in PEERS if name in sys.modules} == {"pytorch3d"}
+
+    @pytest.mark.parametrize("name", PEERS)
+    def test_every_library(self, name):
+        """All its modules are there by the library's own names, and nothing is loaded twice."""
+        pointgrad.compat.install(name)
+        ours = f"pointgrad.compat.{name}"
+        loaded = {key for key in sys.modules if key == name or key.startswith(f"{name}.")}
+        for key in loaded:
+            assert importlib.import_module(key) is sys.modules[f"pointgrad.compat.{key}"]
+        files = Path(sys.modules[ours].__file__).parent.rglob("*.py")
+        assert len(loaded) == len(list(files))
+        assert sys.modules[ours].__doc__
+
+    def test_all_by_default(self):
+        pointgrad.compat.install()
+        assert set(PEERS) <= set(sys.modules)
+
+    def test_unknown_name(self):
+        with pytest.raises(ValueError, match=r"names must be of .*pytorch3d.*, got 'pytorch3'"):
+            pointgrad.compat.install("pytorch3d", "pytorch3")
+        assert "pytorch3d" not in sys.modules
+
+    def test_ours_wins_over_one_that_is_not_imported(self, real):
+        assert importlib.util.find_spec("pytorch3d").origin == str(real / "__init__.py")
+        pointgrad.compat.install("pytorch3d")
+        assert not hasattr(importlib.import_module("pytorch3d"), "REAL")
+        with pytest.raises(ModuleNotFoundError, match=r"no pytorch3d\.renderer"):
+            importlib.import_module("pytorch3d.renderer")
+
+    @pytest.mark.parametrize("name", ["pytorch3d", "pytorch3d.renderer"])
+    def test_one_that_is_imported_is_refused(self, name, real):
+        """And nothing else is installed: half of a program on one library, half on the other, would be worse."""
+        module = importlib.import_module(name)
+        others = [peer for peer in PEERS if peer != "pytorch3d"]
+        with pytest.raises(
+            ImportError, match=r"pytorch3d.* is already imported from .*before the first import"
+        ) as error:
+            pointgrad.compat.install(*others, "pytorch3d")
+        assert error.value.name == "pytorch3d"
+        assert str(real) in str(error.value)
+        assert sys.modules[name] is module
+        assert not set(others) & set(sys.modules)
+
+    def test_a_blocked_import_is_not_an_import(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pytorch3d", None)
+        pointgrad.compat.install("pytorch3d")
+        assert importlib.import_module("pytorch3d").__version__
+
+    def test_spec_and_version(self):
+        """By which programs ask whether a library is there."""
+        for name in PEERS:
+            pointgrad.compat.install(name)
+            assert importlib.util.find_spec(name) is not None
+            version = getattr(sys.modules[name], "__version__", None)
+            if version is not None:
+                for spelled in (name, name.replace("_", "-"), name.upper()):
+                    assert importlib.metadata.version(spelled) == version
+                assert name in {found.metadata["Name"] for found in importlib.metadata.distributions()}
+        assert importlib.metadata.version("torch")
+        with pytest.raises(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version("no-such-library")
+
+    @pytest.mark.parametrize(
+        ("code", "name"),
+        [
+            ("import pytorch3d.renderer", "pytorch3d.renderer"),
+            ("import pytorch3d._C as _C", "pytorch3d._C"),
+            ("from pytorch3d import _C", "pytorch3d._C"),
+            ("from pytorch3d.structures import Meshes", "pytorch3d.structures"),
+            ("from pytorch3d.ops import iterative_closest_point", "pytorch3d.ops.iterative_closest_point"),
+            ("import pytorch3d.ops.mesh_filtering", "pytorch3d.ops.mesh_filtering"),
+        ],
+    )
+    def test_what_is_not_there_is_said(self, code, name):
+        pointgrad.compat.install("pytorch3d")
+        with pytest.raises(ModuleNotFoundError) as error:
+            exec(code)
+        sentence = f"pointgrad.compat stands in for pytorch3d and has no {name}; "
+        assert str(error.value) == f"{sentence}`python -m pointgrad.compat list` shows what it provides"
+
+    def test_other_imports_fail_as_ever(self):
+        pointgrad.compat.install()
+        with pytest.raises(ModuleNotFoundError, match="No module named 'pytorch3dx'"):
+            importlib.import_module("pytorch3dx")
+        with pytest.raises(ModuleNotFoundError, match=r"No module named 'json\.nothing'"):
+            importlib.import_module("json.nothing")
+        with pytest.raises(ModuleNotFoundError, match=r"No module named 'pointgrad\.compat\.nothing'"):
+            importlib.import_module("pointgrad.compat.nothing")
+
+    def test_pickles(self):
+        """By our own names, so that they load where nothing is installed; and those of the original load here."""
+        pointgrad.compat.install("pytorch3d")
+        from pytorch3d.ops import knn_points
+
+        assert pickle.loads(pickle.dumps(knn_points)) is knn_points
+        assert pickle.loads(b"cpytorch3d.ops.knn\nknn_points\n.") is knn_points
+
+    def test_reload(self):
+        pointgrad.compat.install("pytorch3d")
+        import pytorch3d.ops
+
+        assert importlib.reload(pytorch3d.ops) is pytorch3d.ops
+        assert sys.modules["pytorch3d.ops"] is sys.modules["pointgrad.compat.pytorch3d.ops"]
+        assert pytorch3d.ops.knn_points is sys.modules["pytorch3d.ops.knn"].knn_points
+
+    def test_threads(self):
+        start, failures = threading.Barrier(8), []
+
+        def work():
+            try:
+                start.wait()
+                pointgrad.compat.install("pytorch3d")
+                assert importlib.import_module("pytorch3d.ops") is sys.modules["pointgrad.compat.pytorch3d.ops"]
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures
+        assert sum(type(finder).__name__ == "Finder" for finder in sys.meta_path) == 1
+
+    def test_documented_examples_run(self):
+        assert doctest.testmod(pointgrad.compat).attempted >= 4
+        assert doctest.testmod(pointgrad.compat).failed == 0
+
+
+PROGRAM = """
+import sys
+import pytorch3d.ops
+import beside
+
+class Mine:
+    pass
+
+def fail():
+    raise RuntimeError("mine")
+
+if __name__ == "__main__":
+    import pickle
+    assert sys.modules["__main__"].__dict__ is globals()
+    assert __spec__ is None
+    assert type(pickle.loads(pickle.dumps(Mine()))) is Mine
+    print(sys.argv, __file__, pytorch3d.ops.__name__, "torch_cluster" in sys.modules)
+    if sys.argv[1] == "exit":
+        sys.exit(7)
+    fail()
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "beside.py").write_text("import sys\n")
+    path = tmp_path / "folder" / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+class TestRun:
+    def test_a_script_runs_as_by_python_itself(self, program):
+        """Its arguments, its folder on the path, its exit status, its traceback and no other."""
+        result = run("run", "--only", "pytorch3d", "folder/program.py", "fail", "--only", "x", cwd=program.parents[1])
+        assert result.returncode == 1
+        expected = (
+            "['folder/program.py', 'fail', '--only', 'x'] folder/program.py pointgrad.compat.pytorch3d.ops False\n"
+        )
+        assert result.stdout == expected
+        lines = result.stderr.splitlines()
+        assert lines[0] == "Traceback (most recent call last):"
+        assert lines[-1] == "RuntimeError: mine"
+        places = [line.split('"')[1] for line in lines if line.startswith("  File")]
+        assert [Path(place).name for place in places] == ["program.py", "program.py"]
+
+    def test_exit_status_of_a_module(self, program):
+        (program.parent / "__init__.py").touch()
+        text = program.read_text().replace("import beside", "from . import beside")
+        program.write_text(text.replace("assert __spec__ is None", "assert __spec__.name == 'folder.program'"))
+        result = run("run", "--only=pytorch3d", "-m", "folder.program", "exit", cwd=program.parents[1])
+        assert result.returncode == 7, result.stderr
+        assert result.stdout.startswith(f"['{program}', 'exit'] {program} pointgrad.compat.pytorch3d.ops")
+        assert result.stderr == ""
+
+    def test_processes_of_the_program_find_them_too(self, tmp_path):
+        """Workers that are spawned, not forked; and the environment's own sitecustomize still runs there."""
+        (tmp_path / "sitecustomize.py").write_text("import sys; sys.environment_was_set_up = True\n")
+        script = tmp_path / "spawns.py"
+        script.write_text(
+            textwrap.dedent("""
+            import multiprocessing
+            import sys
+            import pytorch3d.ops
+
+            def work(queue):
+                left_over = [path for path in sys.path if "_startup" in path]
+                names = pytorch3d.ops.knn_points.__module__, pytorch3d.__spec__.name
+                queue.put((*names, left_over, sys.environment_was_set_up))
+
+            if __name__ == "__main__":
+                context = multiprocessing.get_context("spawn")
+                queue = context.Queue()
+                worker = context.Process(target=work, args=(queue,))
+                worker.start()
+                print(queue.get(timeout=60))
+                worker.join()
+            """)
+        )
+        result = run(
+            "run", script, PYTHONPATH=os.pathsep.join([str(tmp_path), str(Path(pointgrad.__file__).parents[1])])
+        )
+        assert result.stdout == "('pointgrad.compat.pytorch3d.ops.knn', 'pointgrad.compat.pytorch3d', [], True)\n", (
+            result.stderr
+        )
+
+    def test_a_program_written_for_pytorch3d(self):
+        result = run("run", HERE / "foreign" / "pytorch3d_model.py", "--steps", "4")
+        assert result.returncode == 0, result.stderr
+        losses = [float(line) for line in result.stdout.split()]
+        assert len(losses) == 4
+        assert losses[-1] < losses[0]
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (["run"], "run needs a script, or -m and a module"),
+            (["run", "-m"], "run needs a module after -m"),
+            (["run", "nothing.py"], "there is no file nothing.py"),
+            (["run", "-m", "no_such_module"], "there is no module named no_such_module"),
+            (["run", "-m", "json.nothing.below"], "there is no module named json.nothing.below"),
+            (["run", "--only"], "--only must be followed by names separated by commas"),
+            (["run", "--only", "open3d", "x.py"], f"--only must be of {', '.join(PEERS)}, got 'open3d'"),
+            (["run", "--only=", "x.py"], f"--only must be of {', '.join(PEERS)}, got ''"),
+            (["run", "--fast", "x.py"], "run has no option --fast; a script's own options come after it"),
+            (["list", "x"], "list takes no arguments, got 'x'"),
+            (["walk"], "the command must be run or list, got 'walk'"),
+        ],
+    )
+    def test_a_wrong_command_line(self, arguments, reason, capsys):
+        assert command.main(arguments) == 2
+        printed = capsys.readouterr()
+        assert printed.err == f"pointgrad.compat: {reason}\n"
+        assert printed.out == ""
+        assert not set(PEERS) & set(sys.modules)
+
+    @pytest.mark.parametrize("arguments", [[], ["--help"], ["run", "-h"]])
+    def test_help(self, arguments, capsys):
+        assert command.main(arguments) == 0
+        assert capsys.readouterr().out.startswith("usage: python -m pointgrad.compat run")
+
+    def test_list(self, capsys):
+        assert command.main(["list"]) == 0
+        printed = capsys.readouterr().out
+        for name in PEERS:
+            assert f"\n{name}" in f"\n{printed}"
+        assert "pytorch3d.loss: chamfer_distance\n" in printed
+        assert "knn_points" in printed
+        assert "_manhattan" not in printed
