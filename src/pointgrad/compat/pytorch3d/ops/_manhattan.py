@@ -7,7 +7,8 @@ import pointgrad
 
 from . import _clouds
 
-PAIRS = 2**22  # at a time, which takes some 100 MB
+# How many at a time: what the caches of a CPU hold; on a GPU some 300 MB.
+CPU_PAIRS, GPU_PAIRS = 2**17, 2**24
 
 
 def nearest(p1: Tensor, p2: Tensor, lengths1: Tensor | None, lengths2: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
@@ -27,19 +28,22 @@ def _search(p1: Tensor, p2: Tensor, lengths2: Tensor | None, k: int) -> Tensor:
     (batch, queries, _), size = p1.shape, p2.shape[1]
     wide = torch.promote_types(p1.dtype, torch.float32)
     p1, p2 = p1.to(wide), p2.to(wide)
-    outside = ~_clouds.within(lengths2, size, p2).unsqueeze(1)
+    if lengths2 is not None:
+        p2 = torch.where(_clouds.within(lengths2, size, p2).unsqueeze(2), p2, torch.inf)
     index = torch.full((batch, queries, k), -1, device=p1.device)
     kept = min(k, size)
-    rows = max(PAIRS // max(batch * size, 1), 1)
+    pairs = CPU_PAIRS if p1.device.type == "cpu" else GPU_PAIRS
+    rows = max(pairs // max(batch * size, 1), 1)
     for first in range(0, queries if kept else 0, rows):
         distance = torch.cdist(p1[:, first : first + rows], p2, p=1.0)
-        distance = torch.where(outside | ~distance.isfinite(), torch.inf, distance)
+        distance.nan_to_num_(nan=torch.inf, posinf=torch.inf)
         if wide == torch.float64:
             distance, place = distance.sort(dim=2, stable=True)
             distance, place = distance[..., :kept], place[..., :kept]
         else:
             # Bits of positive floats are ordered as they are; the index below them breaks ties.
-            key = distance.view(torch.int32).long() << 32 | torch.arange(size, device=p1.device)
+            key = distance.view(torch.int32).long()
+            key.bitwise_left_shift_(32).bitwise_or_(torch.arange(size, device=p1.device))
             key = key.topk(kept, dim=2, largest=False).values
             distance, place = (key >> 32).int().view(torch.float32), key & 0xFFFFFFFF
         index[:, first : first + rows, :kept] = torch.where(distance.isfinite(), place, -1)

@@ -48,7 +48,7 @@ def knn_points(
     Native: `pointgrad.knn(p2, K, p1, lengths=lengths2, query_lengths=lengths1)`, which marks what is missing by -1 and
     infinity, and keeps distances of 16-bit points in float32. What differs from the original, besides what the
     package says: of points at equal distance the first is taken, on every device; a distance that is not finite is
-    never one of the nearest, and where only such are left, dists is NaN and idx 0; where coordinates are equal the
+    never one of the nearest, and where only such are left, dists is infinite and idx 0; where coordinates are equal the
     gradient of norm 1 is 0, not -1. Norm 1 looks at all pairs, block by block.
 
     >>> line = torch.tensor([[[0.], [1.], [3.]]])
@@ -91,11 +91,10 @@ def nearest(
         idx, dists, _ = pointgrad.knn(p2, K, p1, lengths=lengths2, query_lengths=lengths1)
     else:
         dists, idx = _manhattan.nearest(p1, p2, lengths1, lengths2, K)
-    # Of what is not found, padding is 0; the rest is not finite, and must not look like a perfect match.
-    there = _clouds.within(lengths2, K, p2).unsqueeze(1) & _clouds.within(lengths1, p1.shape[1], p1).unsqueeze(2)
-    missing = idx < 0
-    dists = torch.where(missing, torch.where(there, torch.nan, 0.0).to(dists.dtype), dists)
-    return dists, torch.where(missing, 0, idx)
+    if lengths1 is not None or lengths2 is not None or p2.shape[1] < K:
+        there = _clouds.within(lengths2, K, p2).unsqueeze(1) & _clouds.within(lengths1, p1.shape[1], p1).unsqueeze(2)
+        dists = torch.where(there, dists, 0)
+    return dists, idx.clamp(min=0)
 
 
 def _check_gather(x: Tensor, idx: Tensor) -> None:

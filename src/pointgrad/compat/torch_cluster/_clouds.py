@@ -1,0 +1,81 @@
+"""From torch-cluster's arguments to pointgrad's: coordinates, and where each cloud lies."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pointgrad.ops import checks
+
+_REAL = (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def coordinates(name: str, points: Any) -> Tensor:
+    """(N, D) floating, without gradient, from (N,) or (N, ...). Integers become float64, where distances stay exact."""
+    checks.tensor(name, points)
+    checks.shape(points.dim() >= 1, name, "(N,) or (N, D)", points)
+    checks.dtype(name, points, _REAL)
+    points = points.detach()
+    if not points.is_floating_point():
+        points = points.double()
+    return points.unsqueeze(1) if points.dim() == 1 else points.flatten(1)
+
+
+def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """The coordinates of points and queries, which must belong to one space."""
+    points = coordinates("x", x)
+    if y is x:
+        return points, points
+    queries = coordinates("y", y)
+    fits = queries.shape[1] == points.shape[1]
+    checks.shape(fits, "y", lambda: f"(M, D) with D = {points.shape[1]}, like x", y)
+    checks.same_dtype("y", queries, "x", points)
+    checks.device("y", queries, "x", points)
+    return points, queries
+
+
+def count_clouds(name: str, batch: Any, points: Tensor, batch_size: Any) -> int:
+    """How many clouds a batch vector tells of.
+
+    It is read on the host, once, to find that and whether it is sorted; on a GPU not if `batch_size` is given.
+    """
+    checks.kind(batch_size is None or checks.is_integer(batch_size), "batch_size", "an int or None", batch_size)
+    checks.value(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
+    if batch is None:
+        return batch_size or 1
+    checks.tensor(name, batch)
+    checks.shape(batch.shape == points.shape[:1], name, lambda: f"(N,) = ({points.shape[0]},), like its points", batch)
+    checks.dtype(name, batch, checks.INDICES)
+    checks.device(name, batch, "its points", points)
+    if batch.shape[0] == 0 or (batch_size is not None and batch.device.type != "cpu"):
+        return batch_size or 1
+    falls = (batch[1:] < batch[:-1]).any().to(batch.dtype)
+    first, last, is_unsorted = torch.stack([batch[0], batch[-1], falls]).tolist()
+    if is_unsorted:
+        place = int((batch[1:] < batch[:-1]).nonzero()[0])
+        raise ValueError(f"{name} must be sorted, got {int(batch[place])} before {int(batch[place + 1])}")
+    checks.value(first >= 0, name, "at least 0", first)
+    inside = batch_size is None or last < batch_size
+    checks.value(inside, name, f"below batch_size = {batch_size}", last)
+    return batch_size or last + 1
+
+
+def offsets(batch: Tensor, clouds: int) -> Tensor:
+    """(B + 1,) from a sorted batch vector."""
+    number = torch.arange(clouds + 1, dtype=batch.dtype, device=batch.device)
+    return torch.searchsorted(batch.contiguous(), number)
+
+
+def pair_offsets(
+    points: Tensor, queries: Tensor, batch_x: Any, batch_y: Any, batch_size: Any
+) -> tuple[Tensor | None, Tensor | None]:
+    """Where the clouds of points and of queries lie. The same batch vector for both is read only once."""
+    clouds = count_clouds("batch_x", batch_x, points, batch_size)
+    if batch_y is not batch_x:
+        clouds = max(clouds, count_clouds("batch_y", batch_y, queries, batch_size))
+    if clouds == 1:
+        return None, None
+    for name, batch in (("batch_x", batch_x), ("batch_y", batch_y)):
+        checks.value(batch is not None, name, lambda: f"a tensor for {clouds} clouds", None)
+    of_points = offsets(batch_x, clouds)
+    return of_points, of_points if batch_y is batch_x else offsets(batch_y, clouds)
