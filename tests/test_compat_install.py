@@ -25,14 +25,15 @@ PEERS = pointgrad.compat.peers()
 def clean(monkeypatch):
     """No library is imported, before and after."""
 
-    def drop():
-        for name in [name for name in sys.modules if name.partition(".")[0] in PEERS]:
-            monkeypatch.delitem(sys.modules, name)
+    def imported():
+        return [name for name in sys.modules if name.partition(".")[0] in PEERS]
 
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    drop()
+    for name in imported():
+        monkeypatch.delitem(sys.modules, name)  # comes back
     yield
-    drop()
+    for name in imported():
+        del sys.modules[name]
 
 
 @pytest.fixture
@@ -145,6 +146,7 @@ class TestInstall:
                     assert importlib.metadata.version(spelled) == version
                 assert name in {found.metadata["Name"] for found in importlib.metadata.distributions()}
         assert importlib.metadata.version("torch")
+        assert not importlib.metadata.entry_points(group="no-such-group")  # reads every distribution
         with pytest.raises(importlib.metadata.PackageNotFoundError):
             importlib.metadata.version("no-such-library")
 

@@ -254,6 +254,10 @@ class TestBallQuery:
         other = ball_query(points, points, radius=torch.tensor(0.2), skip_points_outside_cube=True)
         assert torch.equal(found.idx, other.idx)
 
+    @pytest.mark.parametrize("radius", [1e30, 1e39, float("inf")])
+    def test_a_ball_that_holds_everything(self, radius):
+        assert torch.equal(ball_query(P, P, K=5, radius=radius).idx, torch.arange(5).expand(2, 5, 5))
+
     def test_derivatives(self, device):
         p1 = torch.rand(2, 5, 3, dtype=torch.float64, device=device, requires_grad=True)
         p2 = torch.rand(2, 6, 3, dtype=torch.float64, device=device, requires_grad=True)
@@ -516,6 +520,20 @@ class TestChamferDistance:
             (gradient,) = torch.autograd.grad(loss.sum(), x)
             assert not gradient.any()
 
+    def test_weights_may_stand_in_a_column(self):
+        x, y, weights = torch.rand(3, 5, 3), torch.rand(3, 4, 3), torch.rand(3)
+        assert torch.equal(
+            chamfer_distance(x, y, weights=weights)[0], chamfer_distance(x, y, weights=weights[:, None])[0]
+        )
+
+    @pytest.mark.parametrize("norm", [1, 2])
+    def test_autocast(self, norm, device):
+        x, y = torch.rand(2, 50, 3, device=device), torch.rand(2, 40, 3, device=device)
+        expected, _ = chamfer_distance(x, y, norm=norm)
+        with torch.autocast(device, torch.bfloat16):
+            loss, _ = chamfer_distance(x, y, norm=norm)
+        torch.testing.assert_close(loss, expected)
+
     def test_a_diverged_cloud_has_no_loss(self, device):
         x, y = torch.rand(2, 5, 3, device=device), torch.rand(2, 4, 3, device=device)
         x[1, 2] = torch.nan
@@ -632,15 +650,18 @@ def test_documented_examples_run(module):
 
 
 def test_a_program_runs_unchanged(device, monkeypatch, capsys):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pytorch3d"]:
-        monkeypatch.delitem(sys.modules, name)
+    def imported():
+        return [name for name in sys.modules if name.partition(".")[0] == "pytorch3d"]
+
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "argv", ["pytorch3d_model.py", "--steps", "8", "--device", device])
-        before = set(sys.modules)
+    monkeypatch.setattr(sys, "argv", ["pytorch3d_model.py", "--steps", "8", "--device", device])
+    for name in imported():
+        monkeypatch.delitem(sys.modules, name)  # comes back
+    try:
         pointgrad.compat.install("pytorch3d")
         runpy.run_path(str(Path(__file__).parent / "foreign" / "pytorch3d_model.py"), run_name="__main__")
-        for name in set(sys.modules) - before:
+    finally:
+        for name in imported():
             del sys.modules[name]
     losses = [float(line) for line in capsys.readouterr().out.split()]
     assert len(losses) == 8

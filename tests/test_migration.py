@@ -23,14 +23,15 @@ PEERS = pointgrad.compat.peers()
 def nothing_installed(monkeypatch):
     """As in a new process, and nothing is left for other tests."""
 
-    def drop():
-        for name in [name for name in sys.modules if name.partition(".")[0] in PEERS]:
-            monkeypatch.delitem(sys.modules, name)
+    def imported():
+        return [name for name in sys.modules if name.partition(".")[0] in PEERS]
 
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    drop()
+    for name in imported():
+        monkeypatch.delitem(sys.modules, name)  # comes back
     yield
-    drop()
+    for name in imported():
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -4,6 +4,9 @@ The command puts this folder on PYTHONPATH, and Python imports a module of this 
 nothing there: pointgrad is imported when a library that it stands in for is.
 """
 
+from __future__ import annotations  # whatever Python it is
+
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -28,7 +31,8 @@ class _Late:
     ) -> ModuleSpec | None:
         if fullname not in self.names:
             return None
-        sys.meta_path.remove(self)
+        with contextlib.suppress(ValueError):  # another thread was faster
+            sys.meta_path.remove(self)
         if _ROOT not in sys.path:
             sys.path.append(_ROOT)
         try:

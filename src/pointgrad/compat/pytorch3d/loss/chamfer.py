@@ -115,7 +115,8 @@ def _check(x: _Side, y: _Side, weights: Any) -> None:
     checks.device("y", y.points, "x", x.points)
     if weights is not None:
         checks.tensor("weights", weights)
-        checks.shape(weights.shape == (batch,), "weights", lambda: f"(N,) = ({batch},)", weights)
+        fits = weights.shape[:1] == (batch,) and weights.numel() == batch  # (N, 1) is allowed there, too
+        checks.shape(fits, "weights", lambda: f"(N,) = ({batch},)", weights)
         checks.device("weights", weights, "x", x.points)
         if weights.device.type == "cpu" and not torch.compiler.is_compiling():
             checks.value(bool((weights >= 0).all()), "weights", "at least 0", weights.tolist())
@@ -134,7 +135,7 @@ def _normals_differ(source: _Side, aim: _Side, index: Tensor, abs_cosine: bool) 
 def _per_cloud(value: Tensor, source: _Side, weights: Tensor | None, point_reduction: str | None) -> Tensor:
     """(N,), or (N, P) without a reduction."""
     if weights is not None:
-        value = value * weights.unsqueeze(1)
+        value = value * weights.reshape(-1, 1)
     if point_reduction is None:
         return value
     if point_reduction == "max":

@@ -7,8 +7,8 @@ import pointgrad
 
 from . import _clouds
 
-# How many at a time: what the caches of a CPU hold; on a GPU some 300 MB.
-CPU_PAIRS, GPU_PAIRS = 2**17, 2**24
+# How many at a time: little more than the caches of a CPU hold; on a GPU some 300 MB.
+CPU_PAIRS, GPU_PAIRS = 2**20, 2**24
 
 
 def nearest(p1: Tensor, p2: Tensor, lengths1: Tensor | None, lengths2: Tensor | None, k: int) -> tuple[Tensor, Tensor]:

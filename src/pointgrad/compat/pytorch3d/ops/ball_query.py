@@ -56,4 +56,5 @@ def ball_query(
 def _below(radius: float, dtype: torch.dtype) -> float:
     """The largest radius below this one: what a closed ball needs to leave out the sphere of the open one."""
     precision = np.float64 if dtype == torch.float64 else np.float32
-    return float(np.nextafter(precision(radius), precision(0)))
+    finite = precision(min(float(radius), torch.finfo(torch.promote_types(dtype, torch.float32)).max))
+    return float(np.nextafter(finite, precision(0)))
