@@ -1,5 +1,7 @@
 """The benchmark: what it refuses, whom it believes, what it writes. Nothing here asserts on time."""
 
+import dataclasses
+import importlib
 import json
 import re
 import signal
@@ -426,6 +428,38 @@ def test_peers_that_are_here_are_right():
                 seen.add(who.partition(" ")[0])
                 assert harness._try(make, contest)[0] in ("timed", "declined"), f"{row.name}: {who}"
     assert {"fpsample", "scipy"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("pointnet2_ops", "pointnet2_ops.pointnet2_utils"),
+        ("pointops", "pointops"),
+        ("pytorch3d", "pytorch3d.ops"),
+        ("torch_cluster", "torch_cluster"),
+        ("torch_scatter", "torch_scatter"),
+    ],
+)
+def test_adapters_call_what_the_peers_document(name, module, monkeypatch):
+    """Against `pointgrad.compat`, which has their signatures: some peers cannot be built here."""
+    if name == "pytorch3d":
+        loss = importlib.import_module("pointgrad.compat.pytorch3d.loss")
+        monkeypatch.setitem(sys.modules, "pytorch3d.loss", loss)
+        monkeypatch.setitem(sys.modules, "pytorch3d", importlib.import_module("pointgrad.compat.pytorch3d"))
+    (entry,) = [each for each in peers.table() if each.name == name]
+    found = peers.Peers("cpu", [dataclasses.replace(entry, devices=("cpu",))], found={name: {}})
+    found._modules[name] = importlib.import_module(f"pointgrad.compat.{module}")
+    tried = set()
+    for suite in ("sampling", "neighbors", "gather", "scatter", "interpolate"):
+        for row in suites.rows(suite, Setup("cpu", True)):
+            if any(word in row.name for word in ("7812", "LiDAR")):
+                continue
+            contest = row.build()
+            if contest.work and contest.work[0] in entry.work:
+                ((_, make),) = found.attempts(*contest.work)
+                assert harness._try(make, contest)[:2] == ("timed", ""), row.name
+                tried.add(contest.work[0])
+    assert tried == set(entry.work)
 
 
 def test_a_record_appears_whole_or_not_at_all(tmp_path):

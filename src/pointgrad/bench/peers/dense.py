@@ -3,6 +3,7 @@ mmcv, torch_points_kernels, pytorch3d."""
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,11 +24,16 @@ def channels_first(features: Tensor) -> Tensor:
     return features.transpose(-1, -2).contiguous()
 
 
-def unrepeated(index: Tensor) -> Tensor:
-    """Short lists repeat their first hit: -1 in its place."""
-    repeats = index == index[..., :1]
-    repeats[..., 0] = False
-    return torch.where(repeats, -1, index.long())
+def hits(points: Tensor, queries: Tensor, radius: float) -> Callable[[Tensor], Tensor]:
+    """Reads lists in which a short one repeats its first hit and an empty one is all 0: -1 in place of both."""
+
+    def read(index: Tensor) -> Tensor:
+        index = index.long()
+        repeats = index == index[..., :1]
+        repeats[..., 0] = (index == 0).all(-1) & ((queries - points[:, :1]).norm(dim=-1) > radius)
+        return torch.where(repeats, -1, index)
+
+    return read
 
 
 def backward(output: Tensor, source: Tensor, grad: Tensor) -> Attempt:
@@ -47,7 +53,7 @@ def furthest_point_sample(library: Any, points: Tensor, count: int) -> Attempt:
 
 
 def ball_query(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
-    return Attempt(lambda: library.ball_query(radius, k, points, queries), unrepeated)
+    return Attempt(lambda: library.ball_query(radius, k, points, queries), hits(points, queries, radius))
 
 
 def grouping(library: Any, features: Tensor, index: Tensor, integers: torch.dtype = torch.int32) -> Attempt:
@@ -91,7 +97,7 @@ def mmcv_knn(ops: Any, points: Tensor, k: int) -> Attempt:
 
 
 def mmcv_ball(ops: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
-    return Attempt(lambda: ops.ball_query(0.0, radius, k, points, queries), unrepeated)
+    return Attempt(lambda: ops.ball_query(0.0, radius, k, points, queries), hits(points, queries, radius))
 
 
 # torch_points_kernels indexes with int64, and its ball query returns distances too.
@@ -102,7 +108,8 @@ def kernels_knn(library: Any, points: Tensor, k: int) -> Attempt:
 
 
 def kernels_ball(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
-    return Attempt(lambda: library.ball_query(radius, k, points, queries, mode="dense")[0], unrepeated)
+    call = lambda: library.ball_query(radius, k, points, queries, mode="dense")[0]  # noqa: E731
+    return Attempt(call, hits(points, queries, radius))
 
 
 def kernels_interpolate(library: Any, features: Tensor, index: Tensor, weights: Tensor) -> Attempt:
