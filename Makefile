@@ -1,8 +1,10 @@
 # make demo, make test: environment, build and run, from a fresh clone. Variables:
 #   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
 #   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
+#   SUITES  what to measure; all but the slow ones      make SUITES=scaling OUT=out/scaling_cpu.json bench
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+OUT ?= out/cpu.json
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
@@ -23,8 +25,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 bench: $(VENV)/installed
-	$(BIN)/python -m benchmarks --out out/cpu.json
-	$(BIN)/python -m benchmarks.scaling --out out/scaling_cpu.json
+	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
 
 figures: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "matplotlib>=3.8"

@@ -1,1 +1,1 @@
-"""Speed, measured: `python -m benchmarks` on a CPU, `benchmarks/gpu.sh` on a machine with a GPU."""
+"""Studies that take long, and what was measured. The benchmark itself is `pointgrad bench`."""

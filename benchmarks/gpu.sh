@@ -11,6 +11,8 @@ cmake --install build/gpu --prefix src > /dev/null
 export PYTHONPATH=src
 # Only the plugins that are asked for: others may warn, and here a warning is an error.
 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -q -p xdist -n "${WORKERS:-8}" -p no:cacheprovider
-python3 -m benchmarks --device cuda --out "$out/gpu.json"
-python3 -m benchmarks.scaling --device cuda --out "$out/scaling_gpu.json"
+# From Python: the command line needs tyro, which such a machine may not have.
+export POINTGRAD_TEST_DATA=${POINTGRAD_TEST_DATA:-$(realpath -m ../shared/data)}
+python3 -c "from pointgrad import bench; bench.run(device='cuda', out='$out/gpu.json')"
+python3 -c "from pointgrad import bench; bench.run(['scaling'], device='cuda', out='$out/scaling_gpu.json')"
 python3 -m benchmarks.networks --device cuda --out "$out/networks_gpu.json"

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 import pointgrad
-from benchmarks import harness
 from benchmarks.data import DATA
+from pointgrad.bench.machine import machine
 from pointgrad.data import Prepare
 
 ASKED_GIB = 3.0
@@ -133,11 +133,11 @@ def main() -> None:
         )  # fmt: skip
     Console(width=132).print(table)
     if options.out is not None:
-        machine = harness.machine("cpu") | {name: version(name) for name in ("numpy", "laspy", "lazrs")}
+        where = machine("cpu") | {name: version(name) for name in ("numpy", "laspy", "lazrs")}
         settings = {"scan": SCAN.name, "network": "pointnet2, segmentation", "voxel": options.voxel,
                     "piece": options.piece, "votes": options.votes, "asked_GiB": ASKED_GIB}  # fmt: skip
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps({"machine": machine, "settings": settings, "rows": rows}, indent=1) + "\n")
+        options.out.write_text(json.dumps({"machine": where, "settings": settings, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks import harness
 from benchmarks.data import DATA
 from benchmarks.plain_pointnet2 import PlainPointNet2
 from pointgrad import models
+from pointgrad.bench.machine import machine
 
 POINTS, CLASSES = 1024, 40
 
@@ -66,7 +66,7 @@ def main() -> None:
         console.print(_table(f"a training step of {small} x {POINTS} points, classification", others, small))
     if given.out is not None:
         record = {
-            "machine": harness.machine(given.device),
+            "machine": machine(given.device),
             "pointnet2_ssg": {"batch": batch, "points": POINTS, "data": source, "ms": times, "ratio": ratio},
             "asked": asked,
             "profile": {"share_of_pointgrad_operators": share, "rows": rows},

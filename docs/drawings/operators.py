@@ -1,8 +1,6 @@
-"""The pictures of the README. Speeds come from benchmarks/results, nothing is typed in here but the peers' figures,
-which were measured on the same kind of GPU and are marked as such."""
+"""The pictures of the README that show what operators do; those of speed are in benchmarks.py."""
 
 import itertools
-import json
 import sys
 
 import matplotlib.pyplot as plt
@@ -43,73 +41,6 @@ def sampling() -> None:
         axes.set_axis_off()
     figure.subplots_adjust(0, -0.08, 1, 0.9, 0)
     figure.savefig(IMAGES / "sampling.png", dpi=130, facecolor="white")
-
-
-def speed() -> None:
-    # Milliseconds of the fastest of pointops, pointnet2_ops, PyTorch3D and torch-cluster on an H200.
-    peers_on_gpu = {"32 x 4096 -> 1024": 1.34, "8 x 16384 -> 4096": 16.6, "1 x 100000 -> 25000": 488.0}
-    gpu = {row["name"]: row for row in json.loads((ROOT / "benchmarks/results/gpu.json").read_text())["rows"]}
-    cpu = {row["name"]: row for row in json.loads((ROOT / "benchmarks/results/cpu.json").read_text())["rows"]}
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 3.6))
-    names = list(peers_on_gpu)
-    ours = [gpu[f"farthest points {name}"]["ms"]["ours"]["median"] for name in names]
-    bars(left, names, ours, list(peers_on_gpu.values()), "farthest point sampling, one H200", "fastest CUDA peer")
-    work = ["1 x 4096 -> 1024", "1 x 16384 -> 4096", "1 x 100000 -> 25000"]
-    rows = [cpu[f"farthest points {name}"] for name in work]
-    best = [row["ms"][row["ratio"]["to"]]["median"] for row in rows]
-    bars(
-        right,
-        work,
-        [row["ms"]["ours"]["median"] for row in rows],
-        best,
-        "farthest point sampling, CPU",
-        "fpsample, best setting",
-    )
-    figure.tight_layout()
-    figure.savefig(IMAGES / "speed.png", dpi=130, facecolor="white")
-
-
-def bars(axes, names, ours, peers, title, peer_name) -> None:
-    for place, (mine, theirs) in enumerate(zip(ours, peers, strict=True)):
-        axes.barh(place - 0.2, theirs, 0.36, color=GREY, label=peer_name if place == 0 else None)
-        axes.barh(place + 0.2, mine, 0.36, color=BLUE, label="pointgrad" if place == 0 else None)
-        axes.text(theirs * 1.08, place - 0.2, f"{theirs:.3g} ms", va="center", fontsize=9)
-        axes.text(
-            mine * 1.08, place + 0.2, f"{mine:.3g} ms, {theirs / mine:.0f}x", va="center", fontsize=9, weight="bold"
-        )
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlim(min(ours) / 2, max(peers) * 12)
-    axes.set_xlabel("milliseconds, logarithmic")
-    axes.set_title(title, fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="upper right")
-
-
-def scaling() -> None:
-    """Milliseconds against the number of points, from benchmarks/results/scaling_*.json."""
-    colors = {"pointgrad": BLUE, "scipy": GREY, "pykdtree": ORANGE, "fpsample": ORANGE, "cdist + topk": ORANGE}
-    devices = {"gpu": "one H200", "cpu": "2 CPU cores"}
-    results = {name: json.loads((ROOT / f"benchmarks/results/scaling_{name}.json").read_text()) for name in devices}
-    figure, panels = plt.subplots(2, 3, figsize=(12, 6.4), sharex=True)
-    for row, (device, title) in zip(panels, devices.items(), strict=True):
-        for axes, (work, contestants) in zip(row, results[device]["ms"].items(), strict=True):
-            for name, times in contestants.items():
-                sizes = [int(size) for size in times]
-                width = 2.4 if name == "pointgrad" else 1.4
-                axes.plot(sizes, times.values(), "o-", color=colors[name], label=name, linewidth=width, markersize=3)
-            axes.set(xscale="log", yscale="log", title=f"{work}, {title}")
-            axes.title.set_fontsize(10)
-            axes.grid(alpha=0.25)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.legend(frameon=False, fontsize=9)
-    for axes in panels[1]:
-        axes.set_xlabel("points")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("milliseconds")
-    figure.tight_layout()
-    figure.savefig(IMAGES / "scaling.png", dpi=130, facecolor="white")
 
 
 def neighborhoods() -> None:
@@ -172,5 +103,3 @@ def draw() -> None:
     sampling()
     neighborhoods()
     cell()
-    speed()
-    scaling()

@@ -14,6 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"pointgrad: the command line needs {error.name}: pip install 'pointgrad[cli]'", file=sys.stderr)
         return MISSING
+    from .bench import Bench
     from .check import Check
     from .convert import Convert
     from .evaluate import Evaluate
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         "models": Models,
         "check": Check,
         "graph": Graph,
+        "bench": Bench,
     }
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()

@@ -1,0 +1,195 @@
+"""Libraries that take clouds of one size, (B, N, 3), most of them with the channels of features first: pointnet2_ops,
+mmcv, torch_points_kernels, pytorch3d."""
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..contest import Attempt
+from . import Adapter, Peer
+from .trees import all_pairs
+
+ONE_THREAD = 2e9  # distances for which one CPU thread may be asked
+
+
+def long(index: Tensor) -> Tensor:
+    return index.long()
+
+
+def channels_first(features: Tensor) -> Tensor:
+    return features.transpose(-1, -2).contiguous()
+
+
+def hits(points: Tensor, queries: Tensor, radius: float) -> Callable[[Tensor], Tensor]:
+    """Reads lists in which a short one repeats its first hit and an empty one is all 0: -1 in place of both."""
+
+    def read(index: Tensor) -> Tensor:
+        index = index.long()
+        repeats = index == index[..., :1]
+        repeats[..., 0] = (index == 0).all(-1) & ((queries - points[:, :1]).norm(dim=-1) > radius)
+        return torch.where(repeats, -1, index)
+
+    return read
+
+
+def backward(output: Tensor, source: Tensor, grad: Tensor) -> Attempt:
+    """To the features, channels first; the check has them last."""
+
+    def call() -> Tensor:
+        return torch.autograd.grad(output, source, grad, retain_graph=True)[0]
+
+    return Attempt(call, lambda received: received.transpose(-1, -2))
+
+
+# pointnet2_ops, and torch_points_kernels and mmcv where they have the same names.
+
+
+def furthest_point_sample(library: Any, points: Tensor, count: int) -> Attempt:
+    return Attempt(lambda: library.furthest_point_sample(points, count), long)
+
+
+def ball_query(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
+    return Attempt(lambda: library.ball_query(radius, k, points, queries), hits(points, queries, radius))
+
+
+def grouping(library: Any, features: Tensor, index: Tensor, integers: torch.dtype = torch.int32) -> Attempt:
+    first, indices = channels_first(features)[None], index.to(integers)[None]
+    return Attempt(lambda: library.grouping_operation(first, indices), lambda out: out[0].permute(1, 2, 0))
+
+
+def grouping_backward(
+    library: Any, features: Tensor, index: Tensor, grad: Tensor, integers: torch.dtype = torch.int32
+) -> Attempt:
+    source = channels_first(features)[None].requires_grad_()
+    upstream = grad.permute(2, 0, 1).contiguous()[None]
+    made = backward(library.grouping_operation(source, index.to(integers)[None]), source, upstream)
+    return Attempt(made.call, lambda received: made.read(received)[0])
+
+
+def three_interpolate(library: Any, features: Tensor, index: Tensor, weights: Tensor) -> Attempt:
+    first, indices = channels_first(features), index.int()
+    return Attempt(lambda: library.three_interpolate(first, indices, weights), lambda out: out.transpose(1, 2))
+
+
+def three_interpolate_backward(library: Any, features: Tensor, index: Tensor, weights: Tensor, grad: Tensor) -> Attempt:
+    source = channels_first(features).requires_grad_()
+    return backward(library.three_interpolate(source, index.int(), weights), source, channels_first(grad))
+
+
+POINTNET2: dict[str, Adapter] = {
+    "fps": furthest_point_sample,
+    "ball": ball_query,
+    "group": grouping,
+    "group_backward": grouping_backward,
+    "interpolate": three_interpolate,
+    "interpolate_backward": three_interpolate_backward,
+}
+
+
+def mmcv_knn(ops: Any, points: Tensor, k: int) -> Attempt:
+    """(B, k, M)"""
+    all_pairs(points, 1e12)
+    return Attempt(lambda: ops.knn(k, points, points), lambda found: found.transpose(1, 2).long())
+
+
+def mmcv_ball(ops: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
+    return Attempt(lambda: ops.ball_query(0.0, radius, k, points, queries), hits(points, queries, radius))
+
+
+# torch_points_kernels indexes with int64, and its ball query returns distances too.
+
+
+def kernels_knn(library: Any, points: Tensor, k: int) -> Attempt:
+    return Attempt(lambda: library.knn(points, points, k)[0], long)
+
+
+def kernels_ball(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
+    call = lambda: library.ball_query(radius, k, points, queries, mode="dense")[0]  # noqa: E731
+    return Attempt(call, hits(points, queries, radius))
+
+
+def kernels_interpolate(library: Any, features: Tensor, index: Tensor, weights: Tensor) -> Attempt:
+    first, indices = channels_first(features), index.int() if features.is_cuda else index
+    return Attempt(lambda: library.three_interpolate(first, indices, weights), lambda out: out.transpose(1, 2))
+
+
+# pytorch3d
+
+
+def pytorch3d_fps(ops: Any, points: Tensor, count: int) -> Attempt:
+    return Attempt(lambda: ops.sample_farthest_points(points, K=count)[1])
+
+
+def pytorch3d_knn(ops: Any, points: Tensor, k: int) -> Attempt:
+    all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
+    return Attempt(lambda: ops.knn_points(points, points, K=k).idx)
+
+
+def pytorch3d_ball(ops: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
+    all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
+    return Attempt(lambda: ops.ball_query(queries, points, K=k, radius=radius, return_nn=False).idx)
+
+
+def pytorch3d_group(ops: Any, features: Tensor, index: Tensor) -> Attempt:
+    return Attempt(lambda: ops.knn_gather(features[None], index[None]), lambda out: out[0])
+
+
+def pytorch3d_chamfer(ops: Any, points: Tensor, targets: Tensor) -> Attempt:
+    all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
+    loss: Any = importlib.import_module("pytorch3d.loss")
+    return Attempt(lambda: loss.chamfer_distance(points, targets)[0])
+
+
+PEERS = [
+    Peer(
+        "torch_points_kernels",
+        "torch_points_kernels",
+        "torch-points-kernels",
+        "pip install --no-build-isolation torch-points-kernels",
+        {
+            "fps": furthest_point_sample,
+            "knn": kernels_knn,
+            "ball": kernels_ball,
+            "group": functools.partial(grouping, integers=torch.int64),
+            "group_backward": functools.partial(grouping_backward, integers=torch.int64),
+            "interpolate": kernels_interpolate,
+        },
+        run=False,
+    ),
+    Peer(
+        "pytorch3d",
+        "pytorch3d.ops",
+        "pytorch3d",
+        "pip install --no-build-isolation git+https://github.com/facebookresearch/pytorch3d.git",
+        {
+            "fps": pytorch3d_fps,
+            "knn": pytorch3d_knn,
+            "ball": pytorch3d_ball,
+            "group": pytorch3d_group,
+            "chamfer": pytorch3d_chamfer,
+        },
+        run=False,
+    ),
+    Peer(
+        "pointnet2_ops",
+        "pointnet2_ops.pointnet2_utils",
+        "pointnet2-ops",
+        "pip install 'git+https://github.com/erikwijmans/Pointnet2_PyTorch#subdirectory=pointnet2_ops_lib'",
+        POINTNET2,
+        ("cuda",),
+        run=False,
+    ),
+    Peer(
+        "mmcv",
+        "mmcv.ops",
+        "mmcv",
+        "pip install mmcv, from source for a new torch",
+        POINTNET2 | {"knn": mmcv_knn, "ball": mmcv_ball},
+        ("cuda",),
+        run=False,
+    ),
+]
