@@ -109,7 +109,7 @@ def scaling() -> None:
 
 
 def floors() -> None:
-    """Times the floor: bytes that must move over the bandwidth of a copy."""
+    """Times the floor: a copy that moves as many bytes."""
     parts = [(load(name), name) for name in DEVICES]
     rows = [[r for r in record["rows"] if "times_floor" in r and r["suite"] != "loss"] for record, _ in parts]
     figure, panels = plt.subplots(1, 2, figsize=(14, 0.42 * max(map(len, rows)) + 1.6))

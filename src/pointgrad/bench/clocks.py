@@ -1,7 +1,8 @@
-"""Milliseconds, peak memory and bandwidth, on both devices."""
+"""Milliseconds, peak memory and the time of a copy, on both devices."""
 
 import ctypes
 import re
+import statistics
 import time
 from pathlib import Path
 
@@ -83,9 +84,8 @@ def _kib(name: str) -> int:
     return int(found[1])
 
 
-def bandwidth(device: str, quick: bool = False) -> float:
-    """GB/s that a copy of a large tensor moves, read and written, by as many threads as everything else."""
-    source = torch.ones(2**28 if device == "cuda" else 2**22 if quick else 2**26, device=device)
+def copy_ms(moved: int, device: str, rounds: int = 11) -> float:
+    """The time of a copy that moves so many bytes, read and written, by as many threads as everything else."""
+    source = torch.ones(max(moved // 2, 1), dtype=torch.int8, device=device)
     target = torch.zeros_like(source)
-    times = sorted(milliseconds(lambda: target.copy_(source), device) for _ in range(3 if quick else 11))
-    return 2 * source.nbytes / times[len(times) // 2] / 1e6
+    return statistics.median(milliseconds(lambda: target.copy_(source), device) for _ in range(rounds))

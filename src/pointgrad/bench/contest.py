@@ -76,7 +76,7 @@ class Row:
     """Work with its name, and what is asked of ours. Nothing is allocated before `build`.
 
     at_least: times faster than the fastest rival (plain form or peer), or than the one that `against` names.
-    at_most: milliseconds. floor_at_most: times the floor, which is `moved` over the measured bandwidth.
+    at_most: milliseconds. floor_at_most: times the floor: a copy that moves as many bytes.
     memory_at_least: times less peak memory than the rival that takes least.
     above: milliseconds more than the contestant that `against` names.
     series, size: rows that do the same work for more and more points; who was too slow is not asked again.

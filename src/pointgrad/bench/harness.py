@@ -27,14 +27,10 @@ Result = dict[str, Any]
 
 @dataclass
 class Harness:
-    """Measures rows, one after another.
-
-    GB_per_s: the measured bandwidth of the device.
-    """
+    """Measures rows, one after another."""
 
     setup: Setup
     peers: Peers
-    GB_per_s: float
     compiles: bool = True
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -133,7 +129,7 @@ class Harness:
             best = min(rivals, key=lambda name: rivals[name]["ms"]["median"])
             result["best"] = {"name": best, "ratio": rivals[best]["ratio"]}
         if contest.moved:
-            floor = contest.moved / self.GB_per_s / 1e6
+            floor = clocks.copy_ms(contest.moved, self.setup.device, 3 if self.setup.quick else 11)
             result |= {"moved_bytes": contest.moved, "floor_ms": floor, "times_floor": ours / floor}
         asked: dict[str, Any] = {}
         against = told.get(row.against or result.get("best", {}).get("name"), {})  # without a time nothing is judged

@@ -60,7 +60,9 @@ def run(
     if missing:
         console.print(missing, soft_wrap=True)
     found = peers.Peers(device, peers.table())
-    harness = Harness(setup, found, clocks.bandwidth(device, quick), not missing)
+    harness = Harness(setup, found, not missing)
+    much = 2**31 if setup.gpu else 2**24 if quick else 2**29
+    GB_per_s = much / clocks.copy_ms(much, device, 3 if quick else 11) / 1e6
     results: list[dict[str, Any]] = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(rows))
@@ -75,7 +77,7 @@ def run(
         "device": device,
         "quick": quick,
         "machine": machine(device),
-        "GB_per_s": round(harness.GB_per_s, 1),
+        "GB_per_s": round(GB_per_s, 1),
         "peers": found.found,
         "rows": results,
     }

@@ -30,6 +30,12 @@ def all_pairs(points: Tensor, most: float = ALL_PAIRS) -> None:
         raise Declined(f"it compares all pairs of {points.shape[1]:,} points")
 
 
+def one_block(points: Tensor, count: int) -> None:
+    """On a GPU their farthest points come from one block of threads per cloud: seconds for a hundred thousand."""
+    if points.is_cuda and points.shape[1] * count > 3e9:
+        raise Declined(f"one block of threads picks {count:,} of {points.shape[1]:,} points")
+
+
 def fpsample_fps(fpsample: Any, points: Tensor, count: int) -> dict[str, Attempt]:
     """Each height of its tree is a way of its own: the best one depends on the cloud."""
     clouds = [cloud.numpy() for cloud in points]

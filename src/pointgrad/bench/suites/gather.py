@@ -22,9 +22,19 @@ def index_select(features: Tensor, index: Tensor) -> Tensor:
     return features.index_select(0, index.reshape(-1)).view(*index.shape, -1)
 
 
-def contest(form: forms.Form, mode: forms.Mode, num_rows: int, shape: tuple[int, ...], device: str) -> Contest:
+def neighbor_lists(num_points: int, k: int, device: str) -> Tensor:
+    """(N, k): of a cloud whose points are in the order of their cells, as scanners and voxel grids leave it."""
+    points = torch.rand(num_points, 3, device=device)
+    cell = (points * 32).long()
+    order = (cell[:, 0] * 1024 + cell[:, 1] * 32 + cell[:, 2]).argsort()
+    return pointgrad.knn(points[order], k).index
+
+
+def contest(
+    form: forms.Form, mode: forms.Mode, num_rows: int, shape: tuple[int, ...], near: bool, device: str
+) -> Contest:
     features = torch.randn(num_rows, CHANNELS, device=device, requires_grad=True)
-    index = torch.randint(0, num_rows, shape, device=device)
+    index = neighbor_lists(shape[0], shape[1], device) if near else torch.randint(0, num_rows, shape, device=device)
     return forms.contest(
         mode,
         form,
@@ -39,15 +49,17 @@ def contest(form: forms.Form, mode: forms.Mode, num_rows: int, shape: tuple[int,
 
 def rows(setup: Setup) -> Iterator[Row]:
     few, many = setup.size(100_000), setup.size(1_600_000)
-    kinds: list[tuple[str, forms.Form, tuple[int, ...], list[forms.Mode]]] = [
-        (f"gather {short(many)} x {CHANNELS} of {short(few)}", pointgrad.gather, (many,), ["forward"]),
-        (f"group {short(few)} x 16 x {CHANNELS}", pointgrad.group, (few, 16), ["forward", "backward"]),
+    group = f"group {short(few)} x 16 x {CHANNELS}"
+    kinds: list[tuple[str, forms.Form, tuple[int, ...], bool, list[forms.Mode]]] = [
+        (f"gather {short(many)} x {CHANNELS} of {short(few)}", pointgrad.gather, (many,), False, ["forward"]),
+        (group, pointgrad.group, (few, 16), False, ["forward", "backward"]),
+        (f"{group}, neighbours", pointgrad.group, (few, 16), True, ["forward"]),
     ]
-    for name, form, shape, modes in kinds:
+    for name, form, shape, near, modes in kinds:
         for mode in modes:
             yield Row(
                 f"{name} {mode}",
-                functools.partial(contest, form, mode, few, shape, setup.device),
+                functools.partial(contest, form, mode, few, shape, near, setup.device),
                 at_least=None if setup.gpu else 3.0,
                 against="index_select",
                 floor_at_most=1.25 if setup.gpu else None,
