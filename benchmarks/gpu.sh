@@ -16,3 +16,4 @@ export POINTGRAD_TEST_DATA=${POINTGRAD_TEST_DATA:-$(realpath -m ../shared/data)}
 python3 -c "from pointgrad import bench; bench.run(device='cuda', out='$out/gpu.json')"
 python3 -c "from pointgrad import bench; bench.run(['scaling'], device='cuda', out='$out/scaling_gpu.json')"
 python3 -m benchmarks.networks --device cuda --out "$out/networks_gpu.json"
+python3 -m benchmarks.latency --device cuda --out "$out/latency_gpu.json"
