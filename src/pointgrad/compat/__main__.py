@@ -1,5 +1,6 @@
 """`python -m pointgrad.compat run script.py ...` and `python -m pointgrad.compat list`."""
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -35,7 +36,9 @@ def main(arguments: list[str]) -> int:
         if command == "list":
             if rest:
                 raise Wrong(f"list takes no arguments, got {' '.join(rest)!r}")
-            _list()
+            with contextlib.suppress(BrokenPipeError):  # `list | head`
+                _list()
+                sys.stdout.flush()
         elif command == "run":
             _run(*_parse(rest))
         else:
