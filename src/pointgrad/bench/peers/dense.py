@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..contest import Attempt
 from . import Adapter, Peer
-from .trees import all_pairs, one_block
+from .trees import all_pairs, every_pick
 
 ONE_THREAD = 2e9  # distances for which one CPU thread may be asked
 
@@ -49,7 +49,7 @@ def backward(output: Tensor, source: Tensor, grad: Tensor) -> Attempt:
 
 
 def furthest_point_sample(library: Any, points: Tensor, count: int) -> Attempt:
-    one_block(points, count)
+    every_pick(points, count)
     return Attempt(lambda: library.furthest_point_sample(points, count), long)
 
 
@@ -122,7 +122,7 @@ def kernels_interpolate(library: Any, features: Tensor, index: Tensor, weights: 
 
 
 def pytorch3d_fps(ops: Any, points: Tensor, count: int) -> Attempt:
-    one_block(points, count)
+    every_pick(points, count)
     return Attempt(lambda: ops.sample_farthest_points(points, K=count)[1])
 
 

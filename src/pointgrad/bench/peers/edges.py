@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..contest import Attempt, Declined
 from . import Peer
-from .trees import all_pairs, one_block
+from .trees import all_pairs, every_pick
 
 MOST_NEIGHBORS = 100  # on a GPU
 
@@ -51,7 +51,7 @@ def neighbors(edges: Tensor, points: Tensor, queries: Tensor) -> Tensor:
 
 
 def cluster_fps(torch_cluster: Any, points: Tensor, count: int) -> Attempt:
-    one_block(points, count)
+    every_pick(points, count)
     packed, clouds, share = flat(points), batch(points), ratio(points, count)
     call = lambda: torch_cluster.fps(packed, clouds, share, random_start=False)  # noqa: E731
     return Attempt(call, lambda found: local(found, points))
@@ -90,7 +90,7 @@ def segment_softmax(torch_scatter: Any, logits: Tensor, offsets: Tensor, index: 
 
 
 def pyg_fps(pyg: Any, points: Tensor, count: int) -> Attempt:
-    one_block(points, count)
+    every_pick(points, count)
     packed, pointers, share = flat(points), starts(points), ratio(points, count)
     call = lambda: pyg.fps(packed, pointers, share, random_start=False)  # noqa: E731
     return Attempt(call, lambda found: local(found, points))

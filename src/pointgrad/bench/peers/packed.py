@@ -8,7 +8,7 @@ from torch import Tensor
 from ..contest import Attempt, Declined
 from . import Peer
 from .edges import flat, local, starts
-from .trees import one_block
+from .trees import every_pick
 
 MOST_NEIGHBORS = 128  # beyond which it writes out of bounds
 
@@ -24,7 +24,7 @@ def lists(found: Tensor, points: Tensor, queries: Tensor) -> Tensor:
 
 
 def fps(pointops: Any, points: Tensor, count: int) -> Attempt:
-    one_block(points, count)
+    every_pick(points, count)
     packed, offset, new_offset = flat(points), ends(points), ends(points, count)
     call = lambda: pointops.farthest_point_sampling(packed, offset, new_offset)  # noqa: E731
     return Attempt(call, lambda found: local(found.long(), points))

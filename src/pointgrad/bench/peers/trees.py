@@ -30,10 +30,11 @@ def all_pairs(points: Tensor, most: float = ALL_PAIRS) -> None:
         raise Declined(f"it compares all pairs of {points.shape[1]:,} points")
 
 
-def one_block(points: Tensor, count: int) -> None:
-    """On a GPU their farthest points come from one block of threads per cloud: seconds for a hundred thousand."""
-    if points.is_cuda and points.shape[1] * count > 3e9:
-        raise Declined(f"one block of threads picks {count:,} of {points.shape[1]:,} points")
+def every_pick(points: Tensor, count: int) -> None:
+    """For those who look at all points for each pick."""
+    looks = points.shape[0] * points.shape[1] * count
+    if looks > (5e9 if points.is_cuda else 1e9):
+        raise Declined(f"it looks at all {points.shape[1]:,} points for each of {count:,} picks")
 
 
 def fpsample_fps(fpsample: Any, points: Tensor, count: int) -> dict[str, Attempt]:
@@ -84,6 +85,7 @@ def faiss_knn(faiss: Any, points: Tensor, k: int) -> Attempt:
 
 
 def open3d_fps(open3d: Any, points: Tensor, count: int) -> Attempt:
+    every_pick(points, count)
     clouds = []
     for cloud in points:
         clouds.append(open3d.geometry.PointCloud())
