@@ -476,3 +476,21 @@ def test_a_program_runs_unchanged(monkeypatch, capsys):
 
 def test_a_program_runs_unchanged_by_command():
     assert len(unchanged.by_command("pointnet2_ops").splitlines()) == 3
+
+
+def test_numbers_may_be_tensors():
+    xyz = torch.rand(2, 20, 3)
+    picks = utils.furthest_point_sample(xyz, torch.tensor(4))
+    assert torch.equal(picks, utils.furthest_point_sample(xyz, 4))
+    found = utils.ball_query(torch.tensor(0.5), torch.tensor(3), xyz, xyz)
+    assert torch.equal(found, utils.ball_query(0.5, 3, xyz, xyz))
+
+
+def test_an_empty_cloud_has_no_first_point():
+    with pytest.raises(ValueError, match=r"xyz must be \(B, N, 3\) with N at least 1, got \(2, 0, 3\)"):
+        utils.furthest_point_sample(torch.rand(2, 0, 3), 5)
+
+
+def test_all_points_need_all_features():
+    with pytest.raises(ValueError, match=r"features must be \(B, C, N\) = \(2, C, 9\), like xyz, got \(2, 5, 4\)"):
+        utils.GroupAll()(torch.rand(2, 9, 3), None, torch.rand(2, 5, 4))

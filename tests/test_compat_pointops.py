@@ -616,3 +616,32 @@ def test_a_program_runs_unchanged(monkeypatch, capsys):
 
 def test_a_program_runs_unchanged_by_command():
     assert len(unchanged.by_command("pointops").splitlines()) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+def test_features_and_positions_of_different_precision_are_joined_in_the_wider(dtype):
+    xyz, feat = torch.rand(9, 3), torch.rand(9, 4)
+    idx, _ = pointops.knn_query(3, xyz, torch.tensor([9]))
+    received = pointops.grouping(idx, feat.to(dtype), xyz, with_xyz=True)
+    expected = torch.cat([xyz[idx.long()] - xyz[:, None], feat.to(dtype)[idx.long()]], dim=-1)
+    assert received.dtype == expected.dtype
+    torch.testing.assert_close(received, expected)
+    weight = torch.rand(9, 3, 2).to(dtype)
+    mixed = pointops.aggregation(feat, torch.zeros(9, 3, 4), weight, idx)
+    assert mixed.dtype == torch.promote_types(dtype, torch.float32)
+
+
+def test_offsets_that_fall_are_refused_by_name():
+    xyz = torch.rand(9, 3)
+    with pytest.raises(ValueError, match="new_offset must never fall"):
+        pointops.farthest_point_sampling(xyz, torch.tensor([5, 9]), torch.tensor([4, 2]))
+    with pytest.raises(ValueError, match=r"offset must be never falling, got \[5, 3\]"):
+        pointops.offset2batch(torch.tensor([5, 3]))
+    with pytest.raises(ValueError, match="batch must be ascending"):
+        pointops.batch2offset(torch.tensor([1, 0, 1]))
+
+
+def test_counts_may_be_tensors():
+    xyz, offset = torch.rand(9, 3), torch.tensor([9])
+    few = pointops.knn_query(torch.tensor(3), xyz, offset)[0]
+    assert torch.equal(few, pointops.knn_query(3, xyz, offset)[0])

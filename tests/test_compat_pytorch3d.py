@@ -666,3 +666,12 @@ def test_a_program_runs_unchanged(device, monkeypatch, capsys):
     losses = [float(line) for line in capsys.readouterr().out.split()]
     assert len(losses) == 8
     assert losses[-1] < losses[0] / 2
+
+
+def test_numbers_may_be_tensors():
+    points = torch.rand(2, 9, 3)
+    assert torch.equal(knn_points(points, points, K=torch.tensor(3)).idx, knn_points(points, points, K=3).idx)
+    received = ball_query(points, points, K=torch.tensor(3), radius=torch.tensor(0.5)).idx
+    assert torch.equal(received, ball_query(points, points, K=3, radius=0.5).idx)
+    picks = sample_farthest_points(points, K=torch.tensor(4))[1]
+    assert torch.equal(picks, sample_farthest_points(points, K=4)[1])

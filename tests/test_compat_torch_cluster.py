@@ -678,3 +678,10 @@ def test_pyg_runs_on_it():
     if printed.startswith("without"):
         pytest.skip(f"PyG is installed {printed}")
     assert printed == version
+
+
+def test_counts_may_be_tensors():
+    x, batch = torch.rand(12, 3), torch.arange(12) // 6
+    expected = knn(x, x, 2, batch, batch, batch_size=2)
+    assert torch.equal(knn(x, x, torch.tensor(2), batch, batch, batch_size=batch.max() + 1), expected)
+    assert torch.equal(radius(x, x, 0.3, max_num_neighbors=torch.tensor(4)), radius(x, x, 0.3, max_num_neighbors=4))

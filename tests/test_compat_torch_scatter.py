@@ -186,7 +186,7 @@ def test_views_are_read_right(default_place):
     for view in (src.transpose(0, 2).contiguous().transpose(0, 2), src.flip(0), src[:1].expand(5, 8, 6)):
         for reduce in REDUCTIONS:
             expected = scatter(view.contiguous(), index.contiguous(), 1, dim_size=4, reduce=reduce)
-            assert torch.equal(scatter(view, index, 1, dim_size=4, reduce=reduce), expected)
+            torch.testing.assert_close(scatter(view, index, 1, dim_size=4, reduce=reduce), expected)
 
 
 def test_an_expanded_index_is_as_good_as_a_short_one(default_place):
@@ -197,7 +197,7 @@ def test_an_expanded_index_is_as_good_as_a_short_one(default_place):
     assert rows.by_index(src, broadcast(index, src, 1), 1).values.shape == (4, 9, 3)
     for reduce in REDUCTIONS:
         expected = scatter(src, index, 1, reduce=reduce)
-        assert torch.equal(scatter(src, broadcast(index, src, 1), 1, reduce=reduce), expected)
+        torch.testing.assert_close(scatter(src, broadcast(index, src, 1), 1, reduce=reduce), expected)
         torch.testing.assert_close(scatter(src, broadcast(index, src, 1).contiguous(), 1, reduce=reduce), expected)
 
 
@@ -732,3 +732,11 @@ def test_the_original_segments_the_same(dtype, original):
     assert torch.equal(gather_coo(src, index.clamp(max=6)), original.gather_coo(src, index.clamp(max=6)))
     pointers = torch.tensor([[0, 3, 3, 7], [0, 2, 4, 7]])
     assert torch.equal(gather_csr(src[:, :3], pointers), original.gather_csr(src[:, :3], pointers))
+
+
+def test_a_tensor_may_say_how_many_groups():
+    """As in `dim_size=index.max() + 1`."""
+    src, index = torch.rand(4, 3), torch.tensor([0, 1, 1, 0])
+    for reduce in REDUCTIONS:
+        received = scatter(src, index, 0, dim_size=index.max() + 1, reduce=reduce)
+        assert torch.equal(received, scatter(src, index, 0, dim_size=2, reduce=reduce))

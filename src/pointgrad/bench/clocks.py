@@ -33,7 +33,7 @@ def _gpu_ms(call: Call) -> float:
     if not _flush:
         _flush.append(torch.empty(2**28, dtype=torch.int8, device="cuda"))
     torch.cuda.synchronize()
-    for _ in range(16):  # a millisecond, in which the host prepares the launch
+    for _ in range(48):  # three milliseconds, in which even a host that slept prepares its launches
         _flush[0].zero_()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()

@@ -13,6 +13,8 @@ from torch.nn import functional
 import pointgrad
 from pointgrad.ops import checks
 
+from .._scalars import number
+
 __all__ = [
     "BallQuery",
     "FurthestPointSampling",
@@ -42,8 +44,10 @@ def furthest_point_sample(xyz: Tensor, npoint: int) -> Tensor:
     tensor([[0, 2, 1]], dtype=torch.int32)
     """
     _check_clouds("xyz", xyz)
+    npoint = number(npoint)
     checks.kind(checks.is_integer(npoint), "npoint", "an int", npoint)
     checks.value(npoint >= 1, "npoint", "at least 1", npoint)
+    checks.shape(xyz.shape[1] > 0, "xyz", "(B, N, 3) with N at least 1", xyz)
     index = pointgrad.farthest_point_sampling(xyz, npoint)
     return (index.clamp(min=0) if npoint > xyz.shape[1] else index).int()
 
@@ -109,6 +113,7 @@ def ball_query(radius: float, nsample: int, xyz: Tensor, new_xyz: Tensor) -> Ten
     """
     _check_clouds("xyz", xyz)
     _check_partner("new_xyz", new_xyz, "xyz", xyz)
+    radius, nsample = number(radius), number(nsample)
     checks.kind(checks.is_integer(nsample), "nsample", "an int", nsample)
     checks.value(nsample >= 1, "nsample", "at least 1", nsample)
     found = pointgrad.ball_query(xyz.detach(), radius, nsample, new_xyz.detach(), select="first", closed=False)
@@ -174,6 +179,8 @@ class GroupAll(nn.Module):
         positions = xyz.transpose(1, 2)
         if features is None:
             return positions.unsqueeze(2)
+        fits = features.dim() == 3 and features.shape[::2] == positions.shape[::2]
+        checks.shape(fits, "features", lambda: f"(B, C, N) = ({xyz.shape[0]}, C, {xyz.shape[1]}), like xyz", features)
         return (torch.cat([positions, features], dim=1) if self.use_xyz else features).unsqueeze(2)
 
 

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from pointgrad.ops import checks
 
+from .._scalars import number
+
 _REAL = (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -39,6 +41,7 @@ def count_clouds(name: str, batch: Any, points: Tensor, batch_size: Any) -> int:
 
     It is read on the host, once, to find that and whether it is sorted; on a GPU not if `batch_size` is given.
     """
+    batch_size = number(batch_size)
     checks.kind(batch_size is None or checks.is_integer(batch_size), "batch_size", "an int or None", batch_size)
     checks.value(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
     if batch is None:

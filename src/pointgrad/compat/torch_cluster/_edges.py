@@ -1,12 +1,15 @@
 """From lists of neighbours to edges."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pointgrad import Neighbors
 from pointgrad.ops import checks
+
+from .._scalars import number
 
 # A list of neighbours has room for all that a query may have; this many entries at once bound its memory.
 _ENTRIES = 2**26
@@ -106,6 +109,8 @@ def check_flow(flow: object) -> None:
     checks.value(flow in ("source_to_target", "target_to_source"), "flow", contract, repr(flow))
 
 
-def check_count(name: str, count: object, least: int) -> None:
+def count_of(name: str, count: Any, least: int) -> int:
+    count = number(count)
     checks.kind(checks.is_integer(count), name, "an int", count)
-    checks.value(count >= least, name, f"at least {least}", count)  # type: ignore[operator]
+    checks.value(count >= least, name, f"at least {least}", count)
+    return count

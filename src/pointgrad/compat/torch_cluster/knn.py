@@ -81,7 +81,7 @@ def _nearest(
     others: bool = False,
     query_first: bool = True,
 ) -> Tensor:
-    _edges.check_count("k", k, 1)
+    k = _edges.count_of("k", k, 1)
     points, queries = pair(x, y)
     if points.numel() == 0 or queries.numel() == 0:
         return _edges.nothing(points)

@@ -90,7 +90,7 @@ def _within(
 ) -> Tensor:
     checks.kind((isinstance(r, Real) and not isinstance(r, bool)) or isinstance(r, Tensor), "r", "a number", r)
     checks.value(r >= 0, "r", "at least 0", r)
-    _edges.check_count("max_num_neighbors", max_num_neighbors, 0)
+    max_num_neighbors = _edges.count_of("max_num_neighbors", max_num_neighbors, 0)
     points, queries = pair(x, y)
     below = _largest_below(float(r), points.dtype)
     if points.numel() == 0 or queries.numel() == 0 or below is None or max_num_neighbors == 0:

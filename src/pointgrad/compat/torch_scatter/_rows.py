@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pointgrad.ops import checks
 
+from .._scalars import number
 from .utils import broadcast
 
 _NUMBERS = (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -95,6 +96,7 @@ def leading_index(name: str, src: Any, index: Any) -> tuple[Tensor, Layout]:
 def group_count(src: Tensor, dim: int, out: Any, dim_size: Any) -> int | None:
     """How many groups the caller wants: as many as `out` has room for, `dim_size`, or as the index tells (None)."""
     if out is None:
+        dim_size = number(dim_size)
         checks.kind(dim_size is None or checks.is_integer(dim_size), "dim_size", "an int or None", dim_size)
         checks.value(dim_size is None or dim_size >= 0, "dim_size", "at least 0", dim_size)
         return dim_size

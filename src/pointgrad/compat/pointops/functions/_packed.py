@@ -1,5 +1,6 @@
 """What all packed functions share: where clouds begin, which cloud a row is of, how arguments are checked."""
 
+import functools
 from typing import Any
 
 import torch
@@ -7,6 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from pointgrad.ops import checks
+
+from ..._scalars import number
 
 
 def starts(name: str, offset: Any) -> Tensor:
@@ -29,9 +32,17 @@ def check_points(name: str, xyz: Any) -> None:
     checks.dtype(name, xyz, checks.FLOATS)
 
 
-def check_count(name: str, value: Any) -> None:
+def count_of(name: str, value: Any) -> int:
+    value = number(value)
     checks.kind(checks.is_integer(value), name, "an int", value)
     checks.value(value >= 1, name, "at least 1", value)
+    return value
+
+
+def same_precision(*tensors: Tensor) -> list[Tensor]:
+    """In the widest of their dtypes, as plain PyTorch would join them."""
+    wide = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    return [tensor.to(wide) for tensor in tensors]
 
 
 def check_rows(name: str, features: Any, idx: Any) -> None:

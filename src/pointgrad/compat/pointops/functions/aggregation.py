@@ -6,7 +6,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._packed import check_rows
+from ._packed import check_rows, same_precision
 
 __all__ = ["Aggregation", "aggregation"]
 
@@ -28,6 +28,8 @@ def aggregation(input: Tensor, position: Tensor, weight: Tensor, idx: Tensor) ->
     fits = weight.dim() == 3 and weight.shape[:2] == idx.shape and weight.shape[2] > 0
     fits = fits and channels % weight.shape[2] == 0
     checks.shape(fits, "weight", lambda: f"{tuple(idx.shape)} like idx, then G dividing C = {channels}", weight)
+    if not checks.autocasts(input):
+        input, position, weight = same_precision(input, position, weight)
     groups = weight.shape[2]
     shares = channels // groups
     weight = weight.masked_fill((idx < 0).unsqueeze(-1), 0)

@@ -5,7 +5,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._packed import check_points, check_rows
+from ._packed import check_points, check_rows, same_precision
 
 __all__ = ["Grouping", "grouping", "grouping2"]
 
@@ -27,6 +27,8 @@ def grouping(idx: Tensor, feat: Tensor, xyz: Tensor, new_xyz: Tensor | None = No
     centers = xyz if new_xyz is None else new_xyz
     check_points("new_xyz", centers)
     checks.shape(centers.shape[0] == idx.shape[0], "new_xyz", lambda: f"({idx.shape[0]}, 3), like idx", centers)
+    if not checks.autocasts(feat):
+        feat, xyz, centers = same_precision(feat, xyz, centers)
     return pointgrad.group(feat, idx, points=xyz, centers=centers)
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._packed import check_count, check_points, starts
+from ._packed import check_points, count_of, starts
 
 __all__ = ["Interpolation", "interpolation", "interpolation2"]
 
@@ -24,7 +24,7 @@ def interpolation(xyz: Tensor, new_xyz: Tensor, feat: Tensor, offset: Tensor, ne
     checks.tensor("feat", feat)
     fits = feat.dim() == 2 and feat.shape[0] == xyz.shape[0]
     checks.shape(fits, "feat", lambda: f"({xyz.shape[0]}, C), like xyz", feat)
-    check_count("k", k)
+    k = count_of("k", k)
     begins, new_begins = starts("offset", offset), starts("new_offset", new_offset)
     return pointgrad.interpolate(feat, xyz, new_xyz, k, offsets=begins, query_offsets=new_begins)
 

@@ -18,7 +18,7 @@ from pointgrad.compat.pointnet2_ops.pointnet2_utils import group_by
 from pointgrad.compat.pointnet2_ops.pointnet2_utils import three_nn as nearestneighbor
 from pointgrad.ops import checks
 
-from ._packed import check_count, cloud_of_rows, starts
+from ._packed import cloud_of_rows, count_of, starts
 from .aggregation import Aggregation as Aggregation
 from .aggregation import aggregation as aggregation
 from .grouping import grouping as grouping_with_xyz
@@ -99,7 +99,7 @@ def knnquery(
 
 def knnquery_heap(nsample: int, xyz: Tensor, new_xyz: Tensor | None = None) -> Tensor:
     """The batched `knnquery`: xyz (B, N, 3), new_xyz (B, M, 3). returns: idx (B, M, nsample) int32, nearest first."""
-    check_count("nsample", nsample)
+    nsample = count_of("nsample", nsample)
     checks.tensor("xyz", xyz)
     checks.shape(xyz.dim() == 3 and xyz.shape[2] == 3, "xyz", "(B, N, 3), or (N, 3) with offset", xyz)
     index = pointgrad.knn(xyz.detach(), nsample, None if new_xyz is None else new_xyz.detach()).index
@@ -111,7 +111,7 @@ knnquery_naive = knnquery_heap
 
 def knnquery_exclude(nsample: int, xyz: Tensor, new_xyz: Tensor | None = None) -> Tensor:
     """`knnquery_heap` without the nearest of all, which is the point itself."""
-    check_count("nsample", nsample)
+    nsample = count_of("nsample", nsample)
     return knnquery_heap(nsample + 1, xyz, new_xyz)[..., 1:].contiguous()
 
 

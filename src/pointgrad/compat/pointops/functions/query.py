@@ -13,7 +13,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._packed import check_count, check_points, starts
+from ._packed import check_points, count_of, starts
 
 __all__ = ["BallQuery", "KNNQuery", "RandomBallQuery", "ball_query", "knn_query", "random_ball_query"]
 
@@ -91,7 +91,7 @@ def random_ball_query(
     random too.
     """
     if _check_radii(max_radius, min_radius) <= _SAME2:
-        check_count("nsample", nsample)
+        nsample = count_of("nsample", nsample)
         queries, offsets, query_offsets = _clouds(xyz, offset, new_xyz, new_offset)
         found = pointgrad.ball_query(
             xyz, max_radius, nsample, queries,
@@ -122,7 +122,7 @@ def nearest(
     nsample: int, xyz: Tensor, offset: Tensor | None, new_xyz: Tensor | None, new_offset: Tensor | None
 ) -> pointgrad.Neighbors:
     """What `knn_query` finds."""
-    check_count("nsample", nsample)
+    nsample = count_of("nsample", nsample)
     queries, offsets, query_offsets = _clouds(xyz, offset, new_xyz, new_offset)
     return pointgrad.knn(xyz, nsample, queries, offsets=offsets, query_offsets=query_offsets)
 
@@ -170,7 +170,7 @@ def _everything(
 ) -> tuple[pointgrad.Neighbors, Tensor, Tensor]:
     """All points of each ball, nearest first; (M,) how many of them are the centre itself; and how many after those
     are below min_radius, if any can be."""
-    check_count("nsample", nsample)
+    nsample = count_of("nsample", nsample)
     _check_radii(max_radius, min_radius)
     queries, offsets, query_offsets = _clouds(xyz, offset, new_xyz, new_offset)
     index = pointgrad.NeighborIndex(xyz, offsets=offsets)

@@ -30,6 +30,8 @@ def farthest_point_sampling(xyz: Tensor, offset: Tensor, new_offset: Tensor) -> 
         raise ValueError(f"new_offset must be {tuple(offset.shape)}, like offset, got {tuple(new_offset.shape)}")
     first, sizes, counts = torch.stack([begins[:-1], begins.diff(), new_begins.diff()]).tolist()
     for cloud, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+        if count < 0:
+            raise ValueError(f"new_offset must never fall, got {-count} fewer at cloud {cloud}")
         if count > 0 and size == 0:
             raise ValueError(f"new_offset must ask for no points of cloud {cloud}, which is empty, got {count}")
     picks = [min(size, count) for size, count in zip(sizes, counts, strict=True)]

@@ -6,7 +6,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._packed import check_count, check_points, check_rows, cloud_of_rows, starts
+from ._packed import check_points, check_rows, cloud_of_rows, count_of, starts
 from .grouping import grouping
 from .query import ball_query, nearest
 
@@ -89,6 +89,8 @@ def offset2batch(offset: Tensor) -> Tensor:
     tensor([0, 0, 1, 1, 1])
     """
     sizes = starts("offset", offset).diff()
+    if sizes.device.type == "cpu" and not torch.compiler.is_compiling():
+        checks.value(bool((sizes >= 0).all()), "offset", "never falling", offset.tolist())
     return torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
 
 
@@ -100,12 +102,14 @@ def batch2offset(batch: Tensor) -> Tensor:
     """
     checks.tensor("batch", batch)
     checks.shape(batch.dim() == 1, "batch", "(N,)", batch)
+    if batch.device.type == "cpu" and not torch.compiler.is_compiling():
+        checks.value(bool((batch.diff() >= 0).all()), "batch", "ascending", "a number after a larger one")
     return batch.bincount().cumsum(0).int()
 
 
 def _dilated(nsample: int, xyz: Tensor, new_xyz: Tensor, offset: Tensor, new_offset: Tensor, dilation: int) -> Tensor:
     """(M, nsample) every (dilation + 1)-th of the nearest."""
-    check_count("nsample", nsample)
+    nsample = count_of("nsample", nsample)
     check_points("new_xyz", new_xyz)
     total = 1 + (nsample - 1) * (dilation + 1)
     index = nearest(total, xyz.detach(), offset, new_xyz.detach(), new_offset).index.int()

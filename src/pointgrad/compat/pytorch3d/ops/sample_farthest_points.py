@@ -8,6 +8,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
+from ..._scalars import number
 from . import _clouds
 
 __all__ = ["sample_farthest_points"]
@@ -36,6 +37,7 @@ def sample_farthest_points(
     tensor([[0, 3]])
     """
     _clouds.check("points", points, "lengths", lengths)
+    K = number(K)
     _check_count(K, points.shape[0])
     start = "random" if random_start_point else 0
     index = pointgrad.farthest_point_sampling(points, K, lengths=lengths, start=start)  # type: ignore[arg-type]
