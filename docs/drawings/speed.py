@@ -49,7 +49,7 @@ def ratios(name: str) -> None:
     heights = [sum(len(bars) + 0.8 for _, bars in part) for part in (left, work)]
     figure, panels = plt.subplots(1, 2, figsize=(14, 0.19 * max(heights) + 1.4))
     seen: dict[str, object] = {}
-    widest = max(ratio for _, bars in left + work for ratio in bars.values())
+    every = [ratio for _, bars in left + work for ratio in bars.values()]
     for axes, part in zip(panels, (left, work), strict=True):
         place, ticks = 0.0, []
         for title, bars in part:
@@ -65,7 +65,7 @@ def ratios(name: str) -> None:
             place += 0.8
         axes.set_yticks([y for y, _ in ticks], [title for _, title in ticks], fontsize=8)
         axes.set_ylim(max(heights) - 0.4, -0.9)
-        axes.set(xscale="log", xlim=(0.07, widest * 2.2))
+        axes.set(xscale="log", xlim=(min(every) / 3, max(every) * 3))
         axes.axvline(1, color=BLUE, linewidth=1.6)
         axes.xaxis.set_major_formatter(TIMES)
         axes.grid(axis="x", alpha=0.25)
@@ -131,8 +131,8 @@ def floors() -> None:
         axes.xaxis.set_major_formatter(TIMES)
         axes.set_title(f"times the floor, {where(record)} ({record['GB_per_s']:.0f} GB/s)", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9, loc="lower right")
-    figure.tight_layout()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="lower center", ncols=3, frameon=False, fontsize=9)
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
     save_svg(figure, IMAGES / "floors.svg")
     plt.close(figure)
 
