@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..contest import Attempt
+from ..contest import Attempt, Declined
 from . import Adapter, Peer
 from .trees import all_pairs, every_pick
 
@@ -105,6 +105,8 @@ def mmcv_ball(ops: Any, points: Tensor, queries: Tensor, radius: float, k: int) 
 
 
 def kernels_knn(library: Any, points: Tensor, k: int) -> Attempt:
+    if points.is_cuda:
+        raise Declined("its search is for the CPU")
     return Attempt(lambda: library.knn(points, points, k)[0], long)
 
 
@@ -160,7 +162,6 @@ PEERS = [
             "group_backward": functools.partial(grouping_backward, integers=torch.int64),
             "interpolate": kernels_interpolate,
         },
-        run=False,
     ),
     Peer(
         "pytorch3d",
