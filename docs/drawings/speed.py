@@ -114,12 +114,14 @@ def floors() -> None:
     rows = [[r for r in record["rows"] if "times_floor" in r and r["suite"] != "loss"] for record, _ in parts]
     figure, panels = plt.subplots(1, 2, figsize=(14, 0.42 * max(map(len, rows)) + 1.6))
     for axes, (record, _), work in zip(panels, parts, rows, strict=True):
+        longest = 1.0
         for place, result in enumerate(work):
             plain = next(iter(table.fastest(result, "plain").values()), None)
             bars = [(result["times_floor"], BLUE, "pointgrad")]
             bars += [(result["times_floor"] * plain["ratio"], GREY, "best plain PyTorch")] if plain else []
             for shift, (value, color, label) in zip((-0.2, 0.2), bars, strict=False):
                 axes.barh(place + shift, value, 0.38, color=color, label=label if place == 0 else None)
+                longest = max(longest, value)
                 text = f" {value:.2f}" if value < 10 else f" {value:.0f}"
                 box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
                 axes.text(value * 1.02, place + shift, text, va="center", fontsize=7, bbox=box)
@@ -127,7 +129,7 @@ def floors() -> None:
         axes.axvline(1.25, color=ORANGE, linewidth=1.2, linestyle="--", label="asked on a GPU: 1.25")
         axes.set_yticks(range(len(work)), [result["name"] for result in work], fontsize=8)
         axes.invert_yaxis()
-        axes.set(xscale="log", xlim=(0.5, 150))
+        axes.set(xscale="log", xlim=(0.5, 3 * longest))
         axes.xaxis.set_major_formatter(TIMES)
         axes.set_title(f"times the floor, {where(record)} ({record['GB_per_s']:.0f} GB/s)", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
