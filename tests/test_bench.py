@@ -314,7 +314,7 @@ def test_the_table_fits_into_its_width(capsys):
     record = json.loads((page.RESULTS / "gpu.json").read_text())
     for width in (120, 80):
         table.show(record, Console(width=width))
-        lines = capsys.readouterr().out.splitlines()
+        lines = capsys.readouterr().out.partition("ours: median")[0].splitlines()  # behind it come remarks
         shown = [line for line in lines if line.startswith(("work ", "farthest", "group"))]
         assert len(shown) > 5
         assert max(map(len, shown)) <= width
@@ -345,7 +345,8 @@ def test_every_row_is_right_where_it_is_small(name):
             assert harness._try(make, contest)[:2] == ("timed", ""), f"{row.name}: {who}"
 
 
-def test_peers_that_are_here_are_right():
+@pytest.mark.parametrize("seed", [0, 5])  # by the first, no query of a small ball finds anything
+def test_peers_that_are_here_are_right(seed):
     """fpsample, scipy and whoever else is installed: each of their adapters passes the checks."""
     pytest.importorskip("fpsample")
     pytest.importorskip("scipy")
@@ -355,6 +356,7 @@ def test_peers_that_are_here_are_right():
         for row in suites.rows(name, Setup("cpu", True)):
             if any(word in row.name for word in ("7812", "12500 x 64", "LiDAR")):
                 continue
+            torch.manual_seed(seed)
             contest = row.build()
             for who, make in attempts(contest, found):
                 seen.add(who.partition(" ")[0])

@@ -569,7 +569,7 @@ BAD = [
     (lambda: ball_query(P, P, radius="1"), TypeError, "radius must be a number, got str '1'"),
     (lambda: sample_farthest_points(P, K=[1]), ValueError, "K must be one for each of 2 clouds, got 1"),
     (lambda: sample_farthest_points(P, K="2"), TypeError, "K must be an int, or a list or tensor of them, got str '2'"),
-    (lambda: sample_farthest_points(P, K=torch.tensor(2)), ValueError, r"K must be an int or \(N,\), got \(\)"),
+    (lambda: sample_farthest_points(P, K=torch.tensor([[2]])), ValueError, r"K must be an int or \(N,\), got \(1, 1\)"),
     (lambda: sample_farthest_points(P, K=0), ValueError, "K must be at least 1, got 0"),
     (lambda: sample_farthest_points(P, torch.tensor([6, 6])), ValueError, "lengths must be .* got 6 for cloud 0"),
     (lambda: packed_to_padded(P, torch.zeros(1), 2), TypeError, "first_idxs must be int64 or int32, got float32"),
