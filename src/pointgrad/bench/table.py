@@ -145,8 +145,8 @@ def _met(text: str) -> str:
 def remarks(record: dict[str, Any]) -> list[str]:
     """How to read the table; rows and contestants without a time, and why; peers that are not there."""
     said = [
-        f"ours: median milliseconds; others: times ours; limit: bytes that must move, over the time, of a copy's "
-        f"{record['GB_per_s']:.0f} GB/s"
+        "ours: median milliseconds; others: times ours; limit: the time of a copy that moves as many bytes, in percent "
+        f"of ours; a large copy moves {record['GB_per_s']:.0f} GB/s"
     ]
     if record["quick"]:
         said.append("a quick run: tiny inputs, which show that it works, not how fast")
