@@ -6,8 +6,6 @@ plain call first; times are of the host, from the call to the finished result. A
 """
 
 import argparse
-import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from pointgrad import models
+from pointgrad.bench import clocks, write
 from pointgrad.bench.machine import machine
 
 ROUNDS = 100
@@ -36,8 +35,7 @@ def milliseconds(call: Callable[[], Any], wait: Callable[[], None]) -> dict[str,
         call()
         wait()
         times.append((time.perf_counter() - begin) * 1e3)
-    ranks = statistics.quantiles(times, n=10, method="inclusive")
-    return {"p10": round(ranks[0], 4), "median": round(ranks[4], 4), "p90": round(ranks[8], 4)}
+    return clocks.summary(times)
 
 
 def profiled(call: Callable[[], Any], wait: Callable[[], None]) -> dict[str, Any]:
@@ -116,7 +114,7 @@ def main() -> None:
     Console(width=120).print(table)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     record = {"machine": machine(options.device), "network": "PointNet++ SSG, 1 x 1024 points", "results": results}
-    options.out.write_text(json.dumps(record, indent=1) + "\n")
+    write(record, options.out)
 
 
 if __name__ == "__main__":

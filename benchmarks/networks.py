@@ -6,7 +6,6 @@ the same network in plain PyTorch with the same weights; where the time of a ste
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.data import DATA
 from benchmarks.plain_pointnet2 import PlainPointNet2
 from pointgrad import models
+from pointgrad.bench import clocks
 from pointgrad.bench.machine import machine
 
 POINTS, CLASSES = 1024, 40
@@ -136,7 +136,7 @@ def measure(steps: dict[str, Callable[[], None]], device: str, rounds: int) -> d
             call()
             _wait(device)
             times[name].append((time.perf_counter() - begin) * 1e3)
-    return {name: _summary(values) for name, values in times.items()}
+    return {name: clocks.summary(values) for name, values in times.items()}
 
 
 def profiled(call: Callable[[], None], device: str) -> tuple[float, list[dict[str, Any]]]:
@@ -173,11 +173,6 @@ def _others() -> dict[str, dict[str, Any]]:
 def _wait(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
-
-
-def _summary(times: list[float]) -> dict[str, float]:
-    ranks = statistics.quantiles(times, n=10, method="inclusive")
-    return {"p10": round(ranks[0], 3), "median": round(ranks[4], 3), "p90": round(ranks[8], 3)}
 
 
 def _table(title: str, times: dict[str, dict[str, float]], batch: int) -> Table:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,3 +119,20 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(tree, "LEAF_POINTS", 100)
     monkeypatch.setattr(tree, "TILE_POINTS", 500)
     monkeypatch.setattr(tree, "SAMPLE_EVERY", 4)
+
+
+@pytest.fixture
+def no_library(monkeypatch):
+    """None that pointgrad.compat stands in for is imported, as in a new process, and none is left for other tests."""
+    import pointgrad.compat
+
+    def imported():
+        peers = pointgrad.compat.peers()
+        return [name for name in sys.modules if name.partition(".")[0] in peers]
+
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in imported():
+        monkeypatch.delitem(sys.modules, name)  # comes back
+    yield
+    for name in imported():
+        del sys.modules[name]

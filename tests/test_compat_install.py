@@ -21,19 +21,7 @@ HERE = Path(__file__).parent
 PEERS = pointgrad.compat.peers()
 
 
-@pytest.fixture(autouse=True)
-def clean(monkeypatch):
-    """No library is imported, before and after."""
-
-    def imported():
-        return [name for name in sys.modules if name.partition(".")[0] in PEERS]
-
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    for name in imported():
-        monkeypatch.delitem(sys.modules, name)  # comes back
-    yield
-    for name in imported():
-        del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("no_library")
 
 
 @pytest.fixture

@@ -1,15 +1,12 @@
 """The pages for those who come from other libraries: their code runs, and what their tables name is there."""
 
-import contextlib
 import importlib
 import inspect
-import io
 import re
-import sys
 from pathlib import Path
 
+import pages
 import pytest
-from test_book import BLOCK
 
 import pointgrad
 import pointgrad.compat
@@ -19,37 +16,15 @@ PAGES = [DOCS / "migration.md", *sorted((DOCS / "migration").glob("*.md"))]
 PEERS = pointgrad.compat.peers()
 
 
-@pytest.fixture
-def nothing_installed(monkeypatch):
-    """As in a new process, and nothing is left for other tests."""
-
-    def imported():
-        return [name for name in sys.modules if name.partition(".")[0] in PEERS]
-
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    for name in imported():
-        monkeypatch.delitem(sys.modules, name)  # comes back
-    yield
-    for name in imported():
-        del sys.modules[name]
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_page_runs(path, nothing_installed):
-    names: dict[str, object] = {}
-    for code, shown in BLOCK.findall(path.read_text()):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(code, names)
-        if shown:
-            assert printed.getvalue() == shown
+@pytest.mark.usefixtures("no_library")
+def test_page_runs(path):
+    pages.run(pages.BLOCK.findall(path.read_text()))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_links_lead_somewhere(path):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
+    pages.check_links(path)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -19,6 +19,11 @@ def milliseconds(call: Call, device: str) -> float:
     return _gpu_ms(call) if device == "cuda" else _cpu_ms(call)
 
 
+def summary(times: list[float]) -> dict[str, float]:
+    ranks = statistics.quantiles(times, n=10, method="inclusive") if len(times) > 1 else times * 9
+    return {"p10": round(ranks[0], 5), "median": round(ranks[4], 5), "p90": round(ranks[8], 5)}
+
+
 def _cpu_ms(call: Call) -> float:
     begin = time.perf_counter()
     call()

@@ -6,7 +6,6 @@ slows all of them.
 
 import os
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -114,7 +113,7 @@ class Harness:
                 if number < rounds[name]:
                     times[name] += turn(name, attempt)
         for name, attempt in ready.items():
-            told[name] |= {"ms": _summary(times[name]), "rounds": rounds[name]}
+            told[name] |= {"ms": clocks.summary(times[name]), "rounds": rounds[name]}
             told[name]["ratio"] = told[name]["ms"]["median"] / told["ours"]["ms"]["median"]
             slow = contest.clock is not None or seconds[name] > SECONDS
             told[name]["peak_MiB"] = None if slow else clocks.peak_mib(attempt.call, self.setup.device)
@@ -194,8 +193,3 @@ def _line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     name = "" if isinstance(error, AssertionError) and text else f"{type(error).__name__}: "
     return (name + text).rstrip(": ")[:200]
-
-
-def _summary(times: list[float]) -> dict[str, float]:
-    ranks = statistics.quantiles(times, n=10, method="inclusive") if len(times) > 1 else times * 9
-    return {"p10": round(ranks[0], 5), "median": round(ranks[4], 5), "p90": round(ranks[8], 5)}

@@ -35,8 +35,7 @@ Adapter = Callable[..., Attempt | dict[str, Attempt]]
 @dataclass(frozen=True)
 class Peer:
     """name: as shown. module: what is imported and given to the adapters. distribution: whose version counts.
-    get: how to install it. work: an adapter for each kind of work. devices: where it competes.
-    run: whether its adapters ever ran against the real library; the others follow its documentation."""
+    get: how to install it. work: an adapter for each kind of work. devices: where it competes."""
 
     name: str
     module: str
@@ -44,7 +43,6 @@ class Peer:
     get: str
     work: dict[str, Adapter]
     devices: tuple[str, ...] = ("cpu", "cuda")
-    run: bool = True
 
 
 @dataclass

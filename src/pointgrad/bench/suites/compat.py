@@ -10,16 +10,13 @@ from torch import Tensor
 
 import pointgrad
 
-from ..contest import Attempt, Contest, Declined, Row, Setup
+from ..contest import Attempt, Contest, Row, Setup
 
 Pair = tuple[Attempt, Attempt]  # native, and through the other names, read into the same form
 
 
 def _compat(name: str) -> Any:
-    try:
-        return importlib.import_module(f"pointgrad.compat.{name}")
-    except ModuleNotFoundError as error:
-        raise Declined(f"{error.name} is not there") from None
+    return importlib.import_module(f"pointgrad.compat.{name}")
 
 
 def _clouds(setup: Setup) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch.nn import functional
 import pointgrad
 from pointgrad.ops import checks
 
-from .._scalars import number
+from .._scalars import count_of, number
 
 __all__ = [
     "BallQuery",
@@ -44,9 +44,7 @@ def furthest_point_sample(xyz: Tensor, npoint: int) -> Tensor:
     tensor([[0, 2, 1]], dtype=torch.int32)
     """
     _check_clouds("xyz", xyz)
-    npoint = number(npoint)
-    checks.kind(checks.is_integer(npoint), "npoint", "an int", npoint)
-    checks.value(npoint >= 1, "npoint", "at least 1", npoint)
+    npoint = count_of("npoint", npoint)
     checks.shape(xyz.shape[1] > 0, "xyz", "(B, N, 3) with N at least 1", xyz)
     index = pointgrad.farthest_point_sampling(xyz, npoint)
     return (index.clamp(min=0) if npoint > xyz.shape[1] else index).int()
@@ -113,9 +111,7 @@ def ball_query(radius: float, nsample: int, xyz: Tensor, new_xyz: Tensor) -> Ten
     """
     _check_clouds("xyz", xyz)
     _check_partner("new_xyz", new_xyz, "xyz", xyz)
-    radius, nsample = number(radius), number(nsample)
-    checks.kind(checks.is_integer(nsample), "nsample", "an int", nsample)
-    checks.value(nsample >= 1, "nsample", "at least 1", nsample)
+    radius, nsample = number(radius), count_of("nsample", nsample)
     found = pointgrad.ball_query(xyz.detach(), radius, nsample, new_xyz.detach(), select="first", closed=False)
     index = found.index.int()
     return torch.where(index < 0, index[..., :1].clamp(min=0), index)

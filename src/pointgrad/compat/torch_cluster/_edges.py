@@ -1,15 +1,12 @@
 """From lists of neighbours to edges."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pointgrad import Neighbors
 from pointgrad.ops import checks
-
-from .._scalars import number
 
 # A list of neighbours has room for all that a query may have; this many entries at once bound its memory.
 _ENTRIES = 2**26
@@ -107,10 +104,3 @@ def nothing(like: Tensor) -> Tensor:
 def check_flow(flow: object) -> None:
     contract = '"source_to_target" or "target_to_source"'
     checks.value(flow in ("source_to_target", "target_to_source"), "flow", contract, repr(flow))
-
-
-def count_of(name: str, count: Any, least: int) -> int:
-    count = number(count)
-    checks.kind(checks.is_integer(count), name, "an int", count)
-    checks.value(count >= least, name, f"at least {least}", count)
-    return count

@@ -5,6 +5,7 @@ from torch import Tensor
 
 import pointgrad
 
+from .._scalars import count_of
 from . import _edges
 from ._clouds import pair, pair_offsets
 
@@ -81,7 +82,7 @@ def _nearest(
     others: bool = False,
     query_first: bool = True,
 ) -> Tensor:
-    k = _edges.count_of("k", k, 1)
+    k = count_of("k", k)
     points, queries = pair(x, y)
     if points.numel() == 0 or queries.numel() == 0:
         return _edges.nothing(points)

@@ -2,13 +2,12 @@
 
 from numbers import Real
 
-import numpy as np
-import torch
 from torch import Tensor
 
 import pointgrad
 from pointgrad.ops import checks
 
+from .._scalars import count_of
 from . import _edges
 from ._clouds import pair, pair_offsets
 
@@ -90,10 +89,10 @@ def _within(
 ) -> Tensor:
     checks.kind((isinstance(r, Real) and not isinstance(r, bool)) or isinstance(r, Tensor), "r", "a number", r)
     checks.value(r >= 0, "r", "at least 0", r)
-    max_num_neighbors = _edges.count_of("max_num_neighbors", max_num_neighbors, 0)
+    max_num_neighbors = count_of("max_num_neighbors", max_num_neighbors, 0)
     points, queries = pair(x, y)
-    below = _largest_below(float(r), points.dtype)
-    if points.numel() == 0 or queries.numel() == 0 or below is None or max_num_neighbors == 0:
+    r = float(r)
+    if points.numel() == 0 or queries.numel() == 0 or r == 0 or max_num_neighbors == 0:
         return _edges.nothing(points)
     offsets, query_offsets = pair_offsets(points, queries, batch_x, batch_y, batch_size)
     room = min(max_num_neighbors + others, points.shape[0])  # one more for the query itself
@@ -102,25 +101,9 @@ def _within(
 
     def search(part: Tensor, part_offsets: Tensor | None, given: int) -> pointgrad.Neighbors:
         if part is points and part_offsets is offsets:
-            return pointgrad.ball_query(points, below, given, select="first", offsets=offsets)
+            return pointgrad.ball_query(points, r, given, select="first", closed=False, offsets=offsets)
         return pointgrad.ball_query(
-            points, below, given, part, select="first", offsets=offsets, query_offsets=part_offsets
+            points, r, given, part, select="first", closed=False, offsets=offsets, query_offsets=part_offsets
         )
 
     return _edges.find(search, queries, query_offsets, room, most, query_first=query_first, grows=True)
-
-
-def _largest_below(r: float, dtype: torch.dtype) -> float | None:
-    """The radius that makes pointgrad's `distance2 <= radius**2` the original's `distance2 < r * r`, both in the
-    precision of distances: the largest whose square is smaller. None if there is none."""
-    number = np.float64 if dtype == torch.float64 else np.float32
-    with np.errstate(over="ignore"):
-        limit = number(r * r)
-        if not limit > 0:
-            return None
-        if np.isinf(limit):
-            return float("inf")
-        below = np.sqrt(np.nextafter(limit, number(0)))
-        while below * below >= limit:
-            below = np.nextafter(below, number(0))
-    return float(max(below, np.nextafter(number(0), number(1))))

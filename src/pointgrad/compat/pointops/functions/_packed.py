@@ -9,8 +9,6 @@ from torch.nn import functional
 
 from pointgrad.ops import checks
 
-from ..._scalars import number
-
 
 def starts(name: str, offset: Any) -> Tensor:
     """(B + 1,) int64, pointgrad's offsets, from (B,) where each cloud ends."""
@@ -30,13 +28,6 @@ def check_points(name: str, xyz: Any) -> None:
     checks.tensor(name, xyz)
     checks.shape(xyz.dim() == 2 and xyz.shape[1] == 3, name, "(N, 3)", xyz)
     checks.dtype(name, xyz, checks.FLOATS)
-
-
-def count_of(name: str, value: Any) -> int:
-    value = number(value)
-    checks.kind(checks.is_integer(value), name, "an int", value)
-    checks.value(value >= 1, name, "at least 1", value)
-    return value
 
 
 def same_precision(*tensors: Tensor) -> list[Tensor]:

@@ -5,7 +5,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._packed import check_points, count_of, starts
+from ..._scalars import count_of
+from ._packed import check_points, starts
 
 __all__ = ["Interpolation", "interpolation", "interpolation2"]
 

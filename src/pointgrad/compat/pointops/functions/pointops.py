@@ -18,7 +18,8 @@ from pointgrad.compat.pointnet2_ops.pointnet2_utils import group_by
 from pointgrad.compat.pointnet2_ops.pointnet2_utils import three_nn as nearestneighbor
 from pointgrad.ops import checks
 
-from ._packed import cloud_of_rows, count_of, starts
+from ..._scalars import count_of
+from ._packed import cloud_of_rows, starts
 from .aggregation import Aggregation as Aggregation
 from .aggregation import aggregation as aggregation
 from .grouping import grouping as grouping_with_xyz

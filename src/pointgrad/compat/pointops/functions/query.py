@@ -13,7 +13,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._packed import check_points, count_of, starts
+from ..._scalars import count_of
+from ._packed import check_points, starts
 
 __all__ = ["BallQuery", "KNNQuery", "RandomBallQuery", "ball_query", "knn_query", "random_ball_query"]
 

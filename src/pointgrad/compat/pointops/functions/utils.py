@@ -6,7 +6,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ._packed import check_points, check_rows, cloud_of_rows, count_of, starts
+from ..._scalars import count_of
+from ._packed import check_points, check_rows, cloud_of_rows, starts
 from .grouping import grouping
 from .query import ball_query, nearest
 

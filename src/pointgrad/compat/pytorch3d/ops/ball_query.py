@@ -8,7 +8,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ..._scalars import number
+from ..._scalars import count_of, number
 from . import _clouds
 from .knn import KNN
 
@@ -41,9 +41,7 @@ def ball_query(
     >>> ball_query(line, line, K=2, radius=1.0).idx.tolist()
     [[[0, -1], [1, -1], [2, -1]]]
     """
-    K, radius = number(K), number(radius)
-    checks.kind(checks.is_integer(K), "K", "an int", K)
-    checks.value(K >= 1, "K", "at least 1", K)
+    K, radius = count_of("K", K), number(radius)
     checks.kind(isinstance(radius, numbers.Real), "radius", "a number", radius)
     _clouds.check_pair(p1, p2, lengths1, lengths2)
     found = pointgrad.ball_query(

@@ -8,7 +8,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ..._scalars import number
+from ..._scalars import count_of
 from . import _clouds, _manhattan
 
 __all__ = ["knn_gather", "knn_points"]
@@ -56,9 +56,7 @@ def knn_points(
     >>> knn_points(line, line, K=2).dists.tolist()
     [[[0.0, 1.0], [0.0, 1.0], [0.0, 4.0]]]
     """
-    K = number(K)
-    checks.kind(checks.is_integer(K), "K", "an int", K)
-    checks.value(K >= 1, "K", "at least 1", K)
+    K = count_of("K", K)
     checks.value(norm in (1, 2), "norm", "1 or 2", norm)
     _clouds.check_pair(p1, p2, lengths1, lengths2)
     dists, idx = nearest(p1, p2, lengths1, lengths2, norm, K)

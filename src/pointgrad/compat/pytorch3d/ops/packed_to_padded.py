@@ -6,6 +6,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
+from ..._scalars import count_of
+
 __all__ = ["packed_to_padded", "padded_to_packed"]
 
 
@@ -25,8 +27,7 @@ def packed_to_padded(inputs: Tensor, first_idxs: Tensor, max_size: int) -> Tenso
     checks.tensor("inputs", inputs)
     checks.shape(inputs.dim() >= 1, "inputs", "(F,) or (F, ...)", inputs)
     _check_first(first_idxs, inputs)
-    checks.kind(checks.is_integer(max_size), "max_size", "an int", max_size)
-    checks.value(max_size >= 0, "max_size", "at least 0", max_size)
+    max_size = count_of("max_size", max_size, 0)
     first = first_idxs.long()
     end = torch.cat([first[1:], first.new_full((min(1, first.shape[0]),), inputs.shape[0])])
     row = first.unsqueeze(1) + torch.arange(max_size, device=inputs.device)
@@ -50,8 +51,7 @@ def padded_to_packed(inputs: Tensor, first_idxs: Tensor, num_inputs: int, max_si
     _check_first(first_idxs, inputs)
     fits = first_idxs.shape[0] == inputs.shape[0]
     checks.shape(fits, "first_idxs", lambda: f"(N,) = ({inputs.shape[0]},)", first_idxs)
-    checks.kind(checks.is_integer(num_inputs), "num_inputs", "an int", num_inputs)
-    checks.value(num_inputs >= 0, "num_inputs", "at least 0", num_inputs)
+    num_inputs = count_of("num_inputs", num_inputs, 0)
     checks.dim("max_size_dim", max_size_dim, inputs.dim())
     inputs = inputs.movedim(max_size_dim, 1)
     batch, size, *rest = inputs.shape
