@@ -1,5 +1,6 @@
 """What the searches promise beyond the contract: scipy's answer on many clouds, every k, every way to choose."""
 
+import importlib.util
 import math
 
 import numpy as np
@@ -340,3 +341,22 @@ def test_anything_agrees_with_the_reference(seed, size, asked, dims, k, levels, 
         expected = search()
     for mine, theirs in zip(received, expected, strict=True):
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton")
+@pytest.mark.parametrize("queries", [8, 32])
+def test_any_number_of_queries_a_program(monkeypatch, queries):
+    """A GPU's programs serve eight, the interpreter's a whole bucket: both take the same neighbours."""
+    from pointgrad.ops.neighbors import kernels
+
+    monkeypatch.setattr(kernels, "_QUERIES", queries)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    points, offsets = torch.rand(75, 3, device=device), torch.tensor([0, 41, 41, 75], device=device)
+    asked, asked_offsets = torch.rand(50, 3, device=device), torch.tensor([0, 13, 20, 50], device=device)
+    for wide in (points, torch.cat([points, points], 1)):  # through the index, and through all points
+        arguments = (wide, 5, asked if wide is points else torch.cat([asked, asked], 1))
+        with pointgrad.backend("triton"):
+            received = knn(*arguments, offsets=offsets, query_offsets=asked_offsets)
+        with pointgrad.backend("reference"):
+            expected = knn(*arguments, offsets=offsets, query_offsets=asked_offsets)
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(received, expected, strict=True))
