@@ -36,7 +36,7 @@ class Scale:
     """How one column becomes colours. Found once, so that parts of a cloud, and several clouds, are coloured alike.
 
     by: the column. kind: "rgb", colours as they are; "class", whole numbers with a colour each; "value", numbers from
-    low to high. counts: of classes, how many points each has in what the scale was found from. names: of classes.
+    low to high; of colours, high is the share of full white that is white. counts: of classes, how many points each has in what the scale was found from. names: of classes.
     """
 
     by: str
@@ -83,9 +83,12 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
     ('value', True)
     """
     if by == RGB:
-        if _colors(cloud) is None:
+        colors = _colors(cloud)
+        if colors is None:
             raise _missing(cloud, by)
-        return Scale(by, "rgb")
+        # Many LAS files hold bytes where 16 bits are expected.
+        wide = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
+        return Scale(by, "rgb", high=255 / 65535 if wide and not bool((colors > 255 / 65535).any()) else 1.0)
     values = _column(cloud, by)
     if not values.is_floating_point():
         found, counts = values.unique(return_counts=True)
@@ -112,7 +115,7 @@ def paint(cloud: Cloud, scale: Scale) -> np.ndarray:
         colors = _colors(cloud)
         if colors is None:
             raise _missing(cloud, scale.by)
-        return (colors.nan_to_num(0).clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+        return (colors.div(scale.high).nan_to_num(0).clamp(0, 1) * 255).round().to(torch.uint8).numpy()
     values = _column(cloud, scale.by)
     if scale.kind == "class":
         return _classes(values.long().numpy(), scale.by)
@@ -152,14 +155,7 @@ def _colors(cloud: Cloud) -> Tensor | None:
     """(N, 3) from 0 to 1."""
     if not all(name in cloud.features for name in CHANNELS):
         return None
-    colors = cloud.stack(CHANNELS)
-    assert colors is not None
-    whole = not any(cloud.features[name].is_floating_point() for name in CHANNELS)
-    # Many LAS files hold bytes where 16 bits are expected.
-    if whole and any(cloud.features[name].dtype != torch.uint8 for name in CHANNELS) and colors.numel():
-        top = float(colors.max()) * 65535
-        return colors * (65535 / 255) if top <= 255 else colors
-    return colors
+    return cloud.stack(CHANNELS)
 
 
 def _missing(cloud: Cloud, by: str) -> ValueError:
