@@ -36,7 +36,8 @@ class Scale:
     """How one column becomes colours. Found once, so that parts of a cloud, and several clouds, are coloured alike.
 
     by: the column. kind: "rgb", colours as they are; "class", whole numbers with a colour each; "value", numbers from
-    low to high; of colours, high is the share of full white that is white. counts: of classes, how many points each has in what the scale was found from. names: of classes.
+    low to high. Of colours, high is the share of full white that is shown white. counts: of classes, how many points
+    each has in what the scale was found from. names: of classes.
     """
 
     by: str
