@@ -129,8 +129,9 @@ def collect(
             low, high = torch.minimum(low, world.amin(0)), torch.maximum(high, world.amax(0))
         progress("reading", total)
     if like is None or not sample.seen:
-        got = f"{total} with NaN or infinite coordinates" if total else "none"
-        raise ValueError(f"{like.prefix() if like is not None else ''}expected at least one point to label, got {got}")
+        got = f"{total} with NaN or infinity" if total else "none"
+        prefix = like.prefix() if like is not None else ""
+        raise ValueError(f"{prefix}expected at least one point with finite coordinates, got {got}")
     nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), _origin(low, high) if origin is None else origin)
     scene = Scene(
         tree=Tree(sample.points(), sample.every),

@@ -90,7 +90,7 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
         # Many LAS files hold bytes where 16 bits are expected.
         wide = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
         return Scale(by, "rgb", high=255 / 65535 if wide and not bool((colors > 255 / 65535).any()) else 1.0)
-    values = _column(cloud, by)
+    values = column(cloud, by)
     if not values.is_floating_point():
         found, counts = values.unique(return_counts=True)
         if by == LABEL or len(found) <= MOST_CLASSES:
@@ -117,7 +117,7 @@ def paint(cloud: Cloud, scale: Scale) -> np.ndarray:
         if colors is None:
             raise _missing(cloud, scale.by)
         return (colors.div(scale.high).nan_to_num(0).clamp(0, 1) * 255).round().to(torch.uint8).numpy()
-    values = _column(cloud, scale.by)
+    values = column(cloud, scale.by)
     if scale.kind == "class":
         return _classes(values.long().numpy(), scale.by)
     return ramp(values.double().numpy(), scale.low, scale.high)
@@ -139,17 +139,17 @@ def _classes(numbers: np.ndarray, by: str) -> np.ndarray:
     return np.where((numbers < 0)[:, None], np.array(NONE, np.uint8), colors[numbers % len(colors)])
 
 
-def _column(cloud: Cloud, by: str) -> Tensor:
-    """(N,) the numbers of a name that `choices` gives."""
+def column(cloud: Cloud, by: str) -> Tensor:
+    """(N,) the numbers of a name that `choices` gives, except for the colours."""
     if by == LABEL and cloud.labels is not None:
         return cloud.labels
     if by == HEIGHT and HEIGHT not in cloud.features:
         return cloud.points[:, 2].double() + cloud.origin[2]
     name, bracket, place = by.partition("[")
-    column = cloud.features.get(name)
-    if column is None or column.dim() != (2 if bracket else 1):
+    found = cloud.features.get(name)
+    if found is None or found.dim() != (2 if bracket else 1):
         raise _missing(cloud, by)
-    return column[:, int(place.rstrip("]"))] if bracket else column
+    return found[:, int(place.rstrip("]"))] if bracket else found
 
 
 def _colors(cloud: Cloud) -> Tensor | None:
