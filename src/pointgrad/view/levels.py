@@ -7,6 +7,7 @@ points, for any n, cover it about as evenly as n points can. A level of detail i
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -125,8 +126,9 @@ def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> 
     """Goes through the chunks of a cloud twice. Memory depends on the size of a chunk, not of the cloud; the disk holds
     all of its columns twice for a while, in temporary files that vanish with the process, however it ends."""
     sample = next(iter(chunks()))
-    file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the levels
-    with tempfile.TemporaryFile() as unordered:
+    with ExitStack() as undo:
+        file = undo.enter_context(tempfile.TemporaryFile())
+        unordered = undo.enter_context(tempfile.TemporaryFile())
         scene = collect(chunks, unordered, tuple(sample.features), sample.labels is not None, progress)
         leaves = len(scene.tree.whole.leaves)
         counts, boxes, done = [], [], 0
@@ -137,8 +139,10 @@ def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> 
                 file.write(np.concatenate([records[order], records[ORDERED:]]).tobytes())
                 counts.append(len(records))
                 boxes.append((records["points"].min(0), records["points"].max(0)))
-            done += sum(counts[-len(some) :])
+                done += len(records)
             progress("ordering", done)
+        undo.pop_all()
+        unordered.close()
     return Levels(file, scene, np.array(counts), np.array(boxes, np.float64))
 
 
