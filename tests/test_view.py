@@ -423,10 +423,11 @@ def test_serves_until_it_is_interrupted(tmp_path):
 
 def test_closing_does_not_wait_for_a_network(tmp_path):
     pytest.importorskip("viser")
-    go, done = threading.Event(), threading.Event()
+    begun, go, done = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(Relative):
         def forward(self, points, features=None, **where):
+            begun.set()
             go.wait(60)
             done.set()
             return super().forward(points, features, **where)
@@ -435,6 +436,7 @@ def test_closing_does_not_wait_for_a_network(tmp_path):
     web = server.start("127.0.0.1", None, "x")
     viewer = Viewer(web, [tmp_path / "a.ply"], trained=trained(Slow(), normalize="center"))
     assert viewer.wait()
+    assert begun.wait(60)
     viewer.close()
     server.stop(web)
     assert viewer.levels is None
