@@ -148,9 +148,15 @@ def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> 
 
 def _orders(leaves: list[np.ndarray]) -> list[np.ndarray]:
     """The order of farthest point sampling of each leaf (n, 3). Together, because one alone keeps few threads busy."""
-    near = [(points[:ORDERED] - points[:1]).astype(np.float32) for points in leaves]
+    near = [_unit(points[:ORDERED].astype(np.float64)) for points in leaves]
     sizes = torch.tensor([len(points) for points in near])
     offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
     index = farthest_point_sampling(torch.from_numpy(np.concatenate(near)), sizes, offsets=offsets)
     local = index - offsets[:-1].repeat_interleave(sizes)
     return [order.numpy() for order in local.split(sizes.tolist())]
+
+
+def _unit(points: np.ndarray) -> np.ndarray:
+    """(n, 3) float32 from 0 to 1, so that no distance overflows; the order of distances stays as it is."""
+    points = points - points.min(0)
+    return (points / max(float(points.max()), np.finfo(np.float64).tiny)).astype(np.float32)
