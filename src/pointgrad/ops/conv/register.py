@@ -1,6 +1,6 @@
 """Schema, fake and autograd of this room's operators.
 
-Two sets that are closed under differentiation (README.md): `unfold` and `fold`, each the other's adjoint; and the
+Two sets that are closed under differentiation (docs/operators/conv.md): `unfold` and `fold`, each the other's adjoint; and the
 three products of a convolution, which are the derivatives of one trilinear form.
 """
 
