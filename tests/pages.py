@@ -16,7 +16,8 @@ def run(blocks: list[tuple[str, str]]) -> None:
     for number, (code, shown) in enumerate(blocks):
         printed = io.StringIO()
         file = f"<block {number} of page {id(names)}>"
-        linecache.cache[file] = len(code), None, code.splitlines(keepends=True), file  # Triton reads its kernels' source
+        # As notebooks do: Triton reads the source of its kernels.
+        linecache.cache[file] = len(code), None, code.splitlines(keepends=True), file
         with contextlib.redirect_stdout(printed):
             exec(compile(code, file, "exec"), names)
         if shown:

@@ -1,4 +1,4 @@
-"""The pages of docs/operators: each operator on exactly one of them, every page complete, times as they were measured."""
+"""The pages of docs/operators: each operator on exactly one, every page complete, times as they were measured."""
 
 import inspect
 import re
@@ -14,6 +14,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 OVERVIEW = DOCS / "operators" / "README.md"
 FAMILIES = sorted(set(OVERVIEW.parent.glob("*.md")) - {OVERVIEW})
 LABELS = ("Formula", "Shapes", "Example", "Gradient")
+TITLES = ("Which one", "Cost", "Precision", "In other libraries")
 
 
 def public() -> tuple[set[str], set[str]]:
@@ -22,7 +23,8 @@ def public() -> tuple[set[str], set[str]]:
     offered = [(name, value) for name, value in offered if getattr(value, "__module__", "").startswith("pointgrad.ops")]
     results = {name for name, value in offered if inspect.isclass(value) and issubclass(value, tuple)}
     functional = {name for name, value in vars(pointgrad.functional).items() if inspect.isfunction(value)}
-    return {name for name, _ in offered} - results - {"backend"} | {f"functional.{name}" for name in functional}, results
+    names = {name for name, _ in offered} - results - {"backend"}
+    return names | {f"functional.{name}" for name in functional}, results
 
 
 def operators(path: Path) -> dict[str, str]:
@@ -48,8 +50,8 @@ def test_a_page_is_complete(path):
     for name, text in operators(path).items():
         assert [label for label in re.findall(r"^\*\*(\w+)\.\*\*", text, re.M) if label in LABELS] == list(LABELS), name
         assert "```python" in text.split("**Example.**")[1], name
-    assert [title for title in ("Which one", "Cost", "Precision", "In other libraries") if f"\n## {title}\n" not in page] == []
-    assert re.search(r"!\[.{20,}\]\((\.\./images/operators|\.\./book/images)/.+\)", page), "a picture, and what it shows"
+    assert [title for title in TITLES if f"\n## {title}\n" not in page] == []
+    assert re.search(r"!\[.{20,}\]\(\.\./(images/operators|book/images)/.+\)", page), "a picture, and what it shows"
     assert "](../benchmarks.md)" in page
     room = path.parents[2] / "src" / "pointgrad" / "ops" / path.stem / "README.md"
     assert f"/docs/operators/{path.name})" in room.read_text(), "the room leads to its page"
@@ -73,10 +75,22 @@ def test_times_are_those_that_were_measured():
             assert f"| {beginning}" in path.read_text(), beginning
 
 
-PAGES = [OVERVIEW, *FAMILIES]
+GUIDE = DOCS / "own_operator.md"
+PAGES = [OVERVIEW, *FAMILIES, GUIDE]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_page_runs_and_its_links_lead_somewhere(path):
-    pages.run(pages.BLOCK.findall(path.read_text()))
+    if path == GUIDE:
+        pytest.importorskip("triton")
     pages.check_links(path)
+    pages.run(pages.BLOCK.findall(path.read_text()))
+
+
+def test_the_guide_names_checks_that_exist():
+    from pointgrad.inspect.audit import CHECKS
+
+    table = GUIDE.read_text().split("## 11. Common mistakes")[1].split("**Outputs")[0]
+    named = {name for row in re.findall(r"^\|.*\| (.*) \|$", table, re.M) for name in re.findall(r"`([^`]+)`", row)}
+    assert named
+    assert named <= set(CHECKS)

@@ -46,7 +46,7 @@ def interpolate() -> None:
     centers = (torch.arange(size) + 0.5) / size * 2 - 1
     places = torch.stack(torch.meshgrid(centers, centers, indexing="xy"), -1).reshape(-1, 2)
     dots(axes[2], places, grid.flatten())
-    axes[2].set_title("grid_sample, 4 × 4", fontsize=12, color=INK)
+    axes[2].set_title("grid_sample, 4 by 4", fontsize=12, color=INK)
 
     few = torch.tensor([[-0.5, 0.35], [0.62, -0.1], [0.3, -0.8]])
     weights = pointgrad.splat(torch.ones(1, len(few), 1), torch.nn.functional.pad(few, (0, 1))[None], (1, 6, 6))
@@ -55,7 +55,7 @@ def interpolate() -> None:
         axes[3].plot([-1, 1], [line, line], color=PALE, linewidth=0.8)
         axes[3].plot([line, line], [-1, 1], color=PALE, linewidth=0.8)
     axes[3].scatter(*few.T, s=45, c=ORANGE, linewidths=0, zorder=3)
-    axes[3].set_title("splat, 6 × 6", fontsize=12, color=INK)
+    axes[3].set_title("splat, 6 by 6", fontsize=12, color=INK)
     figure.tight_layout(w_pad=0.8)
     save_png(figure, "interpolate")
 

@@ -1,4 +1,4 @@
-"""How the operators fit together: one level down and up again, and the gradient of one output. Every step is computed."""
+"""How the operators fit together: one level down and up again, and the gradient of one output."""
 
 import matplotlib.pyplot as plt
 import torch

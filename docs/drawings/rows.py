@@ -36,13 +36,9 @@ def label(axes: Axes, x: float, y: float, text: str, **style: object) -> None:
     axes.text(x, y, text, **{"fontsize": 12, "ha": "center", "va": "center", "color": INK, **style})
 
 
-def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str, bend: float = 0.0) -> None:
-    axes.add_patch(
-        FancyArrowPatch(
-            start, end, connectionstyle=f"arc3,rad={bend}", arrowstyle="-|>", mutation_scale=12,
-            linewidth=1.6, color=color, shrinkA=2, shrinkB=3,
-        )  # fmt: skip
-    )
+def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str) -> None:
+    style = {"arrowstyle": "-|>", "mutation_scale": 12, "linewidth": 1.6, "shrinkA": 2, "shrinkB": 3}
+    axes.add_patch(FancyArrowPatch(start, end, color=color, **style))
 
 
 def texts(row: Tensor) -> list[str]:
