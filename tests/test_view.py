@@ -106,9 +106,11 @@ def test_samples_scales_and_columns_of_all(monkeypatch):
         torch.zeros(1, 3),
         torch.ones(500, 3),
         torch.rand(500, 1) * torch.tensor([[1.0, 0, 0]]),
-        torch.rand(500, 3) * 1e-9,
+        torch.rand(500, 3) * 1e-42,
+        torch.rand(500, 3) * 3e38,
+        torch.rand(500, 3).double() * 1e300,
     ],
-    ids=["one", "equal", "line", "tiny"],
+    ids=["one", "equal", "line", "tiny", "huge", "huge double"],
 )
 @pytest.mark.usefixtures("small_leaves")
 def test_odd_clouds_are_drawn(points):
