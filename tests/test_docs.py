@@ -24,7 +24,7 @@ REASONS = {
     "needs a program of yours",
     "opens the browser",
     "takes minutes",
-    "part of a whole",
+    "needs the render command",
 }
 
 

@@ -10,10 +10,11 @@ BEGIN, END = "<!-- written by docs/site/examples.py -->\n", "<!-- end -->\n"
 
 def entries() -> str:
     lines = ["| program | what |", "|---|---|"]
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    for path in sorted((ROOT / "examples").rglob("[!_]*.py")):
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
         first = " ".join(text.partition("\n\n")[0].split())
-        lines.append(f"| [`{path.name}`](../examples/{path.name}) | {first} |")
+        name = path.relative_to(ROOT / "examples").as_posix()
+        lines.append(f"| [`{name}`](../examples/{name}) | {first} |")
     return "\n".join(lines) + "\n"
 
 
