@@ -83,7 +83,7 @@ def run(path: Path) -> None:
             added = block.note.removeprefix("tests add: ") if block.note.startswith("tests add: ") else ""
             printed.write(_shell(f"{command} {added}"))
         if block.shown:
-            assert printed.getvalue() == block.shown
+            assert printed.getvalue() == block.shown, printed.getvalue()
 
 
 def _shell(command: str) -> str:
