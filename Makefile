@@ -28,7 +28,7 @@ bench: $(VENV)/installed
 	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
 
 docs: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open out/site/index.html; or, with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site 8000"
 
 figures: $(VENV)/installed

@@ -129,7 +129,7 @@ def site(tmp_path):
     for needed in ("mkdocs", "material", "mkdocstrings", "math_core", "ziamath"):
         pytest.importorskip(needed)
     result = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
         capture_output=True, text=True, cwd=pages.ROOT, timeout=300,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr

@@ -20,20 +20,21 @@ LINK = re.compile(r"^```.*?^```|`[^`\n]+`(?!\])|(?<=\]\()([^)#\s]+)", re.DOTALL 
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds what pages link to, and what that links to."""
-    waiting = [ROOT / name for name in RENAMED]
-    for path in waiting:
-        files.append(_file(path, config))
-    waiting += [Path(file.abs_src_path) for file in files.documentation_pages() if file.abs_src_path not in waiting]
+    """Adds READMEs of the source, what pages link to, and what that links to."""
+    waiting = [*(ROOT / name for name in RENAMED), *(ROOT / "src").rglob("README.md")]
+    waiting += [Path(file.abs_src_path) for file in files.documentation_pages() if file.abs_src_path]
+    seen: set[Path] = set()
     while waiting:
-        page = waiting.pop()
-        for path in _linked(page):
-            if files.get_file_from_path(_place(path)) is None:
-                files.append(_file(path, config))
-                if path.is_dir():
-                    waiting += path.glob("*.json")
-                elif path.suffix == ".md":
-                    waiting.append(path)
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        if files.get_file_from_path(_place(path)) is None:
+            files.append(_file(path, config))
+        if path.is_dir():
+            waiting += [file for file in path.iterdir() if file.is_file()]
+        elif path.suffix == ".md":
+            waiting += _linked(path)
     return files
 
 
