@@ -1,7 +1,7 @@
 """Links out of docs/ work in the site: READMEs of the source become pages, other linked files downloads.
 
-Pages are written for a code host, where a link is a path relative to the file. Here `docs/x` is the page `x`, and any
-other path `p` of the repository is `source/p`.
+Pages are written for a code host, where a link is a path relative to the file. Here `docs/x` is the page `x`, the README of
+any other folder `p` is `source/p.md`, and any other file `p` is `source/p`.
 """
 
 import os
@@ -72,7 +72,9 @@ def _place(path: Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
-    return RENAMED.get(name, f"source/{name}/index.md" if path.is_dir() else f"source/{name}")
+    if path.is_dir() or path.name == "README.md":
+        return f"source/{name.removesuffix('/README.md')}.md"
+    return RENAMED.get(name, f"source/{name}")
 
 
 def _file(path: Path, config: MkDocsConfig) -> File:
@@ -84,4 +86,4 @@ def _file(path: Path, config: MkDocsConfig) -> File:
 def _folder(path: Path) -> str:
     """A folder that is linked to becomes a list of its files."""
     names = sorted(file.name for file in path.iterdir() if file.is_file())
-    return f"# {path.relative_to(ROOT)}\n\n" + "".join(f"- [{name}]({name})\n" for name in names)
+    return f"# {path.relative_to(ROOT)}\n\n" + "".join(f"- [{name}]({path.name}/{name})\n" for name in names)
