@@ -3,6 +3,7 @@
 import ast
 import html.parser
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def exported(package: str) -> set[str]:
         return set(module.__all__)
     imports = [node for node in ast.parse(Path(module.__file__).read_text()).body if isinstance(node, ast.ImportFrom)]
     names = {alias.asname for node in imports for alias in node.names}
-    return {name for name in names if not f"{package}.{name}" == getattr(getattr(module, name), "__name__", None)}
+    return {name for name in names if not inspect.ismodule(getattr(module, name))}
 
 
 def packages() -> list[str]:

@@ -38,11 +38,14 @@ def _example(paragraph: str) -> str:
 
 def _list(paragraph: str, names: set[str]) -> str:
     """Indented lines belong to the item above them; a line that names nothing ends the list."""
-    # `classes: of the output. channels: of the features.` is two items.
-    paragraph = re.sub(rf"(?<=\. )(?={NAMED})", lambda found: "\n" if _item(found.string[found.end() :], names) else "", paragraph)
+
+    def broken(found: re.Match[str]) -> str:
+        return "\n" if _item(found.string[found.end() :], names) else ""
+
     lines: list[str] = []
     inside = False
-    for line in paragraph.splitlines():
+    # `classes: of the output. channels: of the features.` is two items.
+    for line in re.sub(rf"(?<=\. )(?={NAMED})", broken, paragraph).splitlines():
         item = _item(line, names)
         if inside and not item and not line.startswith(" "):
             lines.append("")

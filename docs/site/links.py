@@ -1,7 +1,7 @@
 """Links out of docs/ work in the site: READMEs of the source become pages, other linked files downloads.
 
-Pages are written for a code host, where a link is a path relative to the file. Here `docs/x` is the page `x`, the README of
-any other folder `p` is `source/p.md`, and any other file `p` is `source/p`.
+Pages are written for a code host, where a link is a path relative to the file. Here `docs/x` is the page `x`, the
+README of any other folder `p` is `source/p.md`, and any other file `p` is `source/p`.
 """
 
 import os
