@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import linecache
 import os
 import re
 import shlex
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 
 import pointgrad
 from pointgrad import cli
@@ -68,7 +70,7 @@ def run(path: Path) -> None:
     """All blocks in order, in the working directory. Python blocks share their names and print what is shown behind
     them; one that begins with `# pointgrad/<file>`, or `# examples/<file>`, is a quotation."""
     names: dict[str, object] = {}
-    for block in blocks(path):
+    for number, block in enumerate(blocks(path)):
         if block.reason:
             continue
         printed = io.StringIO()
@@ -78,12 +80,18 @@ def run(path: Path) -> None:
                 assert block.code[quoted.end() :].strip("\n") in (QUOTED[quoted[1]] / quoted[2]).read_text()
                 continue
             with contextlib.redirect_stdout(printed):
-                exec(block.code, names)
+                exec(_compiled(block.code, f"<block {number} of {path}>"), names)
         for command in block.commands:
             added = block.note.removeprefix("tests add: ") if block.note.startswith("tests add: ") else ""
             printed.write(_shell(f"{command} {added}"))
         if block.shown:
             assert printed.getvalue() == block.shown, printed.getvalue()
+
+
+def _compiled(code: str, file: str) -> CodeType:
+    """As notebooks do: Triton reads the source of its kernels."""
+    linecache.cache[file] = len(code), None, code.splitlines(keepends=True), file
+    return compile(code, file, "exec")
 
 
 def _shell(command: str) -> str:

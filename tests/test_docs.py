@@ -36,7 +36,9 @@ def name(path: Path) -> str:
 @pytest.mark.parametrize("path", RUN, ids=name)
 @pytest.mark.usefixtures("no_library")
 def test_code_runs(path, tmp_path, monkeypatch):
-    pytest.importorskip("tyro")
+    for needed in ("tyro", "triton"):
+        if needed == "tyro" or f"import {needed}" in path.read_text():
+            pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)
     pages.run(path)
 

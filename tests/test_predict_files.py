@@ -442,8 +442,8 @@ def test_classes_of_another_network(tmp_path):
         ({"votes": 0}, "votes must be at least 1, got 0"),
         ({"max_points": 0}, "max_points must be at least 1, got 0"),
         ({"features": ("intensity",)}, "a.ply: features must contain intensity, got height"),
-        ({"count": 0}, "a.ply: expected at least one point to label, got none"),
-        ({"nan": True}, "a.ply: expected at least one point to label, got 5 with NaN or infinite coordinates"),
+        ({"count": 0}, "a.ply: expected at least one point with finite coordinates, got none"),
+        ({"nan": True}, "a.ply: expected at least one point with finite coordinates, got 5 with NaN or infinity"),
         ({"model": Height(float("nan"))}, "a.ply: the network gave values that are not finite"),
     ],
 )

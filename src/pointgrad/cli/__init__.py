@@ -23,12 +23,14 @@ def main(arguments: list[str] | None = None) -> int:
     from .models import Models
     from .predict import Predict
     from .train import command as train
+    from .view import View
 
     arguments = sys.argv[1:] if arguments is None else arguments
     commands: dict[str, Callable[..., Any]] = {
         "train": train(arguments),
         "evaluate": Evaluate,
         "predict": Predict,
+        "view": View,
         "info": Info,
         "convert": Convert,
         "models": Models,

@@ -25,7 +25,7 @@ class Pieces:
 
     def __init__(self, file: BinaryIO, dtype: np.dtype) -> None:
         self._file = file
-        self._dtype = dtype
+        self.dtype = dtype
         self._extents: list[np.ndarray] = []  # rows of leaf, first record, number of records
         self._count = 0
         self._starts = np.zeros(0, np.int64)
@@ -49,12 +49,12 @@ class Pieces:
         """The records of some leaves, in the order in which they were added."""
         extents = [self._extents[0][self._starts[leaf] : self._starts[leaf + 1]] for leaf in leaves]
         records = [self._read_run(first, count) for first, count in _joined(np.concatenate(extents))]
-        together = np.concatenate([np.zeros(0, self._dtype), *records])
+        together = np.concatenate([np.zeros(0, self.dtype), *records])
         return together[np.argsort(together["number"])]
 
     def _read_run(self, first: int, count: int) -> np.ndarray:
-        self._file.seek(first * self._dtype.itemsize)
-        return np.frombuffer(self._file.read(count * self._dtype.itemsize), self._dtype)
+        self._file.seek(first * self.dtype.itemsize)
+        return np.frombuffer(self._file.read(count * self.dtype.itemsize), self.dtype)
 
 
 def _joined(extents: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -129,8 +129,9 @@ def collect(
             low, high = torch.minimum(low, world.amin(0)), torch.maximum(high, world.amax(0))
         progress("reading", total)
     if like is None or not sample.seen:
-        got = f"{total} with NaN or infinite coordinates" if total else "none"
-        raise ValueError(f"{like.prefix() if like is not None else ''}expected at least one point to label, got {got}")
+        got = f"{total} with NaN or infinity" if total else "none"
+        prefix = like.prefix() if like is not None else ""
+        raise ValueError(f"{prefix}expected at least one point with finite coordinates, got {got}")
     nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), _origin(low, high) if origin is None else origin)
     scene = Scene(
         tree=Tree(sample.points(), sample.every),

@@ -1,0 +1,3 @@
+"""Clouds, operators and trainings to look at, in a browser."""
+
+from pointgrad.view.viewer import Viewer as Viewer

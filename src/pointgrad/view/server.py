@@ -1,0 +1,74 @@
+"""The web server of a viewer: on this machine only, unless told otherwise, and on a port that is free."""
+
+import contextlib
+import io
+import ipaddress
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import viser
+
+PORT = 8080  # where a free one is looked for if none is asked for
+TRIED = 100
+
+
+def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
+    """Serves at a port, or without one at the first free port from 8080 on. Raises ValueError if that cannot be."""
+    try:
+        import viser
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the viewer needs {error.name}: pip install 'pointgrad[view]'") from None
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
+    chosen = port if port is not None else _free(host)
+    _check(host, chosen)
+    with contextlib.redirect_stdout(io.StringIO()):  # its banner
+        server = viser.ViserServer(host=host, port=chosen, label=label, verbose=False)
+    if server.get_port() != chosen:  # taken since: viser takes the next one without a word
+        stop(server)
+        raise ValueError(f"port {chosen} of {host} must be free, another program took it just now")
+    server.scene.set_up_direction("+z")
+    return server
+
+
+def stop(server: "viser.ViserServer") -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        server.stop()
+
+
+def address(server: "viser.ViserServer") -> str:
+    """What to open in a browser."""
+    host = server.get_host()
+    shown = "localhost" if is_local(host) else socket.gethostname() if host in ("0.0.0.0", "::") else host
+    return f"http://{shown}:{server.get_port()}"
+
+
+def is_local(host: str) -> bool:
+    """Whether only programs of this machine can connect."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _free(host: str) -> int:
+    for port in range(PORT, PORT + TRIED):
+        try:
+            _check(host, port)
+        except ValueError:
+            continue
+        return port
+    raise ValueError(f"a port from {PORT} to {PORT + TRIED - 1} of {host} must be free, none is")
+
+
+def _check(host: str, port: int) -> None:
+    if not 0 < port < 65536:
+        raise ValueError(f"port must be from 1 to 65535, got {port}")
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was closed just now is free
+            probe.bind(where)
+    except OSError as error:
+        raise ValueError(f"port {port} of {host} must be free to listen on: {error.strerror or error}") from None
