@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench figures clean
+.PHONY: demo test lint bench docs figures clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/operators.py
@@ -27,8 +27,11 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
 
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open out/site/index.html; or, with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site 8000"
+
 figures: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "matplotlib>=3.8"
 	$(BIN)/python docs/drawings $(ONLY)
 
 clean:
