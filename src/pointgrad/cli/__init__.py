@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     from .info import Info
     from .models import Models
     from .predict import Predict
+    from .render import Render
     from .train import command as train
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -29,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         "train": train(arguments),
         "evaluate": Evaluate,
         "predict": Predict,
+        "render": Render,
         "info": Info,
         "convert": Convert,
         "models": Models,

@@ -30,6 +30,9 @@ RAMP = np.array([
     (110, 206, 88), (181, 222, 43), (253, 231, 37),
 ], np.float64)  # fmt: skip
 
+_PLACES = np.linspace(0, len(RAMP) - 1, 1024)
+_STEPS = np.stack([np.interp(_PLACES, np.arange(len(RAMP)), part) for part in RAMP.T], axis=1).round().astype(np.uint8)
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -71,6 +74,20 @@ def choices(cloud: Cloud) -> list[str]:
         elif column.dim() == 2:
             names += [f"{name}[{place}]" for place in range(column.shape[1])]
     return list(dict.fromkeys(names))
+
+
+def first_choice(cloud: Cloud) -> str:
+    """What shows most of a cloud: labels, else colours, if there is more than one of them; else height.
+
+    >>> first_choice(Cloud(torch.zeros(2, 3), labels=torch.tensor([0, 0])))
+    'height'
+    >>> first_choice(Cloud(torch.zeros(2, 3), labels=torch.tensor([0, 3])))
+    'label'
+    """
+    if cloud.labels is not None and bool((cloud.labels != cloud.labels[:1]).any()):
+        return LABEL
+    colors = _colors(cloud)
+    return HEIGHT if colors is None or bool((colors == colors[:1]).all()) else RGB
 
 
 def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scale:
@@ -126,12 +143,11 @@ def paint(cloud: Cloud, scale: Scale) -> np.ndarray:
 def ramp(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """(N, 3) uint8: numbers from low to high, from dark blue to yellow; what is beyond has the colour of the end."""
     span = high - low
-    share = np.clip((values - low) / (span if span > 0 else 1.0), 0, 1) * (len(RAMP) - 1)
     known = np.isfinite(values)
-    share = np.where(known, share, 0.0)
-    stops = np.arange(len(RAMP))
-    colors = np.stack([np.interp(share, stops, RAMP[:, channel]) for channel in range(3)], axis=1)
-    return np.where(known[:, None], np.rint(colors), NONE).astype(np.uint8)
+    share = np.clip(np.where(known, values, low) - low, 0, span) / (span if span > 0 else 1.0)
+    return np.where(
+        known[:, None], _STEPS[np.rint(share * (len(_STEPS) - 1)).astype(np.int64)], np.array(NONE, np.uint8)
+    )
 
 
 def _classes(numbers: np.ndarray, by: str) -> np.ndarray:
