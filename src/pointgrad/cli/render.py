@@ -129,16 +129,15 @@ class Render:
 
     def _draw(self, target: Path, sources: Sequence[tuple[Path, str]], look: Look) -> int:
         """Draws those files that can be; how many."""
-        frames, by = self._frames(target), self.by
+        frames = self._frames(target)
         scenes: list[Scene] = []
         titles: list[Title] = []
         names: dict[int, str] = {}
         for path, title in sources:
             try:
-                scene = Scene(Source(path, self.columns).parts, look.view, by, TURNED if frames else SAMPLE)
+                scene = Scene(Source(path, self.columns).parts, look.view, self.by, TURNED if frames else SAMPLE)
                 scene = scene.sampled() if frames else scene
-                by = scene.scale(by, None).by
-                names = {**class_names(path, by), **names}
+                names = {**class_names(path, scene.scale(self.by, None).by), **names}
             except ERRORS as error:
                 fail("render", WRONG, _about(path, error))
                 continue
@@ -149,10 +148,9 @@ class Render:
         if not scenes:
             return 0
         try:
-            scale = shared_scale(scenes, by, names)
-            images = list(
-                compose(scenes, scale, look, titles if any(each.text for each in titles) else (), frames=frames)
-            )
+            scale = shared_scale(scenes, self.by, names)
+            shown = titles if any(title.text for title in titles) else ()
+            images = list(compose(scenes, scale, look, shown, frames=frames))
             save(target, images if frames else images[0], seconds=self.seconds, overwrite=self.overwrite)
         except ERRORS as error:
             fail("render", WRONG, _about(target, error))

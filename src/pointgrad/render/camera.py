@@ -10,7 +10,7 @@ from torch import Tensor
 
 FIELD = math.radians(35)  # across the longer side of a picture
 NEAREST = 0.25  # of the depth of a cloud lies at least between it and the camera
-SPARSE = 0.15  # of the area of a cloud may have less dense points than the dots are made for
+SPARSE = 0.2  # of the area of a cloud may have less dense points than the dots are made for
 SLOPES = 8  # directions from straight ahead to the edge of a picture in which the outermost points are looked for
 
 

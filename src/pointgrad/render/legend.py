@@ -1,14 +1,13 @@
 """Words in pictures: titles, names of classes with their colours, a bar of colours with its range."""
 
-from collections.abc import Callable
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pointgrad.render.colors import HEIGHT, Scale, ramp
+from pointgrad.render.colors import Scale, ramp
 
 ROWS = 30  # classes in a legend
-SHARE = 0.3  # of the width of a picture that a legend may take
 BAR = 9  # rows
 
 
@@ -106,11 +105,17 @@ def _shown(scale: Scale) -> list[int]:
     return sorted(frequent if len(frequent) <= ROWS else frequent[: ROWS - 1])
 
 
+def _number(value: float, span: float) -> str:
+    """With as many digits as tell hundredths of the span apart."""
+    if not 1e-6 < span < 1e9:
+        return f"{value:,.6g}"
+    return f"{value:,.{max(2 - math.floor(math.log10(span)), 0)}f}"
+
+
 def _entries(scale: Scale) -> list[tuple[str, str]]:
     """What a legend says: name and count of each class, or the ends of the range and the name of the column."""
     if scale.kind == "value":
-        digits: Callable[[float], str] = "{:,.4g}".format if scale.by != HEIGHT else "{:,.2f}".format
-        return [(digits(scale.high), ""), (digits(scale.low), ""), (scale.by, "")]
+        return [(_number(end, scale.high - scale.low), "") for end in (scale.high, scale.low)] + [(scale.by, "")]
     shown = _shown(scale)
     entries = [(scale.name(number), f"{scale.counts[number]:,}") for number in shown]
     if rest := len(scale.counts) - len(shown):

@@ -9,7 +9,7 @@ import numpy as np
 
 from pointgrad.data import Cloud
 from pointgrad.render.camera import Frame, View
-from pointgrad.render.colors import Scale
+from pointgrad.render.colors import HEIGHT, Scale, first_choice
 from pointgrad.render.legend import Pen, Title
 from pointgrad.render.scene import Scene
 
@@ -118,11 +118,14 @@ def turntable(
 
 
 def shared_scale(scenes: Sequence[Scene], by: str | None, names: Mapping[int, str] | None = None) -> Scale:
-    """One scale for several scenes. Without `by`, the column that shows most of the first."""
+    """One scale for several scenes. Without `by`, what shows most of each, if that is the same; else height."""
     if not scenes:
         raise ValueError("cloud must be one cloud at least, got none")
-    first = scenes[0].scale(by, names)
-    scales = [first, *(scene.scale(first.by, names) for scene in scenes[1:])]
+    if by is None:
+        wanted = {first_choice(scene.sample) for scene in scenes}
+        by = wanted.pop() if len(wanted) == 1 else HEIGHT
+    scales = [scene.scale(by, names) for scene in scenes]
+    first = scales[0]
     counts: Counter[int] = Counter()
     for scale in scales:
         counts.update(scale.counts)
