@@ -15,7 +15,7 @@ from pointgrad.render.legend import Title
 from pointgrad.render.save import SECONDS, check_suffix
 from pointgrad.render.scene import SAMPLE, Scene
 from pointgrad.render.source import Source
-from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scale
+from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scales
 
 from .fail import fail
 from .inputs import cloud_files
@@ -148,14 +148,14 @@ class Render:
         if not scenes:
             return 0
         try:
-            scale = shared_scale(scenes, self.by, names)
+            scales = shared_scales(scenes, self.by, names)
             shown = titles if any(title.text for title in titles) else ()
-            images = list(compose(scenes, scale, look, shown, frames=frames))
+            images = list(compose(scenes, scales, look, shown, frames=frames))
             save(target, images if frames else images[0], seconds=self.seconds, overwrite=self.overwrite)
         except ERRORS as error:
             fail("render", WRONG, _about(target, error))
             return 0
-        print(f"{target}: {sum(scene.count for scene in scenes):,} points by {scale.by}")
+        print(f"{target}: {sum(scene.count for scene in scenes):,} points by {scales[0].by}")
         return len(scenes)
 
 

@@ -1,6 +1,7 @@
 """Words in pictures: titles, names of classes with their colours, a bar of colours with its range."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,41 +43,46 @@ class Pen:
         place = left + (width - self.length(text)) / 2
         return self._write(image, [(place, top + self.row / 2, text, title.color or self.ink)], [])
 
-    def legend_width(self, scale: Scale, most: int) -> int:
+    def legend_width(self, scales: Sequence[Scale], most: int) -> int:
         """How many pixels across `legend` needs; 0 for colours that explain themselves."""
-        if scale.kind == "rgb":
-            return 0
-        words = max(self.length(head) + self.length(tail) for head, tail in _entries(scale))
-        return min(round(words + (3.2 if scale.kind == "class" else 2.6) * self.size), most)
+        words = [self.length(head + tail) for scale in scales for head, tail in _entries(scale)]
+        return min(round(max(words) + 3.2 * self.size), most) if words else 0
 
-    def legend(self, image: np.ndarray, scale: Scale, left: int, width: int) -> np.ndarray:
-        """At half the height. left, width: of the column that it may use."""
-        entries = _entries(scale)
-        size, row = self.size, self.row
-        rows = len(entries) if scale.kind == "class" else BAR + 2
-        top = max((image.shape[0] - rows * row) // 2, 0)
-        words: list[tuple[float, float, str, tuple[int, int, int]]] = []
+    def legend(self, image: np.ndarray, scales: Sequence[Scale], left: int, width: int) -> np.ndarray:
+        """One below the other, at half the height. left, width: of the column that they may use."""
+        total = sum(_rows(scale) + 1 for scale in scales) - 1
+        top = max((image.shape[0] - total * self.row) // 2, 0)
+        for scale in scales:
+            image = (self._classes if scale.kind == "class" else self._bar)(image, scale, left, top, width)
+            top += (_rows(scale) + 1) * self.row
+        return image
+
+    def _classes(self, image: np.ndarray, scale: Scale, left: int, top: int, width: int) -> np.ndarray:
+        numbers: list[int | None] = [*_shown(scale), None]
+        faint = tuple((2 * part + 150) // 3 for part in self.ink)
+        words: list[Any] = []
         boxes: list[tuple[int, int, np.ndarray]] = []
-        if scale.kind == "value":
-            (high, _), (low, _), (name, _) = entries
-            bar = ramp(np.linspace(1, 0, BAR * row), 0, 1)[:, None].repeat(size, 1)
-            boxes.append((left, top + 2 * row, bar))
-            words += [
-                (left, top + row / 2, self._short(name, width), self.ink),
-                (left + 1.5 * size, top + 2 * row + size / 2, self._short(high, width - 1.5 * size), self.ink),
-                (left + 1.5 * size, top + (BAR + 2) * row - size / 2, self._short(low, width - 1.5 * size), self.ink),
-            ]
-            return self._write(image, words, boxes)
-        for place, ((head, tail), number) in enumerate(zip(entries, [*_shown(scale), None], strict=False)):
-            y = top + place * row
+        for place, ((head, tail), number) in enumerate(zip(_entries(scale), numbers, strict=False)):
+            y = top + place * self.row
             if number is not None:
-                swatch = np.broadcast_to(np.array(scale.color(number), np.uint8), (size, size, 3))
-                boxes.append((left, round(y + (row - size) / 2), swatch))
-            room = width - 2.2 * size - self.length(tail)
-            words.append((left + 1.5 * size, y + row / 2, self._short(head, room), self.ink))
-            end = left + width - self.length(tail)
-            words.append((end, y + row / 2, tail, tuple((2 * part + 150) // 3 for part in self.ink)))  # type: ignore[arg-type]
+                swatch = np.broadcast_to(np.array(scale.color(number), np.uint8), (self.size, self.size, 3))
+                boxes.append((left, round(y + (self.row - self.size) / 2), swatch))
+            room = width - 2.2 * self.size - self.length(tail)
+            words.append((left + 1.5 * self.size, y + self.row / 2, self._short(head, room), self.ink))
+            words.append((left + width - self.length(tail), y + self.row / 2, tail, faint))
         return self._write(image, words, boxes)
+
+    def _bar(self, image: np.ndarray, scale: Scale, left: int, top: int, width: int) -> np.ndarray:
+        (name, _), (high, _), (low, _) = _entries(scale)
+        bar = ramp(np.linspace(1, 0, BAR * self.row), 0, 1)[:, None].repeat(self.size, 1)
+        begin, end, beside = top + 2 * self.row, top + (BAR + 2) * self.row, left + 1.5 * self.size
+        room = width - 1.5 * self.size
+        words = [
+            (left, top + self.row / 2, self._short(name, width), self.ink),
+            (beside, begin + self.size / 2, self._short(high, room), self.ink),
+            (beside, end - self.size / 2, self._short(low, room), self.ink),
+        ]
+        return self._write(image, words, [(left, begin, bar)])
 
     def _short(self, text: str, width: float) -> str:
         """What fits, with the end of the text, which tells files and long names apart."""
@@ -105,19 +111,30 @@ def _shown(scale: Scale) -> list[int]:
     return sorted(frequent if len(frequent) <= ROWS else frequent[: ROWS - 1])
 
 
+def _rows(scale: Scale) -> int:
+    return {"rgb": -1, "class": len(_entries(scale)), "value": BAR + 2}[scale.kind]
+
+
+def _entries(scale: Scale) -> list[tuple[str, str]]:
+    """What a legend says: name and count of each class; or the name of a column and the ends of its range."""
+    if scale.kind == "rgb":
+        return []
+    if scale.kind == "value":
+        return [(scale.by, ""), *((_number(end, scale.high - scale.low), "") for end in (scale.high, scale.low))]
+    shown = _shown(scale)
+    entries = [(scale.name(number), _count(scale.counts[number])) for number in shown]
+    if rest := len(scale.counts) - len(shown):
+        others = sum(scale.counts.values()) - sum(scale.counts[number] for number in shown)
+        entries.append((f"and {rest} more", _count(others)))
+    return entries
+
+
+def _count(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
 def _number(value: float, span: float) -> str:
     """With as many digits as tell hundredths of the span apart."""
     if not 1e-6 < span < 1e9:
         return f"{value:,.6g}"
     return f"{value:,.{max(2 - math.floor(math.log10(span)), 0)}f}"
-
-
-def _entries(scale: Scale) -> list[tuple[str, str]]:
-    """What a legend says: name and count of each class, or the ends of the range and the name of the column."""
-    if scale.kind == "value":
-        return [(_number(end, scale.high - scale.low), "") for end in (scale.high, scale.low)] + [(scale.by, "")]
-    shown = _shown(scale)
-    entries = [(scale.name(number), f"{scale.counts[number]:,}") for number in shown]
-    if rest := len(scale.counts) - len(shown):
-        entries.append((f"and {rest} more", f"{sum(scale.counts.values()) - sum(scale.counts[n] for n in shown):,}"))
-    return entries

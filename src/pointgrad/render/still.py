@@ -1,6 +1,5 @@
 """Pictures of clouds."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -85,8 +84,9 @@ def picture(
     ((120, 160, 3), dtype('uint8'))
     """
     look = Look(size, azimuth, elevation, point_size, background, legend)
-    scenes = [_scene(each, look, by) for each in ([cloud] if isinstance(cloud, Cloud) else cloud)]
-    return next(compose(scenes, shared_scale(scenes, by, names), look, [Title(text) for text in titles]))
+    scenes = [scene(each, look, by) for each in ([cloud] if isinstance(cloud, Cloud) else cloud)]
+    scales = shared_scales(scenes, by, names)
+    return next(compose(scenes, scales, look, [Title(text) for text in titles]))
 
 
 def turntable(
@@ -113,41 +113,44 @@ def turntable(
     (3, (30, 40, 3))
     """
     look = Look(size, azimuth, elevation, point_size, background, legend)
-    scenes = [_scene(cloud, look, by)]
-    return list(compose(scenes, shared_scale(scenes, by, names), look, [Title(text) for text in titles], frames=frames))
+    scenes = [scene(cloud, look, by)]
+    scales = shared_scales(scenes, by, names)
+    return list(compose(scenes, scales, look, [Title(text) for text in titles], frames=frames))
 
 
-def shared_scale(scenes: Sequence[Scene], by: str | None, names: Mapping[int, str] | None = None) -> Scale:
-    """One scale for several scenes. Without `by`, what shows most of each, if that is the same; else height."""
+def shared_scales(scenes: Sequence[Scene], by: str | None, names: Mapping[int, str] | None = None) -> list[Scale]:
+    """A scale for each scene, the same for all; with counts if there is only one.
+
+    by: without it, what shows most of each, if that is the same; else height.
+    """
     if not scenes:
         raise ValueError("cloud must be one cloud at least, got none")
     if by is None:
         wanted = {first_choice(scene.sample) for scene in scenes}
         by = wanted.pop() if len(wanted) == 1 else HEIGHT
     scales = [scene.scale(by, names) for scene in scenes]
-    first = scales[0]
-    counts: Counter[int] = Counter()
-    for scale in scales:
-        counts.update(scale.counts)
     if all(scale.kind == "class" for scale in scales):
-        return replace(first, counts=dict(sorted(counts.items())))
+        counts = dict.fromkeys(sorted({number for scale in scales for number in scale.counts}), 0)
+        return [replace(scales[0], counts=counts if len(scenes) > 1 else scales[0].counts)] * len(scenes)
     ranges = [(min(one.counts), max(one.counts)) if one.kind == "class" else (one.low, one.high) for one in scales]
-    kind = first.kind if first.kind == "rgb" else "value"
-    return replace(first, kind=kind, counts={}, low=min(low for low, _ in ranges), high=max(high for _, high in ranges))
+    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    kind: Literal["rgb", "value"] = "rgb" if scales[0].kind == "rgb" else "value"
+    return [replace(scales[0], kind=kind, counts={}, low=low, high=high)] * len(scenes)
 
 
 def compose(
     scenes: Sequence[Scene],
-    scale: Scale,
+    scales: Sequence[Scale],
     look: Look,
     titles: Sequence[Title] = (),
     *,
     columns: int = 0,
     frames: int = 0,
 ) -> Iterator[np.ndarray]:
-    """(height, width, 3 or 4) uint8: scenes in rows, with their titles and the legend of all.
+    """(height, width, 3 or 4) uint8: scenes in rows, with their titles and the legends of all.
 
-    titles: one for each scene, or none. columns: scenes in a row; 0: as suits. frames: of a turn; 0: one picture.
+    scales: one for each scene; titles: as many, or none. columns: scenes in a row; 0: as suits.
+    frames: of a turn; 0: one picture.
     """
     if titles and len(titles) != len(scenes):
         raise ValueError(f"titles must be one for each of {len(scenes)} clouds, got {len(titles)}")
@@ -155,7 +158,8 @@ def compose(
         raise ValueError(f"frames must be at least 1, got {frames}")
     width, height = look.size
     pen = Pen(width, height, INKS[look.background]) if look.legend or titles else None
-    side = pen.legend_width(scale, round(WIDEST * width)) if pen and look.legend else 0
+    legends = [scale for place, scale in enumerate(scales) if look.legend and scale not in scales[:place]]
+    side = pen.legend_width(legends, round(WIDEST * width)) if pen and legends else 0
     gap = round(MARGIN * min(width, height))
     across = width - (side + gap if side else 0)
     above = pen.row if pen and titles else 0
@@ -170,7 +174,7 @@ def compose(
     dots = [look.point_size or scene.dots(camera) for scene, camera in zip(scenes, first, strict=True)]
     for number in range(frames or 1):
         image = np.zeros((height, width, 4), np.float32)
-        for scene, camera, diameter, (left, top) in zip(scenes, first, dots, places, strict=True):
+        for scene, scale, camera, diameter, (left, top) in zip(scenes, scales, first, dots, places, strict=True):
             if number:
                 camera = scene.circling(frame, look.azimuth + 360 * number / frames)
             drawn = scene.draw(camera, scale, diameter)
@@ -180,11 +184,12 @@ def compose(
             for title, (left, top) in zip(titles, places, strict=False):
                 out = pen.title(out, title, left, top, cell[0])
             if side:
-                out = pen.legend(out, scale, across, side)
+                out = pen.legend(out, legends, across, side)
         yield out
 
 
-def _scene(cloud: Cloud, look: Look, by: str | None) -> Scene:
+def scene(cloud: Cloud, look: Look, by: str | None) -> Scene:
+    """Of a cloud in memory."""
     return Scene(lambda: [cloud], look.view, by)
 
 

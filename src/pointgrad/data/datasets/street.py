@@ -48,11 +48,9 @@ class _Town:
         """With its front at y, away from the road, and the ridge of its roof along the street."""
         wall, roof = self.material(BUILDING, self.one(WALLS)), self.material(BUILDING, self.one(ROOFS))
         deep, high, rise = self.between(6.5, 8.5), self.between(4.5, 7.5), self.between(1.8, 3.0)
-        for side in (y, y + deep):
+        for side, ridge in ((y, deep / 2), (y + deep, -deep / 2)):
             self.surface.flat(wall, (x, side, 0), (width, 0, 0), (0, 0, high))
-            self.surface.flat(
-                roof, (x, side, high), (width, 0, 0), (0, math.copysign(deep / 2, y + deep / 2 - side), rise)
-            )
+            self.surface.flat(roof, (x, side, high), (width, 0, 0), (0, ridge, rise))
         for end in (x, x + width):
             self.surface.flat(wall, (end, y, 0), (0, deep, 0), (0, 0, high))
             for step in range(6):  # the gable, in strips that become narrower
@@ -62,7 +60,10 @@ class _Town:
         self.surface.box(wall, (x + width * 0.3, y + deep * 0.6, high + rise * 0.9), (0.7, 0.7, 1.6))
 
     def tree(self, x: float, y: float) -> None:
-        bark, leaves = self.material(TREE, (96, 74, 56)), self.material(TREE, (70, self.rng.integers(110, 145), 62))
+        bark, leaves = (
+            self.material(TREE, (96, 74, 56)),
+            self.material(TREE, (70, int(self.rng.integers(110, 145)), 62)),
+        )
         trunk, radius = self.between(1.6, 2.6), self.between(1.3, 2.0)
         self.surface.rod(bark, (x, y, 0), (x, y, trunk + 0.5), 0.16, 0.1)
         stretch = self.between(1.0, 1.4)
