@@ -18,7 +18,7 @@ from pointgrad.render.colors import CHANNELS, LABEL, RGB, Scale, first_choice, p
 
 SAMPLE = 250_000  # points from which colours and the size of dots are chosen
 CLOSED = 2.6  # diameter of dots, in distances of neighbours, that leaves no holes in surfaces
-LARGEST, SMALLEST = 0.018, 1.0  # diameter of dots that are chosen: of the shorter side of the picture; in pixels
+LARGEST, SMALLEST = 0.02, 1.0  # diameter of dots that are chosen: of the shorter side of the picture; in pixels
 RIM = 64  # points of the circles between which a cloud turns
 SOFT = 20.0  # pixels of depth that make an edge as dark as it gets
 

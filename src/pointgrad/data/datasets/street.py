@@ -1,4 +1,4 @@
-"""A street with houses, trees, cars and lamps: a labelled scene that needs no download."""
+"""A street with houses, trees, cars, lamps and fences: a labelled scene that needs no download."""
 
 import math
 from typing import NamedTuple
@@ -9,8 +9,8 @@ import torch
 from pointgrad.data.cloud import Cloud
 from pointgrad.data.datasets.shapes.surface import Surface
 
-STREET_CLASSES = ("ground", "building", "tree", "car", "pole")
-GROUND, BUILDING, TREE, CAR, POLE = range(5)
+STREET_CLASSES = ("car", "building", "tree", "pole", "fence", "ground")
+CAR, BUILDING, TREE, POLE, FENCE, GROUND = range(6)
 NOISE = 0.02  # metres
 LEAVES = 0.35  # metres by which leaves lie off a smooth crown
 WALLS = ((201, 186, 160), (188, 120, 100), (216, 210, 198), (150, 160, 150), (196, 170, 120))
@@ -59,6 +59,13 @@ class _Town:
                 self.surface.flat(wall, strip, (0, deep - 2 * inset, 0), (0, 0, rise / 6))
         self.surface.box(wall, (x + width * 0.3, y + deep * 0.6, high + rise * 0.9), (0.7, 0.7, 1.6))
 
+    def fence(self, x: float, y: float, length: float) -> None:
+        wood = self.material(FENCE, (148, 118, 88))
+        for post in np.linspace(x, x + length, 2 + int(length / 2.5)).tolist():
+            self.surface.rod(wood, (post, y, 0.15), (post, y, 1.25), 0.06)
+        for rail in (0.35, 0.65, 0.95):
+            self.surface.flat(wood, (x, y, rail), (length, 0, 0), (0, 0, 0.16))
+
     def tree(self, x: float, y: float) -> None:
         bark, leaves = (
             self.material(TREE, (96, 74, 56)),
@@ -91,7 +98,7 @@ class _Town:
 
 
 def street(points: int = 100_000, *, length: float = 60.0, seed: int = 0) -> Cloud:
-    """Points on a street along x, 30 metres wide: ground, houses, trees, parked cars and lamps, with some noise.
+    """Points on a street along x, 30 metres wide: ground, houses, trees, parked cars, lamps and fences, with noise.
 
     points: how many, even by area. length: in metres. seed: the same one gives the same street and the same points.
     returns: a `Cloud` with `labels`, whose names are `STREET_CLASSES`, and the features red, green, blue (uint8) and
@@ -99,7 +106,7 @@ def street(points: int = 100_000, *, length: float = 60.0, seed: int = 0) -> Clo
 
     >>> scene = street(1000)
     >>> len(scene), scene.labels.unique().tolist(), list(scene.features)
-    (1000, [0, 1, 2, 3, 4], ['red', 'green', 'blue', 'intensity'])
+    (1000, [0, 1, 2, 3, 4, 5], ['red', 'green', 'blue', 'intensity'])
     """
     if points < 1:
         raise ValueError(f"points must be at least 1, got {points}")
@@ -117,6 +124,8 @@ def street(points: int = 100_000, *, length: float = 60.0, seed: int = 0) -> Clo
         while (width := town.between(8, 12)) < length - x:
             if side > 0 or rng.random() < 0.3:  # the near side is open, so that the street is seen
                 town.house(x, 7.0 if side > 0 else -15.0, width)
+            if rng.random() < 0.6:
+                town.fence(x + 0.5, side * 6.2, width - 1.0)
             x += width + town.between(1.5, 5)
         for place in np.arange(3, length - 2, 7.5):
             if rng.random() < 0.75:
