@@ -23,12 +23,13 @@ PARTS = (
     ("interpolate", "classes of few points, spread to every point"),
 )
 SAMPLES = 1500
+HERO = 14  # a street with no houses on the near side
 LENGTH, GAP = 20.0, 1.4  # metres of each part, and between them
 
 
 def hero() -> None:
     """One street in four parts: points, samples, neighbourhoods, classes."""
-    width, height, below = 1600, 640, 104
+    width, height, below = 1600, 600, 104
     scene = data.street(700_000, length=4 * LENGTH, seed=HERO)
     part = (scene.points[:, 0] / LENGTH).long().clamp(0, 3)
     points = scene.points + torch.stack([part * GAP, part * 0, part * 0], dim=1)
@@ -56,11 +57,15 @@ def hero() -> None:
     world = points.double()
     camera = view.fit(world, (world.amin(0) + world.amax(0)) / 2, frame)
     canvas = Canvas(frame.width, frame.height)
-    canvas.add(camera.project(points, torch.zeros(3).double()), colors, 2.0 * camera.distance)
+    origin = torch.zeros(3, dtype=torch.float64)
+    raw = part == 0
+    raw[::3] = False  # points, not a surface
+    for shown, radius in ((raw, 1.0), (part > 0, 2.0)):
+        canvas.add(camera.project(points[shown], origin), colors[shown.numpy()], radius * camera.distance)
     chosen = centers[part[samples.index] == 1]
     forward = chosen + 0.25 * view.axes()[2].float()  # in front of the surface that they lie on
     dots = np.tile(ORANGE.astype(np.uint8), (len(chosen), 1))
-    canvas.add(camera.project(forward, torch.zeros(3).double()), dots, 3.6 * camera.distance)
+    canvas.add(camera.project(forward, origin), dots, 3.6 * camera.distance)
     image = np.zeros((height, width, 4), np.float32)
     image[: frame.height] = canvas.image(20 * camera.distance / frame.focal)
     render.save(IMAGES / "hero.png", _captions(image, frame.height), overwrite=True)
@@ -88,8 +93,31 @@ def _captions(image: np.ndarray, top: int) -> np.ndarray:
     return np.asarray(picture)
 
 
-HERO = 14
+def street() -> None:
+    """What `pointgrad render` makes of a file, by four columns."""
+    scene = data.street(400_000, length=45.0, seed=HERO)
+    looks = [("label", "white"), ("rgb", "white"), ("height", "dark"), ("intensity", "dark")]
+    images = [render.picture(scene, by, names=NAMES, size=(720, 440), background=ground) for by, ground in looks]
+    rows = [np.concatenate(images[:2], axis=1), np.concatenate(images[2:], axis=1)]
+    render.save(IMAGES / "render_columns.png", np.concatenate(rows), overwrite=True)
+
+
+def shading() -> None:
+    """The same points, by the size of their dots."""
+    scene = data.street(60_000, length=24.0, seed=HERO)
+    sizes = (1.0, 3.0, None)
+    images = [render.picture(scene, "rgb", size=(480, 340), point_size=size, legend=False) for size in sizes]
+    render.save(IMAGES / "render_sizes.png", np.concatenate(images, axis=1), overwrite=True)
+
+
+def turntable() -> None:
+    scene = data.street(120_000, length=24.0, seed=HERO)
+    frames = render.turntable(scene, "label", frames=40, size=(400, 260), legend=False, elevation=28)
+    render.save(IMAGES / "turntable.gif", frames, seconds=6, overwrite=True)
 
 
 def draw() -> None:
     hero()
+    street()
+    shading()
+    turntable()

@@ -19,6 +19,7 @@ from pointgrad.render.colors import CHANNELS, LABEL, RGB, Scale, first_choice, p
 SAMPLE = 250_000  # points from which colours and the size of dots are chosen
 CLOSED = 2.6  # diameter of dots, in distances of neighbours, that leaves no holes in surfaces
 LARGEST, SMALLEST = 0.02, 1.0  # diameter of dots that are chosen: of the shorter side of the picture; in pixels
+FEW = 100_000  # different numbers that are counted without sorting
 RIM = 64  # points of the circles between which a cloud turns
 SOFT = 20.0  # pixels of depth that make an edge as dark as it gets
 
@@ -101,8 +102,7 @@ class Scene:
         self._lower, self._upper = self._lower.minimum(world.amin(0)), self._upper.maximum(world.amax(0))
         column = part.labels if by in (None, LABEL) and part.labels is not None else part.features.get(by or "")
         if column is not None and column.dim() == 1 and not column.is_floating_point():
-            values, counts = column.unique(return_counts=True)
-            self._counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+            self._counts.update(_counted(column))
         return self.view.extremes(world)
 
     def _chosen(self, part: Cloud) -> Cloud:
@@ -120,6 +120,15 @@ class Scene:
                 return [_join(picked).select(torch.arange(self._most))]
             picked = fewer
         return picked
+
+
+def _counted(column: Tensor) -> dict[int, int]:
+    low = int(column.min())
+    if int(column.max()) - low < FEW:  # much faster than sorting
+        counts = torch.bincount(column.long() - low).tolist()
+        return {low + place: count for place, count in enumerate(counts) if count}
+    values, counts = (found.tolist() for found in column.unique(return_counts=True))
+    return dict(zip(values, counts, strict=True))
 
 
 def _finite(cloud: Cloud) -> Cloud:
