@@ -45,7 +45,7 @@ def hero() -> None:
     height_share = (points[:, 2:] / 10).clamp(0, 1).numpy()
     shuffled = np.random.default_rng(3).permutation(len(centers)) % (len(PALETTE) - 1)
     looks = [
-        GREY - 50 + 60 * height_share,
+        GREY - 30 + 50 * height_share,
         WHITE * (1 - share) + BLUE * 0.55 * share + PALE * 0.45 * share,
         PALETTE[shuffled[group.numpy()]] * 0.62 + WHITE * 0.38,
         PALETTE[classes.numpy()],
@@ -58,14 +58,12 @@ def hero() -> None:
     camera = view.fit(world, (world.amin(0) + world.amax(0)) / 2, frame)
     canvas = Canvas(frame.width, frame.height)
     origin = torch.zeros(3, dtype=torch.float64)
-    raw = part == 0
-    raw[::3] = False  # points, not a surface
-    for shown, radius in ((raw, 1.0), (part > 0, 2.0)):
-        canvas.add(camera.project(points[shown], origin), colors[shown.numpy()], radius * camera.distance)
+    for shown, radius in ((part == 0, 1.2), (part > 0, 2.0)):  # the first ones as points, not as a surface
+        canvas.add(camera.project(points[shown], origin), colors[shown.numpy()], radius, camera.distance)
     chosen = centers[part[samples.index] == 1]
     forward = chosen + 0.25 * view.axes()[2].float()  # in front of the surface that they lie on
     dots = np.tile(ORANGE.astype(np.uint8), (len(chosen), 1))
-    canvas.add(camera.project(forward, origin), dots, 3.6 * camera.distance)
+    canvas.add(camera.project(forward, origin), dots, 3.6, camera.distance)
     image = np.zeros((height, width, 4), np.float32)
     image[: frame.height] = canvas.image(20 * camera.distance / frame.focal)
     render.save(IMAGES / "hero.png", _captions(image, frame.height), overwrite=True)

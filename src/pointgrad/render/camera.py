@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 FIELD = math.radians(35)  # across the longer side of a picture
-NEAREST = 0.25  # of the depth of a cloud lies at least between it and the camera
+NEAREST = 0.5  # of the depth of a cloud lies at least between it and the camera
 SPARSE = 0.2  # of the area of a cloud may have less dense points than the dots are made for
 SLOPES = 4  # directions from straight ahead to the edge of a picture in which the outermost points are looked for
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from pointgrad.render.camera import Seen
 
 FINE = 2  # pixels computed for each one shown, along both sides
-RADII = torch.tensor([0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0, 22.0, 32.0, 45.0, 64.0])
+STEP = 1.3  # how much larger than the next smaller ones dots are: those between are one or the other
 EMPTY = torch.iinfo(torch.int64).max
 COLOR = 24  # bits of a colour; those above hold the depth
 FAR = 1e30  # depth where nothing is
@@ -25,10 +25,10 @@ class Canvas:
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width * FINE, height * FINE
-        self._layers: dict[int, Tensor] = {}  # one for each size of dots, which are spread at the end
+        self._layers: dict[float, Tensor] = {}  # one for each radius of dots, which are spread at the end
 
-    def add(self, seen: Seen, colors: np.ndarray, radius: float) -> None:
-        """colors: (N, 3) uint8. radius: of the dots, in pixels times depth."""
+    def add(self, seen: Seen, colors: np.ndarray, radius: float, distance: float) -> None:
+        """colors: (N, 3) uint8. radius: of the dots, in pixels, at a distance; those farther away are smaller."""
         if not len(colors):
             return
         column = (seen.across * FINE).long().clamp(0, self.width - 1)
@@ -37,13 +37,13 @@ class Canvas:
         depth = seen.depth.contiguous().view(torch.int32).long()  # of positive numbers the bits are in their order
         keys = depth << COLOR | red << 16 | green << 8 | blue
         place = row * self.width + column
-        steps = (RADII[1:] + RADII[:-1]) / 2
-        level = torch.bucketize(radius * FINE / seen.depth, steps)
-        for number in level.unique().tolist():
+        level = ((distance / seen.depth).log() / math.log(STEP)).round().int()
+        for number in range(int(level.min()), int(level.max()) + 1):
             chosen = level == number
-            if number not in self._layers:
-                self._layers[number] = torch.full((self.height * self.width,), EMPTY)
-            self._layers[number].scatter_reduce_(0, place[chosen], keys[chosen], "amin")
+            size = max(round(4 * FINE * radius * STEP**number) / 4, 0.5)  # small ones often coincide
+            if size not in self._layers:
+                self._layers[size] = torch.full((self.height * self.width,), EMPTY)
+            self._layers[size].scatter_reduce_(0, place[chosen], keys[chosen], "amin")
 
     def image(self, softness: float) -> np.ndarray:
         """(height, width, 4) float32 from 0 to 1: colours times opacity, and opacity.
@@ -51,8 +51,8 @@ class Canvas:
         softness: a difference of depth that is clearly visible.
         """
         front = torch.full((self.height, self.width), EMPTY)
-        for number, layer in self._layers.items():
-            _spread(layer.view(self.height, self.width), float(RADII[number]), front)
+        for radius, layer in self._layers.items():
+            _spread(layer.view(self.height, self.width), radius, front)
         filled = front < EMPTY
         depth = torch.where(filled, (front >> COLOR).int().view(torch.float32) / softness, FAR)
         light = _light(depth).mul_(filled)

@@ -104,9 +104,8 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
         colors = _colors(cloud)
         if colors is None:
             raise _missing(cloud, by)
-        # Many LAS files hold bytes where 16 bits are expected.
-        wide = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
-        return Scale(by, "rgb", high=255 / 65535 if wide and not bool((colors > 255 / 65535).any()) else 1.0)
+        whole = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
+        return Scale(by, "rgb", high=_white(colors, whole))
     values = _column(cloud, by)
     if not values.is_floating_point():
         found, counts = values.unique(return_counts=True)
@@ -161,11 +160,14 @@ def _column(cloud: Cloud, by: str) -> Tensor:
         return cloud.labels
     if by == HEIGHT and HEIGHT not in cloud.features:
         return cloud.points[:, 2].double() + cloud.origin[2]
-    name, bracket, place = by.partition("[")
-    column = cloud.features.get(name)
-    if column is None or column.dim() != (2 if bracket else 1):
+    if by not in choices(cloud) or by in (LABEL, RGB):
         raise _missing(cloud, by)
-    return column[:, int(place.rstrip("]"))] if bracket else column
+    if by in cloud.features:
+        column = cloud.features[by]
+    else:
+        name, _, place = by.rpartition("[")
+        column = cloud.features[name][:, int(place[:-1])]
+    return column.double() if column.dtype == torch.uint64 else column  # which torch hardly computes with
 
 
 def _colors(cloud: Cloud) -> Tensor | None:
@@ -173,6 +175,14 @@ def _colors(cloud: Cloud) -> Tensor | None:
     if not all(name in cloud.features for name in CHANNELS):
         return None
     return cloud.stack(CHANNELS)
+
+
+def _white(colors: Tensor, whole: bool) -> float:
+    """What stands for white. Many LAS files hold bytes where 16 bits are expected, and many texts bytes as floats."""
+    most = float(colors.nan_to_num(0, 0, 0).amax()) if len(colors) else 0.0
+    if whole:
+        return 1.0 if most > 255 / 65535 else 255 / 65535
+    return next((white for white in (1.0, 255.0) if most <= white), 65535.0)
 
 
 def _missing(cloud: Cloud, by: str) -> ValueError:

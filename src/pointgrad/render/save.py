@@ -62,11 +62,11 @@ def encode(suffix: str, images: Sequence[np.ndarray], seconds: float = SECONDS) 
     loop = {"save_all": True, "append_images": pictures[1:], "duration": 1000 * seconds / len(images), "loop": 0}
     options = {
         ".png": {"optimize": True},
-        ".webp": {"quality": 90, **(loop if len(images) > 1 else {})},
-        ".gif": {"optimize": True, "disposal": 1, **(loop if len(images) > 1 else {})},
+        ".webp": {"quality": 85, **loop} if len(images) > 1 else {"lossless": True},
+        ".gif": {"optimize": True, **(loop if len(images) > 1 else {})},
     }
     kind = {".jpg": "JPEG", ".jpeg": "JPEG"}.get(suffix, suffix[1:].upper())
-    pictures[0].save(memory, kind, **options.get(suffix, {"quality": 92}))  # type: ignore[arg-type]
+    pictures[0].save(memory, kind, **options.get(suffix, {"quality": 92, "subsampling": 0}))
     return memory.getvalue()
 
 

@@ -18,7 +18,7 @@ from pointgrad.render.colors import CHANNELS, LABEL, RGB, Scale, first_choice, p
 
 SAMPLE = 250_000  # points from which colours and the size of dots are chosen
 CLOSED = 2.6  # diameter of dots, in distances of neighbours, that leaves no holes in surfaces
-LARGEST, SMALLEST = 0.02, 1.0  # diameter of dots that are chosen: of the shorter side of the picture; in pixels
+LARGEST, SMALLEST = 0.025, 1.0  # diameter of dots that are chosen: of the shorter side of the picture; in pixels
 FEW = 100_000  # different numbers that are counted without sorting
 RIM = 64  # points of the circles between which a cloud turns
 SOFT = 20.0  # pixels of depth that make an edge as dark as it gets
@@ -88,7 +88,7 @@ class Scene:
         for part in self._parts():
             shown = _finite(_only(part, scale.by))
             seen = camera.project(shown.points, shown.origin)
-            canvas.add(seen, paint(shown, scale), diameter / 2 * camera.distance)
+            canvas.add(seen, paint(shown, scale), diameter / 2, camera.distance)
         return canvas.image(SOFT * camera.distance / camera.frame.focal)
 
     @property

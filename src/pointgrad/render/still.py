@@ -15,7 +15,7 @@ from pointgrad.render.scene import Scene
 Background = Literal["white", "dark", "transparent"]
 GROUNDS = {"white": (255, 255, 255), "dark": (22, 24, 29)}
 INKS = {"white": (51, 58, 66), "dark": (221, 225, 230), "transparent": (128, 134, 142)}  # of words
-MARGIN = 0.03  # of the shorter side of a picture
+MARGIN = 0.035  # of the shorter side of a picture
 WIDEST = 0.3  # share of the width that a legend may take
 LEAST, MOST = 16, 16_384  # pixels of a side
 AZIMUTH, ELEVATION = -60.0, 30.0
