@@ -379,15 +379,15 @@ def test_examples_of_a_run():
     target = torch.arange(300) % 3 - 1
     right, wrong = target.clamp(min=0), 1 - target.clamp(min=0)
     right[1], wrong[1] = wrong[1].item(), right[1].item()  # in both some are right and some wrong
-    good, bad = (opened([pictures.Example(points, target, said)], ["a", "b"]) for said in (right, wrong))
+    good, bad = (opened([pictures.Example(points, target, said)] * 2, ["a", "b"]) for said in (right, wrong))
     third = good.shape[0] // 3
-    assert np.array_equal(good[:third, :280], bad[:third, :280])  # the truth
-    assert not np.array_equal(good[third : 2 * third, :280], bad[third : 2 * third, :280])
+    assert np.array_equal(good[:third, :500], bad[:third, :500])  # the truth
+    assert not np.array_equal(good[third : 2 * third, :500], bad[third : 2 * third, :500])
 
     def red(image):
         return int(((image[..., 0] > 150) & (image[..., 1:] < 80).all(-1)).sum())
 
-    assert red(bad[2 * third :, :280]) > 20 * max(red(good[2 * third :, :280]), 1)
+    assert red(bad[2 * third :, :500]) > 20 * max(red(good[2 * third :, :500]), 1)
     classes = ["bed", "chair"]
     told = [opened([pictures.Example(points, torch.tensor(1), torch.tensor(said))], classes) for said in (0, 1)]
     assert red(told[0]) > 10
