@@ -1,5 +1,9 @@
 """Pictures: what is in front, where things are, and that nothing but the points decides."""
 
+import doctest
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 import torch
@@ -392,3 +396,12 @@ def test_examples_of_a_run():
     told = [opened([pictures.Example(points, torch.tensor(1), torch.tensor(said))], classes) for said in (0, 1)]
     assert red(told[0]) > 10
     assert red(told[1]) == 0
+
+
+def test_documented_examples_run():
+    ran = 0
+    for _, name, _ in pkgutil.iter_modules(render.__path__, "pointgrad.render."):
+        result = doctest.testmod(importlib.import_module(name), extraglobs={"torch": torch})
+        assert result.failed == 0
+        ran += result.attempted
+    assert ran > 10

@@ -12,7 +12,7 @@ from pointgrad.render.colors import PALETTE
 
 IMAGES = ROOT / "docs" / "images"
 NAMES = dict(enumerate(data.STREET_CLASSES))
-INK = (112, 120, 130)  # of words, as dark on a white page as it is light on a dark one
+INK = (120, 128, 138)  # of words, as dark on a white page as it is light on a dark one
 GREY, BLUE, ORANGE, PALE, WHITE = (
     np.array(color) for color in ((150, 158, 168), (31, 95, 168), (224, 123, 57), (176, 200, 226), (232, 236, 240))
 )
