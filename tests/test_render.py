@@ -3,8 +3,10 @@
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import numpy as np
+import pages
 import pytest
 import torch
 from hypothesis import given, settings
@@ -143,6 +145,8 @@ def test_points_without_a_place_are_left_out():
         drawn(Cloud(nasty))
     with pytest.raises(ValueError, match="expected points with finite coordinates, got no points"):
         drawn(Cloud(torch.zeros(0, 3), source=""))
+    with pytest.raises(ValueError, match=r"expected coordinates up to 1e\+30, got"):
+        drawn(Cloud(torch.tensor([[0.0, 0, 0], [1e200, 0, 0]], dtype=torch.float64)))
     with pytest.raises(ValueError, match="cloud must be one cloud at least, got none"):
         render.picture([])
 
@@ -398,7 +402,16 @@ def test_examples_of_a_run():
     assert red(told[1]) == 0
 
 
+def test_points_with_gradients_are_drawn():
+    points = torch.rand(50, 3, requires_grad=True)
+    cloud = Cloud(points, {"depth": points[:, 1] * 2})
+    for by in ("height", "depth"):
+        plain = Cloud(points.detach(), {"depth": cloud.features["depth"].detach()})
+        assert np.array_equal(drawn(cloud, by=by), drawn(plain, by=by))
+
+
 def test_documented_examples_run():
+    pages.run(pages.BLOCK.findall(Path(render.__path__[0], "README.md").read_text()))
     ran = 0
     for _, name, _ in pkgutil.iter_modules(render.__path__, "pointgrad.render."):
         result = doctest.testmod(importlib.import_module(name), extraglobs={"torch": torch})

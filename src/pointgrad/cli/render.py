@@ -21,6 +21,7 @@ from .fail import fail
 from .inputs import cloud_files
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
+MOST_FRAMES = 360  # which are all in memory before they are written
 TURNED = 4_000_000  # points of a file that a turntable shows: each frame draws them all
 ERRORS = (ValueError, OSError, ModuleNotFoundError, MemoryError)
 
@@ -93,8 +94,8 @@ class Render:
             )
             if not self.seconds > 0:
                 raise ValueError(f"--seconds must be above 0, got {self.seconds}")
-            if self.frames is not None and not 2 <= self.frames <= 1000:
-                raise ValueError(f"--frames must be from 2 to 1000, got {self.frames}")
+            if self.frames is not None and not 2 <= self.frames <= MOST_FRAMES:
+                raise ValueError(f"--frames must be from 2 to {MOST_FRAMES}, got {self.frames}")
             files = cloud_files(self.inputs, self.out, "draw")
             if self.titles and len(self.titles) != len(files):
                 raise ValueError(f"--titles must be one for each of {len(files)} files, got {len(self.titles)}")

@@ -76,7 +76,7 @@ class View:
         top, bottom = (float((high * z + side).amax()) for side in (y, -y))
         front, rear = float(z.amax()), float(z.amin())
         distance = max((right + left) / 2 / wide, (top + bottom) / 2 / high, front + NEAREST * (front - rear))
-        if distance - front <= 1e-9 * max(abs(distance), front - rear):  # all at one place
+        if distance - front <= 1e-9 * max(abs(distance), front - rear) or distance < 1e-30:  # all at one place
             distance = front + 1.0
         return Camera(self, frame, anchor, (right - left) / 2, (top - bottom) / 2, distance)
 

@@ -159,7 +159,7 @@ def _column(cloud: Cloud, by: str) -> Tensor:
     if by == LABEL and cloud.labels is not None:
         return cloud.labels
     if by == HEIGHT and HEIGHT not in cloud.features:
-        return cloud.points[:, 2].double() + cloud.origin[2]
+        return cloud.points[:, 2].detach().double() + cloud.origin[2]
     if by not in choices(cloud) or by in (LABEL, RGB):
         raise _missing(cloud, by)
     if by in cloud.features:
@@ -167,14 +167,15 @@ def _column(cloud: Cloud, by: str) -> Tensor:
     else:
         name, _, place = by.rpartition("[")
         column = cloud.features[name][:, int(place[:-1])]
-    return column.double() if column.dtype == torch.uint64 else column  # which torch hardly computes with
+    return column.double() if column.dtype == torch.uint64 else column.detach()  # torch hardly computes with uint64
 
 
 def _colors(cloud: Cloud) -> Tensor | None:
     """(N, 3) from 0 to 1."""
     if not all(name in cloud.features for name in CHANNELS):
         return None
-    return cloud.stack(CHANNELS)
+    colors = cloud.stack(CHANNELS)
+    return None if colors is None else colors.detach()
 
 
 def _white(colors: Tensor, whole: bool) -> float:

@@ -10,6 +10,7 @@ from pointgrad.render.colors import Scale, ramp
 
 ROWS = 30  # classes in a legend
 BAR = 9  # rows
+SHORTEST = 4  # rows, however low the picture is
 
 
 class Title(NamedTuple):
@@ -50,19 +51,24 @@ class Pen:
 
     def legend(self, image: np.ndarray, scales: Sequence[Scale], left: int, width: int) -> np.ndarray:
         """One below the other, at half the height. left, width: of the column that they may use."""
-        total = sum(_rows(scale) + 1 for scale in scales) - 1
-        top = max((image.shape[0] - total * self.row) // 2, 0)
-        for scale in scales:
-            image = (self._classes if scale.kind == "class" else self._bar)(image, scale, left, top, width)
-            top += (_rows(scale) + 1) * self.row
+        rows = [_rows(scale) for scale in scales]
+        room = image.shape[0] // self.row - len(scales) + 1
+        longest = rows.index(max(rows))
+        rows[longest] = max(rows[longest] - max(sum(rows) - room, 0), SHORTEST)
+        top = max((image.shape[0] - (sum(rows) + len(rows) - 1) * self.row) // 2, 0)
+        for scale, count in zip(scales, rows, strict=True):
+            if scale.kind != "rgb":
+                draw = self._classes if scale.kind == "class" else self._bar
+                image = draw(image, scale, left, top, width, count)
+                top += (count + 1) * self.row
         return image
 
-    def _classes(self, image: np.ndarray, scale: Scale, left: int, top: int, width: int) -> np.ndarray:
-        numbers: list[int | None] = [*_shown(scale), None]
+    def _classes(self, image: np.ndarray, scale: Scale, left: int, top: int, width: int, rows: int) -> np.ndarray:
+        numbers: list[int | None] = [*_shown(scale, rows), None]
         faint = tuple((2 * part + 150) // 3 for part in self.ink)
         words: list[Any] = []
         boxes: list[tuple[int, int, np.ndarray]] = []
-        for place, ((head, tail), number) in enumerate(zip(_entries(scale), numbers, strict=False)):
+        for place, ((head, tail), number) in enumerate(zip(_entries(scale, rows), numbers, strict=False)):
             y = top + place * self.row
             if number is not None:
                 swatch = np.broadcast_to(np.array(scale.color(number), np.uint8), (self.size, self.size, 3))
@@ -72,10 +78,10 @@ class Pen:
             words.append((left + width - self.length(tail), y + self.row / 2, tail, faint))
         return self._write(image, words, boxes)
 
-    def _bar(self, image: np.ndarray, scale: Scale, left: int, top: int, width: int) -> np.ndarray:
+    def _bar(self, image: np.ndarray, scale: Scale, left: int, top: int, width: int, rows: int) -> np.ndarray:
         (name, _), (high, _), (low, _) = _entries(scale)
-        bar = ramp(np.linspace(1, 0, BAR * self.row), 0, 1)[:, None].repeat(self.size, 1)
-        begin, end, beside = top + 2 * self.row, top + (BAR + 2) * self.row, left + 1.5 * self.size
+        bar = ramp(np.linspace(1, 0, (rows - 2) * self.row), 0, 1)[:, None].repeat(self.size, 1)
+        begin, end, beside = top + 2 * self.row, top + rows * self.row, left + 1.5 * self.size
         room = width - 1.5 * self.size
         words = [
             (left, top + self.row / 2, self._short(name, width), self.ink),
@@ -105,23 +111,24 @@ class Pen:
         return np.asarray(picture)
 
 
-def _shown(scale: Scale) -> list[int]:
+def _shown(scale: Scale, rows: int) -> list[int]:
     """The classes of a legend by number: the most frequent, if they are many."""
     frequent = sorted(scale.counts, key=lambda number: -scale.counts[number])
-    return sorted(frequent if len(frequent) <= ROWS else frequent[: ROWS - 1])
+    return sorted(frequent if len(frequent) <= rows else frequent[: rows - 1])
 
 
 def _rows(scale: Scale) -> int:
-    return {"rgb": -1, "class": len(_entries(scale)), "value": BAR + 2}[scale.kind]
+    """How many a legend would like to have."""
+    return {"rgb": 0, "class": min(len(scale.counts), ROWS), "value": BAR + 2}[scale.kind]
 
 
-def _entries(scale: Scale) -> list[tuple[str, str]]:
+def _entries(scale: Scale, rows: int = ROWS) -> list[tuple[str, str]]:
     """What a legend says: name and count of each class; or the name of a column and the ends of its range."""
     if scale.kind == "rgb":
         return []
     if scale.kind == "value":
         return [(scale.by, ""), *((_number(end, scale.high - scale.low), "") for end in (scale.high, scale.low))]
-    shown = _shown(scale)
+    shown = _shown(scale, rows)
     entries = [(scale.name(number), _count(scale.counts[number])) for number in shown]
     if rest := len(scale.counts) - len(shown):
         others = sum(scale.counts.values()) - sum(scale.counts[number] for number in shown)

@@ -20,6 +20,7 @@ SAMPLE = 250_000  # points from which colours and the size of dots are chosen
 CLOSED = 2.6  # diameter of dots, in distances of neighbours, that leaves no holes in surfaces
 LARGEST, SMALLEST = 0.025, 1.0  # diameter of dots that are chosen: of the shorter side of the picture; in pixels
 FEW = 100_000  # different numbers that are counted without sorting
+FARTHEST = 1e30  # beyond, single precision ends
 RIM = 64  # points of the circles between which a cloud turns
 SOFT = 20.0  # pixels of depth that make an edge as dark as it gets
 
@@ -51,6 +52,10 @@ class Scene:
         if not self.count:
             found = f"{self.dropped:,} points without" if self.dropped else "no points"
             raise ValueError(f"{prefix}expected points with finite coordinates, got {found}")
+        if not float(torch.cat([self._lower, self._upper]).abs().max()) <= FARTHEST:
+            raise ValueError(
+                f"{prefix}expected coordinates up to {FARTHEST:g}, got {self._lower.tolist()} to {self._upper.tolist()}"
+            )
         self._extremes, self.sample = torch.cat(extremes), _join(picked)
 
     def scale(self, by: str | None, names: Mapping[int, str] | None) -> Scale:
@@ -60,7 +65,9 @@ class Scene:
 
     def sampled(self) -> "Scene":
         """The scene of the sample alone, which is drawn often without reading a file again."""
-        return Scene(lambda: [self.sample], self.view, most=self._most)
+        made = Scene(lambda: [self.sample], self.view, most=self._most)
+        made.dropped = self.dropped
+        return made
 
     def camera(self, frame: Frame) -> Camera:
         """With all points just in its frame."""
@@ -132,8 +139,10 @@ def _counted(column: Tensor) -> dict[int, int]:
 
 
 def _finite(cloud: Cloud) -> Cloud:
-    """Without points that have no place."""
-    known = cloud.points.isfinite().all(1)
+    """Without points that have no place, and without their gradients."""
+    points = cloud.points.detach()
+    known = points.isfinite().all(1)
+    cloud = replace(cloud, points=points)
     return cloud if bool(known.all()) else cloud.select(known)
 
 
@@ -148,10 +157,11 @@ def _join(clouds: list[Cloud]) -> Cloud:
     first = clouds[0]
     if len(clouds) == 1:
         return first
+    shared = [name for name in first.features if all(name in cloud.features for cloud in clouds)]
     labels = [cloud.labels for cloud in clouds if cloud.labels is not None]
     return replace(
         first,
         points=torch.cat([cloud.world() - first.origin for cloud in clouds]),
-        features={name: torch.cat([cloud.features[name] for cloud in clouds]) for name in first.features},
+        features={name: torch.cat([cloud.features[name] for cloud in clouds]) for name in shared},
         labels=torch.cat(labels) if len(labels) == len(clouds) else None,
     )
