@@ -40,7 +40,9 @@ class Pen:
 
     def title(self, image: np.ndarray, title: Title, left: int, top: int, width: int) -> np.ndarray:
         """In the middle of a width."""
-        text = self._short(title.text, width)
+        text = title.text
+        while len(text) > 1 and self.length(text) > width:  # the end tells names of files apart
+            text = "…" + text.lstrip("…")[1:]
         place = left + (width - self.length(text)) / 2
         return self._write(image, [(place, top + self.row / 2, text, title.color or self.ink)], [])
 
@@ -91,9 +93,9 @@ class Pen:
         return self._write(image, words, [(left, begin, bar)])
 
     def _short(self, text: str, width: float) -> str:
-        """What fits, with the end of the text, which tells files and long names apart."""
+        """As much as fits, from the beginning."""
         while len(text) > 1 and self.length(text) > width:
-            text = "…" + text.lstrip("…")[1:]
+            text = text.rstrip("…")[:-1] + "…"
         return text
 
     def _write(self, image: np.ndarray, words: list[Any], boxes: list[tuple[int, int, np.ndarray]]) -> np.ndarray:
