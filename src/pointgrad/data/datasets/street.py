@@ -26,7 +26,7 @@ class _Material(NamedTuple):
 class _Town:
     """Surfaces, each of a material."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: "np.random.Generator") -> None:
         self.surface, self.rng = Surface(), rng
         self.materials: list[_Material] = []
 
