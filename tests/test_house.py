@@ -68,7 +68,7 @@ def test_the_map_is_explicit_and_complete():
     for room in ROOMS:
         offered |= set(sys.modules[f"pointgrad.ops.{room.name}"].__all__)
     elementary = set(vars(pointgrad.functional))
-    packages = {"data", "functional", "inspect", "models", "nn", "predict", "train"}
+    packages = {"data", "functional", "inspect", "models", "nn", "predict", "render", "train"}
     assert exported == offered - elementary | packages | {"backend"}
     assert all(getattr(pointgrad, name).__doc__ for name in exported)
 

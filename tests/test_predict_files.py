@@ -13,7 +13,8 @@ from scenes import PACKAGES, Failing, Height, Relative, fail, las_file, scene, t
 
 from pointgrad import data, predict
 from pointgrad.data import Cloud, FileError
-from pointgrad.predict import labels, workspace
+from pointgrad.data.files import workspace
+from pointgrad.predict import labels
 
 SCANS = sorted((DATA / "scans").glob("*")) if (DATA / "scans").is_dir() else []
 CLOUDS = [path for path in SCANS if not path.name.endswith((".calib.txt", ".label_2.txt"))]
@@ -202,7 +203,7 @@ def test_a_killed_run_leaves_no_result_and_the_next_one_tidies_up(tmp_path):
     assert killed.returncode == -signal.SIGKILL
     left = {path.name for path in target.parent.iterdir()}
     assert target.name not in left
-    assert any(name.startswith(".a.laz.predict-") for name in left)
+    assert any(name.startswith(".a.laz.pointgrad-") for name in left)
     with workspace.workspace(target, target.parent) as running:  # another one, which is alive
         (running / "points").write_bytes(b"in use")
         predict.label_file(trained(), source, target)

@@ -9,6 +9,7 @@ from pointgrad import inspect as inspect
 from pointgrad import models as models
 from pointgrad import nn as nn
 from pointgrad import predict as predict
+from pointgrad import render as render
 from pointgrad import train as train
 from pointgrad.ops.attention import aggregate as aggregate
 from pointgrad.ops.attention import masked_softmax as masked_softmax

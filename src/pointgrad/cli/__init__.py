@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     from .info import Info
     from .models import Models
     from .predict import Predict
+    from .render import Render
     from .train import command as train
     from .view import View
 
@@ -31,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         "evaluate": Evaluate,
         "predict": Predict,
         "view": View,
+        "render": Render,
         "info": Info,
         "convert": Convert,
         "models": Models,

@@ -13,12 +13,13 @@ from tyro.conf import Positional
 from pointgrad import data, predict, train
 from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.formats import FORMATS, choose
-from pointgrad.predict.files import publish_text
+from pointgrad.data.files.workspace import publish_bytes
 from pointgrad.predict.labels import Settings
 from pointgrad.predict.scene import Progress
 
 from .device import device
 from .fail import fail, line
+from .inputs import cloud_files
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
 TOP = 3  # classes that are shown of each cloud
@@ -78,7 +79,7 @@ class Predict:
     def run(self) -> int:
         try:
             Settings(self.tile, self.votes, self.max_points)
-            files = _files(self.inputs, self.out)
+            files = cloud_files(self.inputs, self.out, "label")
             trained = train.load(self.network, device(self.device))
             if trained.task == "segmentation":
                 _check_targets(files)
@@ -144,30 +145,12 @@ class Predict:
                     right.append(truth == named[0][0])
         finally:  # also what there is when it is interrupted
             if rows:
-                publish_text(table, _csv(rows), self.overwrite)
+                publish_bytes(table, _csv(rows).encode(), self.overwrite)
         if right:
             print(f"accuracy {sum(right) / len(right):.4f} of {len(right)} files")
         if rows:
             print(f"written to {table}")
         return status
-
-
-def _files(inputs: Sequence[Path], out: Path) -> list[tuple[Path, Path]]:
-    """Each file, and the folder for its result."""
-    found: list[tuple[Path, Path]] = []
-    for path in inputs:
-        if not path.is_dir():
-            found.append((path, out))
-            continue
-        inside = [
-            file for file in sorted(path.rglob("*")) if is_cloud(file) and out.resolve() not in file.resolve().parents
-        ]
-        if not inside:
-            raise ValueError(f"{path}: expected a folder with files that end in {', '.join(FORMATS)}, found none")
-        found += [(file, out / file.parent.relative_to(path)) for file in inside]
-    if not found:
-        raise ValueError("expected files or folders to label, got none")
-    return found
 
 
 def _check_targets(files: Sequence[tuple[Path, Path]]) -> None:

@@ -4,6 +4,7 @@ from pointgrad.data.cloud import Batch as Batch
 from pointgrad.data.cloud import Cloud as Cloud
 from pointgrad.data.cloud import collate as collate
 from pointgrad.data.datasets import S3DIS as S3DIS
+from pointgrad.data.datasets import STREET_CLASSES as STREET_CLASSES
 from pointgrad.data.datasets import Arrays as Arrays
 from pointgrad.data.datasets import Folder as Folder
 from pointgrad.data.datasets import ModelNet as ModelNet
@@ -11,6 +12,7 @@ from pointgrad.data.datasets import ScanObjectNN as ScanObjectNN
 from pointgrad.data.datasets import SemanticKITTI as SemanticKITTI
 from pointgrad.data.datasets import ShapeNetPart as ShapeNetPart
 from pointgrad.data.datasets import Shapes as Shapes
+from pointgrad.data.datasets import street as street
 from pointgrad.data.files import FORMATS as FORMATS
 from pointgrad.data.files import FileError as FileError
 from pointgrad.data.files import FileInfo as FileInfo

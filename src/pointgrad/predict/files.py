@@ -17,12 +17,12 @@ from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.data.files.mesh import sample
 from pointgrad.data.files.table import Table, to_cloud
+from pointgrad.data.files.workspace import exists, publish, publish_bytes, workspace
 from pointgrad.ops.scatter import histogram
 from pointgrad.predict.labels import MAX_POINTS, VOTES, Labels, Settings, check_task, label, quiet
 from pointgrad.predict.las import label_las
 from pointgrad.predict.report import Comparison, Report, attributes, ids_of
 from pointgrad.predict.scene import Progress
-from pointgrad.predict.workspace import exists, publish, workspace, writing
 from pointgrad.train import Trained
 
 SWEEPS = ("bin", "pcd.bin")  # have no room for a label
@@ -149,7 +149,7 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
 
 def _write_classes(path: Path, classes: Sequence[str], overwrite: bool) -> None:
     if overwrite or not path.exists():
-        publish_text(path, "".join(f"{name}\n" for name in classes), True)
+        publish_bytes(path, "".join(f"{name}\n" for name in classes).encode(), True)
     _check_classes(path, classes)
 
 
@@ -159,15 +159,6 @@ def _check_classes(path: Path, classes: Sequence[str]) -> None:
         raise FileError(
             f"{path}: expected the classes of the network, {', '.join(classes)}, found {', '.join(lines(path))}"
         )
-
-
-def publish_text(path: Path, text: str, overwrite: bool) -> None:
-    """Writes a small file, as a whole or not at all."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with workspace(path, path.parent) as drafts:
-            (drafts / path.name).write_text(text)
-            publish(drafts / path.name, path, overwrite)
 
 
 def _write(folder: Path, target: Path, name: str, table: Table, result: Labels) -> list[Path]:

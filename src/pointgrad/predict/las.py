@@ -14,11 +14,11 @@ from pointgrad.data import Cloud
 from pointgrad.data.files import las
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.table import to_cloud
+from pointgrad.data.files.workspace import publish, workspace, writing
 from pointgrad.ops.scatter import histogram
 from pointgrad.predict.labels import Part, Settings, parts
 from pointgrad.predict.report import Comparison, Report, attributes, ids_of
 from pointgrad.predict.scene import Progress, collect
-from pointgrad.predict.workspace import publish, workspace, writing
 from pointgrad.train import Trained
 
 ROW = np.dtype([("label", np.uint16), ("confidence", np.float32)])  # of the results, in the order of the file

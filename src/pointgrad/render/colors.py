@@ -31,6 +31,9 @@ RAMP = np.array([
     (110, 206, 88), (181, 222, 43), (253, 231, 37),
 ], np.float64)  # fmt: skip
 
+_PLACES = np.linspace(0, len(RAMP) - 1, 1024)
+_STEPS = np.stack([np.interp(_PLACES, np.arange(len(RAMP)), part) for part in RAMP.T], axis=1).round().astype(np.uint8)
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -74,6 +77,20 @@ def choices(cloud: Cloud) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def first_choice(cloud: Cloud) -> str:
+    """What shows most of a cloud: labels, else colours, if there is more than one of them; else height.
+
+    >>> first_choice(Cloud(torch.zeros(2, 3), labels=torch.tensor([0, 0])))
+    'height'
+    >>> first_choice(Cloud(torch.zeros(2, 3), labels=torch.tensor([0, 3])))
+    'label'
+    """
+    if cloud.labels is not None and bool((cloud.labels != cloud.labels[:1]).any()):
+        return LABEL
+    colors = _colors(cloud)
+    return HEIGHT if colors is None or bool((colors == colors[:1]).all()) else RGB
+
+
 def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scale:
     """The scale of a column over a cloud. names: of classes.
 
@@ -89,9 +106,8 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
         colors = _colors(cloud)
         if colors is None:
             raise _missing(cloud, by)
-        # Many LAS files hold bytes where 16 bits are expected.
-        wide = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
-        return Scale(by, "rgb", high=255 / 65535 if wide and not bool((colors > 255 / 65535).any()) else 1.0)
+        whole = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
+        return Scale(by, "rgb", high=_white(colors, whole))
     values = column(cloud, by)
     if not values.is_floating_point():
         found, counts = values.unique(return_counts=True)
@@ -128,12 +144,11 @@ def paint(cloud: Cloud, scale: Scale) -> np.ndarray:
 def ramp(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """(N, 3) uint8: numbers from low to high, from dark blue to yellow; what is beyond has the colour of the end."""
     span = high - low
-    share = np.clip((values - low) / (span if span > 0 else 1.0), 0, 1) * (len(RAMP) - 1)
     known = np.isfinite(values)
-    share = np.where(known, share, 0.0)
-    stops = np.arange(len(RAMP))
-    colors = np.stack([np.interp(share, stops, RAMP[:, channel]) for channel in range(3)], axis=1)
-    return np.where(known[:, None], np.rint(colors), NONE).astype(np.uint8)
+    share = np.clip(np.where(known, values, low) - low, 0, span) / (span if span > 0 else 1.0)
+    return np.where(
+        known[:, None], _STEPS[np.rint(share * (len(_STEPS) - 1)).astype(np.int64)], np.array(NONE, np.uint8)
+    )
 
 
 def _classes(numbers: np.ndarray, by: str) -> np.ndarray:
@@ -146,19 +161,31 @@ def column(cloud: Cloud, by: str) -> Tensor:
     if by == LABEL and cloud.labels is not None:
         return cloud.labels
     if by == HEIGHT and HEIGHT not in cloud.features:
-        return cloud.points[:, 2].double() + cloud.origin[2]
-    name, bracket, place = by.partition("[")
-    found = cloud.features.get(name)
-    if found is None or found.dim() != (2 if bracket else 1):
+        return cloud.points[:, 2].detach().double() + cloud.origin[2]
+    if by not in choices(cloud) or by in (LABEL, RGB):
         raise _missing(cloud, by)
-    return found[:, int(place.rstrip("]"))] if bracket else found
+    if by in cloud.features:
+        found = cloud.features[by]
+    else:
+        name, _, place = by.rpartition("[")
+        found = cloud.features[name][:, int(place[:-1])]
+    return found.double() if found.dtype == torch.uint64 else found.detach()  # torch hardly computes with uint64
 
 
 def _colors(cloud: Cloud) -> Tensor | None:
     """(N, 3) from 0 to 1."""
     if not all(name in cloud.features for name in CHANNELS):
         return None
-    return cloud.stack(CHANNELS)
+    colors = cloud.stack(CHANNELS)
+    return None if colors is None else colors.detach()
+
+
+def _white(colors: Tensor, whole: bool) -> float:
+    """What stands for white. Many LAS files hold bytes where 16 bits are expected, and many texts bytes as floats."""
+    most = float(colors.nan_to_num(0, 0, 0).amax()) if len(colors) else 0.0
+    if whole:
+        return 1.0 if most > 255 / 65535 else 255 / 65535
+    return next((white for white in (1.0, 255.0) if most <= white), 65535.0)
 
 
 def _missing(cloud: Cloud, by: str) -> ValueError:

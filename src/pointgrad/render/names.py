@@ -18,7 +18,7 @@ from pointgrad.data.files.table import LABELS
 
 LAS = ("las", "laz")
 RECORD = ("pointgrad", 1)  # of a LAS file: user and number of the class names that prediction writes
-CONFIDENCE = ".confidence.npy"
+BINARY, CONFIDENCE = BESIDE[0], ".confidence.npy"
 NO_CLASS = 0xFFFF  # of the 16 bits that a .label file has for a class
 
 # The American Society for Photogrammetry and Remote Sensing: LAS Specification 1.4, table 17.
@@ -51,24 +51,35 @@ def class_names(path: str | Path, by: str = "label") -> dict[int, str]:
     if column == "classification" and (written is not None or by != "label"):  # the names are those of the other column
         return dict(enumerate(ASPRS))
     names = written if written is not None else _beside(path)
-    if names is None:
-        return dict(enumerate(ASPRS if column == "classification" and columns else ()))
-    return dict(enumerate(names))
+    standard = ASPRS if column == "classification" and columns else ()
+    return dict(enumerate(standard if names is None else names))
 
 
 def with_labels(cloud: Cloud, path: str | Path) -> Cloud:
     """The cloud of a file with the labels that lie beside it (`a.labels.npy`, or `a.label` as SemanticKITTI has and
     `pointgrad predict` writes) and their confidence (`a.confidence.npy`); as it is where there are none."""
-    path = Path(path)
-    stem = path.name.partition(".")[0]
-    if not any(path.with_name(stem + end).is_file() for end in BESIDE):
-        return cloud
-    labels = point_labels(path, cloud)
-    if not path.with_name(stem + BESIDE[1]).is_file():
-        labels = labels.masked_fill(labels == NO_CLASS, -1)
-    confidence = _confidence(path.with_name(stem + CONFIDENCE), len(cloud))
+    labels, confidence = labels_beside(Path(path), len(cloud))
+    return cloud if labels is None else attach(cloud, labels, confidence)
+
+
+def attach(cloud: Cloud, labels: Tensor, confidence: Tensor | None) -> Cloud:
+    """The cloud with other labels, (N,), and their confidence as a column."""
     features = cloud.features if confidence is None else {**cloud.features, "confidence": confidence}
     return replace(cloud, labels=labels, features=features)
+
+
+def labels_beside(path: Path, count: int) -> tuple[Tensor | None, Tensor | None]:
+    """(N,) labels and (N,) confidence of a file of `count` points, where there are any beside it."""
+    stem = path.name.partition(".")[0]
+    found = next((end for end in reversed(BESIDE) if path.with_name(stem + end).is_file()), None)
+    if found is None:
+        return None, None
+    labels = point_labels(path, None)
+    if len(labels) != count:
+        raise FileError(f"{path}: expected {count} labels in {stem}{found}, one for each point, got {len(labels)}")
+    if found == BINARY:
+        labels = labels.masked_fill(labels == NO_CLASS, -1)
+    return labels, _confidence(path.with_name(stem + CONFIDENCE), count)
 
 
 def _beside(path: Path) -> list[str] | None:

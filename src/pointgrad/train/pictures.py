@@ -1,4 +1,4 @@
-"""The pictures of a run, with matplotlib: curves, confusion matrix, example predictions. Each returns a PNG."""
+"""The pictures of a run: curves and confusion matrix with matplotlib, example predictions. Each returns a PNG."""
 
 import io
 import math
@@ -8,10 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from pointgrad.data import Batch
+from pointgrad.data import Batch, Cloud
+from pointgrad.render.colors import ERROR, HEIGHT, LABEL, Scale
+from pointgrad.render.legend import Title
+from pointgrad.render.save import encode
+from pointgrad.render.scene import Scene
+from pointgrad.render.still import Look, compose, scene, shared_scales
 
-WRONG, RIGHT = "#c0392b", "#1e8449"
-DRAWN = 4096  # points of a cloud
+RED, GREEN = (192, 57, 43), (30, 132, 73)
+CELL, LEGEND = 280, 160  # pixels of an example, and of what explains all
 
 
 class Example(NamedTuple):
@@ -75,34 +80,42 @@ def confusion(table: Tensor, classes: Sequence[str]) -> bytes:
 
 
 def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
-    """Clouds with what the network says of them; of labelled points, the truth above and the prediction below."""
+    """Clouds with what the network says of them. Of labelled points: the truth, the prediction below, and below that
+    which points are wrong."""
     per_point = chosen[0].target.dim() == 1
     columns = len(chosen) if per_point else min(4, len(chosen))
-    rows = 2 if per_point else math.ceil(len(chosen) / columns)
-    figure = _figure(2.6 * columns, 2.7 * rows)
+    rows = 3 if per_point else math.ceil(len(chosen) / columns)
+    look = Look((CELL * columns + (LEGEND if per_point else 0), CELL * rows), legend=per_point)
+    titles, groups = _per_point(chosen) if per_point else _per_cloud(chosen, classes)
+    scenes: list[Scene] = []
+    scales: list[Scale] = []
+    for by, clouds in groups.items():
+        found = [scene(cloud, look, by) for cloud in clouds]
+        scenes += found
+        scales += shared_scales(found, by, {0: "right", 1: "wrong"} if by == ERROR else dict(enumerate(classes)))
+    return encode(".png", list(compose(scenes, scales, look, titles, columns=columns)))
 
-    def cell(number: int, points: Tensor, values: Tensor, title: str, colour: str, **look: Any) -> None:
-        axes: Any = figure.add_subplot(rows, columns, number + 1, projection="3d")
-        every = len(points) // DRAWN + 1
-        x, y, z = points[::every].double().numpy().T
-        axes.scatter(x, y, z, c=values[::every].numpy(), s=2, linewidths=0, **look)
-        axes.set_box_aspect([max(float(np.ptp(side)), 1e-9) for side in (x, y, z)])
-        axes.set_axis_off()
-        axes.set_title(title, fontsize=8, color=colour)
 
-    for number, (points, target, predicted) in enumerate(chosen):
-        if per_point:
-            # Ten colours in turn: classes that follow each other, such as parts of one object, differ clearly.
-            look = {"cmap": "tab10", "vmin": 0, "vmax": 9}
-            kept = target >= 0
-            right = f"predicted: {100 * chosen[number].right:.1f} % right"
-            cell(number, points[kept], target[kept] % 10, "true", "black", **look)
-            cell(columns + number, points[kept], predicted[kept] % 10, right, "black", **look)
-        else:
-            true, said = classes[int(target)], classes[int(predicted)]
-            title, colour = (said, RIGHT) if true == said else (f"{said}, not {true}", WRONG)
-            cell(number, points, points[:, 2], title, colour, cmap="viridis")
-    return _png(figure)
+def _per_cloud(chosen: Sequence[Example], classes: Sequence[str]) -> tuple[list[Title], dict[str, list[Cloud]]]:
+    """Titles, and clouds by what colours them."""
+    titles = []
+    for _, target, predicted in chosen:
+        true, said = classes[int(target)], classes[int(predicted)]
+        titles.append(Title(said, GREEN) if true == said else Title(f"{said}, not {true}", RED))
+    return titles, {HEIGHT: [Cloud(example.points) for example in chosen]}
+
+
+def _per_point(chosen: Sequence[Example]) -> tuple[list[Title], dict[str, list[Cloud]]]:
+    true, said, wrong = [], [], []
+    for points, target, predicted in chosen:
+        kept = target >= 0
+        place, truth, label = points[kept], target[kept], predicted[kept]
+        true.append(Cloud(place, labels=truth))
+        said.append(Cloud(place, labels=label))
+        wrong.append(Cloud(place, {ERROR: (truth != label).long()}))
+    titles = [Title(text) for text in ("true", "predicted") for _ in chosen]
+    titles += [Title(f"{100 * example.right:.1f} % right") for example in chosen]
+    return titles, {LABEL: true + said, ERROR: wrong}
 
 
 def choose(seen: Sequence[Example], each: int = 4) -> list[Example]:

@@ -8,3 +8,5 @@ from pointgrad.data.datasets.scanobjectnn import ScanObjectNN as ScanObjectNN
 from pointgrad.data.datasets.semantickitti import SemanticKITTI as SemanticKITTI
 from pointgrad.data.datasets.shapenetpart import ShapeNetPart as ShapeNetPart
 from pointgrad.data.datasets.shapes import Shapes as Shapes
+from pointgrad.data.datasets.street import STREET_CLASSES as STREET_CLASSES
+from pointgrad.data.datasets.street import street as street

@@ -190,7 +190,7 @@ class _Places:
         self.zeros = 0
 
     def add(self, xyz: Array) -> None:
-        self.kept = np.concatenate([self.kept, self._thin(_hash(xyz))])
+        self.kept = np.concatenate([self.kept, self._thin(place_hashes(xyz))])
         while len(self.kept) > HASHES:
             self.zeros += 1
             self.kept = self._thin(self.kept)
@@ -203,7 +203,7 @@ class _Places:
         return hashes[hashes & np.uint64((1 << self.zeros) - 1) == 0]
 
 
-def _hash(xyz: Array) -> NDArray[np.uint64]:
+def place_hashes(xyz: Array) -> NDArray[np.uint64]:
     """64 bits of each point, by the mixing of SplitMix64."""
     out = np.zeros(len(xyz), np.uint64)
     for axis in range(3):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pointgrad.data.files.errors import FileError
+from .errors import FileError
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def workspace(target: Path, place: Path) -> Iterator[Path]:
     Folders that a killed process left for the same file are removed too. A lock, which dies with its process, tells
     them from those that another process is using.
     """
-    pattern = f".{target.name}.predict-"
+    pattern = f".{target.name}.pointgrad-"
     _remove_left(place, pattern)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=pattern, dir=place))
@@ -52,6 +52,15 @@ def publish(made: Path, target: Path, overwrite: bool) -> None:
             if target.exists():
                 raise exists(target) from None
             os.replace(made, target)
+
+
+def publish_bytes(path: Path, content: bytes, overwrite: bool) -> None:
+    """Writes a small file, as a whole or not at all."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with workspace(path, path.parent) as drafts:
+            (drafts / path.name).write_bytes(content)
+            publish(drafts / path.name, path, overwrite)
 
 
 def exists(target: Path) -> FileError:

@@ -1,0 +1,80 @@
+"""Pictures as files."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pointgrad.data import FileError
+from pointgrad.data.files.workspace import publish_bytes
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
+MOVING = (".gif", ".webp")
+SECONDS = 6.0  # of a turn
+
+
+def save(
+    path: str | Path,
+    images: np.ndarray | Sequence[np.ndarray],
+    *,
+    seconds: float = SECONDS,
+    overwrite: bool = False,
+) -> None:
+    """Writes a picture (PNG, JPEG, WebP or GIF, as the suffix says), or several that follow each other in a loop (GIF,
+    WebP). The file appears as a whole; one that is there is kept, and that is an error, unless `overwrite`.
+
+    images: as `picture` or `turntable` give them. seconds: how long all of several are shown.
+
+    >>> save("a.txt", np.zeros((4, 4, 3), np.uint8))
+    Traceback (most recent call last):
+        ...
+    pointgrad.data.files.errors.FileError: a.txt: expected a name that ends in .png, .jpg, .jpeg, .webp, .gif
+    """
+    path = Path(path)
+    frames = [images] if isinstance(images, np.ndarray) else list(images)
+    check_suffix(path, moving=len(frames) > 1, clear=frames[0].shape[2] == 4)
+    publish_bytes(path, encode(path.suffix.lower(), frames, seconds), overwrite)
+
+
+def check_suffix(path: Path, *, moving: bool, clear: bool) -> None:
+    """A `FileError` unless files of that name can hold what is asked for. clear: without background."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise FileError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
+    if moving and suffix not in MOVING:
+        raise FileError(f"{path}: expected a name that ends in {', '.join(MOVING)} for several frames")
+    if clear and suffix not in (".png", ".webp"):
+        raise FileError(f"{path}: expected a name that ends in .png, .webp for a transparent picture")
+
+
+def encode(suffix: str, images: Sequence[np.ndarray], seconds: float = SECONDS) -> bytes:
+    """The content of a file of that suffix."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("pictures need pillow: pip install 'pointgrad[view]'", name=error.name) from None
+    pictures = [Image.fromarray(image) for image in images]
+    memory = io.BytesIO()
+    if suffix == ".gif":
+        pictures = _same_colors(images)
+    loop = {"save_all": True, "append_images": pictures[1:], "duration": 1000 * seconds / len(images), "loop": 0}
+    options = {
+        ".png": {"optimize": True},
+        ".webp": {"quality": 85, **loop} if len(images) > 1 else {"lossless": True},
+        ".gif": {"optimize": True, **(loop if len(images) > 1 else {})},
+    }
+    kind = {".jpg": "JPEG", ".jpeg": "JPEG"}.get(suffix, suffix[1:].upper())
+    pictures[0].save(memory, kind, **options.get(suffix, {"quality": 92, "subsampling": 0}))
+    return memory.getvalue()
+
+
+def _same_colors(images: Sequence[np.ndarray]) -> list[Any]:
+    """With 256 colours, the same in all, so that nothing flickers."""
+    from PIL import Image
+
+    every = max(len(images) // 6, 1)
+    sheet = Image.fromarray(np.concatenate(images[::every]))
+    palette = sheet.quantize(256, method=Image.Quantize.MEDIANCUT)
+    return [Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE) for image in images]

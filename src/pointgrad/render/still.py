@@ -1,0 +1,209 @@
+"""Pictures of clouds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from pointgrad.data import Cloud
+from pointgrad.render.camera import Frame, View
+from pointgrad.render.colors import HEIGHT, Scale, first_choice
+from pointgrad.render.legend import Pen, Title
+from pointgrad.render.scene import Scene
+
+Background = Literal["white", "dark", "transparent"]
+GROUNDS = {"white": (255, 255, 255), "dark": (22, 24, 29)}
+INKS = {"white": (51, 58, 66), "dark": (221, 225, 230), "transparent": (128, 134, 142)}  # of words
+MARGIN = 0.035  # of the shorter side of a picture
+WIDEST = 0.3  # share of the width that a legend may take
+LEAST, MOST = 16, 16_384  # pixels of a side
+AZIMUTH, ELEVATION = -60.0, 30.0
+SIZE = (1280, 960)
+FRAMES = 48
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a picture looks, as `picture` says."""
+
+    size: tuple[int, int] = SIZE
+    azimuth: float = AZIMUTH
+    elevation: float = ELEVATION
+    point_size: float | None = None
+    background: Background = "white"
+    legend: bool = True
+
+    def __post_init__(self) -> None:
+        if not all(LEAST <= side <= MOST for side in self.size):
+            raise ValueError(f"size must be {LEAST} to {MOST} pixels, got {' x '.join(map(str, self.size))}")
+        if self.point_size is not None and not 0 < self.point_size <= min(self.size):
+            raise ValueError(f"point_size must be above 0 and at most {min(self.size)} pixels, got {self.point_size}")
+        if self.background not in INKS:
+            raise ValueError(f"background must be {', '.join(INKS)}, got {self.background}")
+        if not -90 <= self.elevation <= 90:
+            raise ValueError(f"elevation must be from -90 to 90, got {self.elevation}")
+        if not abs(self.azimuth) <= 36000:
+            raise ValueError(f"azimuth must be an angle in degrees, got {self.azimuth}")
+
+    @property
+    def view(self) -> View:
+        return View(self.azimuth, self.elevation)
+
+
+def picture(
+    cloud: Cloud | Sequence[Cloud],
+    by: str | None = None,
+    *,
+    size: tuple[int, int] = SIZE,
+    azimuth: float = AZIMUTH,
+    elevation: float = ELEVATION,
+    point_size: float | None = None,
+    background: Background = "white",
+    legend: bool = True,
+    names: Mapping[int, str] | None = None,
+    titles: Sequence[str] = (),
+) -> np.ndarray:
+    """(height, width, 3) uint8: what a camera sees of a cloud, or of several side by side, in the same colours.
+
+    by: one of `choices(cloud)`. Without: labels if there are several, else colours, else height.
+    size: width and height in pixels.
+    azimuth, elevation: where the camera stands, in degrees: 0, 0 looks along -x, an azimuth of 90 along -y, and an
+        elevation of 90 straight down. It is as near as it can be with all points in the picture.
+    point_size: diameter of the dots in pixels, in the middle of the cloud. Without: such that surfaces are closed.
+    background: "white", "dark" or "transparent"; the last gives (height, width, 4), with opacity.
+    legend: the names of classes, or the range of a quantity, on the right (needs pillow, as titles do).
+    names: of classes.
+    titles: a line above each cloud.
+
+    Points without finite coordinates are left out. The order of the points does not matter.
+
+    >>> import torch
+    >>> image = picture(Cloud(torch.rand(1000, 3)), size=(160, 120), legend=False)
+    >>> image.shape, image.dtype
+    ((120, 160, 3), dtype('uint8'))
+    """
+    look = Look(size, azimuth, elevation, point_size, background, legend)
+    scenes = [scene(each, look, by) for each in ([cloud] if isinstance(cloud, Cloud) else cloud)]
+    scales = shared_scales(scenes, by, names)
+    return next(compose(scenes, scales, look, [Title(text) for text in titles]))
+
+
+def turntable(
+    cloud: Cloud,
+    by: str | None = None,
+    *,
+    frames: int = FRAMES,
+    size: tuple[int, int] = SIZE,
+    azimuth: float = AZIMUTH,
+    elevation: float = ELEVATION,
+    point_size: float | None = None,
+    background: Background = "white",
+    legend: bool = True,
+    names: Mapping[int, str] | None = None,
+    titles: Sequence[str] = (),
+) -> list[np.ndarray]:
+    """Pictures from all sides, around the vertical through the middle; after the last one comes the first again.
+
+    frames: how many. Everything else as for `picture`; the azimuth is that of the first.
+
+    >>> import torch
+    >>> images = turntable(Cloud(torch.rand(100, 3)), frames=3, size=(40, 30), legend=False)
+    >>> len(images), images[0].shape
+    (3, (30, 40, 3))
+    """
+    look = Look(size, azimuth, elevation, point_size, background, legend)
+    scenes = [scene(cloud, look, by)]
+    scales = shared_scales(scenes, by, names)
+    return list(compose(scenes, scales, look, [Title(text) for text in titles], frames=frames))
+
+
+def shared_scales(scenes: Sequence[Scene], by: str | None, names: Mapping[int, str] | None = None) -> list[Scale]:
+    """A scale for each scene, the same for all; with counts if there is only one.
+
+    by: without it, what shows most of each, if that is the same; else height.
+    """
+    if not scenes:
+        raise ValueError("cloud must be one cloud at least, got none")
+    if by is None:
+        wanted = {first_choice(scene.sample) for scene in scenes}
+        by = wanted.pop() if len(wanted) == 1 else HEIGHT
+    scales = [scene.scale(by, names) for scene in scenes]
+    if all(scale.kind == "class" for scale in scales):
+        counts = dict.fromkeys(sorted({number for scale in scales for number in scale.counts}), 0)
+        return [replace(scales[0], counts=counts if len(scenes) > 1 else scales[0].counts)] * len(scenes)
+    ranges = [(min(one.counts), max(one.counts)) if one.kind == "class" else (one.low, one.high) for one in scales]
+    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    kind: Literal["rgb", "value"] = "rgb" if scales[0].kind == "rgb" else "value"
+    return [replace(scales[0], kind=kind, counts={}, low=low, high=high)] * len(scenes)
+
+
+def compose(
+    scenes: Sequence[Scene],
+    scales: Sequence[Scale],
+    look: Look,
+    titles: Sequence[Title] = (),
+    *,
+    columns: int = 0,
+    frames: int = 0,
+) -> Iterator[np.ndarray]:
+    """(height, width, 3 or 4) uint8: scenes in rows, with their titles and the legends of all.
+
+    scales: one for each scene; titles: as many, or none. columns: scenes in a row; 0: as suits.
+    frames: of a turn; 0: one picture.
+    """
+    if titles and len(titles) != len(scenes):
+        raise ValueError(f"titles must be one for each of {len(scenes)} clouds, got {len(titles)}")
+    if frames < 0:
+        raise ValueError(f"frames must be at least 1, got {frames}")
+    width, height = look.size
+    pen = Pen(width, height, INKS[look.background]) if look.legend or titles else None
+    legends = [scale for place, scale in enumerate(scales) if look.legend and scale not in scales[:place]]
+    side = pen.legend_width(legends, round(WIDEST * width)) if pen and legends else 0
+    gap = round(MARGIN * min(width, height))
+    across = width - (side + gap if side else 0)
+    above = pen.row if pen and titles else 0
+    columns = columns or _columns(len(scenes), across, height)
+    rows = -(-len(scenes) // columns)
+    cell = across // columns, height // rows
+    frame = Frame(cell[0], cell[1] - above, gap)
+    if min(frame.width, frame.height) - 2 * gap < LEAST / 2:
+        raise ValueError(f"size must have room for {len(scenes)} clouds and their names, got {width} x {height}")
+    places = [(number % columns * cell[0], number // columns * cell[1]) for number in range(len(scenes))]
+    first = [scene.circling(frame, look.azimuth) if frames else scene.camera(frame) for scene in scenes]
+    dots = [look.point_size or scene.dots(camera) for scene, camera in zip(scenes, first, strict=True)]
+    for number in range(frames or 1):
+        image = np.zeros((height, width, 4), np.float32)
+        for scene, scale, camera, diameter, (left, top) in zip(scenes, scales, first, dots, places, strict=True):
+            if number:
+                camera = scene.circling(frame, look.azimuth + 360 * number / frames)
+            drawn = scene.draw(camera, scale, diameter)
+            image[top + above : top + above + frame.height, left : left + frame.width] = drawn
+        out = _opaque(image, look.background)
+        if pen:
+            for title, (left, top) in zip(titles, places, strict=False):
+                out = pen.title(out, title, left, top, cell[0])
+            if side:
+                out = pen.legend(out, legends, across, side)
+        yield out
+
+
+def scene(cloud: Cloud, look: Look, by: str | None) -> Scene:
+    """Of a cloud in memory."""
+    return Scene(lambda: [cloud], look.view, by)
+
+
+def _columns(count: int, width: int, height: int) -> int:
+    """As many as make the cells largest."""
+    return max(range(1, count + 1), key=lambda columns: min(width / columns, height / -(-count // columns)))
+
+
+def _opaque(image: np.ndarray, background: Background) -> np.ndarray:
+    """On its background; where there is none, pixels without a dot have the colour of words, to which letters blend."""
+    colors, opacity = image[..., :3], image[..., 3:]
+    if background != "transparent":
+        ground = np.array(GROUNDS[background], np.float32) / 255
+        return np.rint((colors + (1 - opacity) * ground) * 255).astype(np.uint8)
+    ink = np.array(INKS[background], np.float32) / 255
+    straight = np.where(opacity > 0, colors / np.maximum(opacity, 1e-6), ink)
+    return np.rint(np.concatenate([straight, opacity], axis=2) * 255).astype(np.uint8)

@@ -1,0 +1,420 @@
+"""Pictures: what is in front, where things are, and that nothing but the points decides."""
+
+import doctest
+import importlib
+import pkgutil
+from pathlib import Path
+
+import numpy as np
+import pages
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pointgrad import data, render
+from pointgrad.data import Cloud
+from pointgrad.render.scene import Scene
+from pointgrad.render.still import Look, compose, shared_scales
+
+RED, BLUE, GREEN = (255, 0, 0), (0, 0, 255), (0, 255, 0)
+
+
+def colored(points, colors):
+    """Points with the given colours; float64, so that coordinates are exact."""
+    channels = torch.tensor(colors, dtype=torch.uint8).T
+    return Cloud(torch.as_tensor(points).double(), dict(zip(("red", "green", "blue"), channels, strict=True)))
+
+
+def drawn(cloud, **look):
+    return render.picture(cloud, **{"size": (96, 72), "legend": False, **look})
+
+
+def has(image, color):
+    return bool((image[..., :3] == color).all(-1).any())
+
+
+def shifted(cloud, origin):
+    return Cloud(cloud.points, cloud.features, cloud.labels, origin=torch.tensor(origin, dtype=torch.float64))
+
+
+def test_what_is_in_front_hides_what_is_behind():
+    cloud = colored([[1.0, 0, 0], [-1.0, 0, 0]], [RED, BLUE])
+    front, back = (drawn(cloud, azimuth=azimuth, elevation=0.0, point_size=12) for azimuth in (0.0, 180.0))
+    assert has(front, RED)
+    assert not has(front, BLUE)
+    assert has(back, BLUE)
+    assert not has(back, RED)
+
+
+@pytest.mark.parametrize(
+    ("look", "left", "top"),
+    [
+        ({"azimuth": 0.0, "elevation": 0.0}, RED, GREEN),  # from +x: y points right, z up
+        ({"azimuth": 180.0, "elevation": 0.0}, BLUE, GREEN),
+        ({"azimuth": -90.0, "elevation": 90.0}, (255, 255, 0), BLUE),  # from above, x points right, y up
+    ],
+)
+def test_directions(look, left, top):
+    cloud = colored(
+        [[0, -1.0, 0], [0, 1.0, 0], [0, 0, 1.0], [-1.0, 0, 0]], [RED, BLUE, GREEN, (255, 255, 0)]
+    )  # fmt: skip
+    image = drawn(cloud, point_size=6, **look)
+    filled = (image != 255).any(-1)
+    row, column = np.argwhere(filled.T)[0][::-1]  # leftmost
+    assert has(image[row - 2 : row + 3, column : column + 5], left)
+    row, column = np.argwhere(filled)[0]  # topmost
+    assert has(image[row : row + 5, column - 2 : column + 3], top)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), azimuth=st.floats(-360, 360), elevation=st.floats(-90, 90),
+    scale=st.sampled_from([1e-6, 1.0, 1e5]), aspect=st.sampled_from([(120, 40), (40, 120), (80, 80)]),
+)  # fmt: skip
+def test_every_cloud_fills_the_picture_and_is_all_in_it(seed, azimuth, elevation, scale, aspect):
+    """Whatever its shape and the direction: one side, or both ends of one, reach the margin; nothing lies beyond."""
+    generator = torch.Generator().manual_seed(seed)
+    stretch = torch.rand(3, generator=generator).double() ** 3
+    cloud = Cloud(torch.randn(300, 3, generator=generator).double() * stretch * scale)
+    image = drawn(cloud, size=aspect, azimuth=azimuth, elevation=elevation, point_size=1)
+    rows, columns = (np.nonzero((image != 255).any(-1).any(axis))[0] for axis in (1, 0))
+    margin = round(0.035 * min(aspect))
+    assert rows[0] >= margin - 1
+    assert columns[0] >= margin - 1
+    assert rows[-1] <= aspect[1] - margin
+    assert columns[-1] <= aspect[0] - margin
+    if stretch.max() < 3 * stretch.min():  # else the camera may stand as near to the foremost as it gets
+        free = [rows[0] + aspect[1] - 1 - rows[-1], columns[0] + aspect[0] - 1 - columns[-1]]
+        assert min(free) <= 2 * margin + 4
+
+
+def test_order_and_parts_do_not_change_the_picture(monkeypatch):
+    monkeypatch.setattr("pointgrad.render.scene.SAMPLE", 500)
+    cloud = data.street(6000, length=20.0)
+    look = Look((160, 120), legend=False)
+
+    def image(parts, by):
+        scenes = [Scene(parts, look.view, by, most=500)]
+        return next(compose(scenes, shared_scales(scenes, by), look))
+
+    order = torch.randperm(len(cloud))
+    moved = shifted(cloud.select(order), [0.0, 0.0, 0.0])
+    for by in ("label", "rgb", "height", "intensity", None):
+        whole = image(lambda: [cloud], by)
+        assert np.array_equal(whole, image(lambda: [moved], by)), by
+        chunks = [moved.select(part) for part in torch.arange(len(cloud)).split(1001)]
+        assert np.array_equal(whole, image(lambda: chunks, by)), by  # noqa: B023
+    assert np.array_equal(whole, image(lambda: [cloud], None))
+
+
+def test_the_sample_is_bounded_and_counts_are_of_all(monkeypatch):
+    cloud = data.street(6000, length=20.0)
+    scene = Scene(lambda: [cloud, cloud], Look().view, None, most=500)
+    assert 125 < len(scene.sample) <= 500
+    assert scene.count == 12_000
+    assert scene.scale("label", None).counts == {
+        number: 2 * int((cloud.labels == number).sum()) for number in range(6)
+    }  # fmt: skip
+    same = Scene(lambda: [Cloud(torch.ones(3000, 3))], Look().view, None, most=500)
+    assert 0 < len(same.sample) <= 500
+
+
+@pytest.mark.parametrize("by", ["rgb", "height"])
+def test_large_coordinates_lose_nothing(by):
+    cloud = data.street(3000, length=12.0)
+    cloud = Cloud((cloud.points * 1024).round().double() / 1024, cloud.features)  # exact wherever they are
+    expected = drawn(cloud, by=by)
+    assert np.array_equal(drawn(shifted(cloud, [6e6, -5e6, 4e6]), by=by), expected)
+    moved = Cloud(cloud.points + torch.tensor([6e6, -5e6, 4e6], dtype=torch.float64), cloud.features)
+    assert np.array_equal(drawn(moved, by=by), expected)
+
+
+def test_points_without_a_place_are_left_out():
+    cloud = data.street(3000, length=12.0)
+    expected = drawn(cloud)
+    nasty = cloud.points.clone()[:3]
+    nasty[0, 0], nasty[1, 1], nasty[2, 2] = torch.nan, torch.inf, -torch.inf
+    more = Cloud(
+        torch.cat([nasty, cloud.points]),
+        {name: torch.cat([column[:3], column]) for name, column in cloud.features.items()},
+        torch.cat([cloud.labels[:3], cloud.labels]),
+    )
+    assert np.array_equal(drawn(more), expected)
+    with pytest.raises(ValueError, match="expected points with finite coordinates, got 3 points without"):
+        drawn(Cloud(nasty))
+    with pytest.raises(ValueError, match="expected points with finite coordinates, got no points"):
+        drawn(Cloud(torch.zeros(0, 3), source=""))
+    with pytest.raises(ValueError, match=r"expected coordinates up to 1e\+30, got"):
+        drawn(Cloud(torch.tensor([[0.0, 0, 0], [1e200, 0, 0]], dtype=torch.float64)))
+    with pytest.raises(ValueError, match="cloud must be one cloud at least, got none"):
+        render.picture([])
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        torch.tensor([[5.0, 6, 7]]),
+        torch.full((1000, 3), 3e6),
+        torch.linspace(0, 1, 50)[:, None] * torch.tensor([1.0, 2, 3]),
+        torch.linspace(0, 1, 50)[:, None] * torch.tensor([1.0, 0, 0]),
+        torch.rand(500, 3) * torch.tensor([1.0, 1, 0]),
+        torch.rand(500, 3) * 1e30,
+        torch.rand(500, 3) * 1e-30,
+    ],
+    ids=["a point", "all equal", "a line", "a line to the camera", "a plane", "huge", "tiny"],
+)
+@pytest.mark.parametrize("view", [(0.0, 0.0), (-60.0, 30.0), (0.0, 90.0)])
+def test_clouds_without_extent(points, view):
+    image = drawn(Cloud(points), azimuth=view[0], elevation=view[1])
+    filled = (image != 255).any(-1)
+    assert filled.any()
+    assert not filled[0].any()
+    assert not filled[:, 0].any()
+    if len(points.unique(dim=0)) == 1:  # a dot in the middle
+        middle = np.argwhere(filled).mean(0)
+        assert np.abs(middle - [35.5, 47.5]).max() <= 1
+
+
+def test_dots_are_round_and_as_large_as_asked_for():
+    image = drawn(colored([[0.0, 0, 0]], [RED]), point_size=20)
+    covered = 1 - image[..., 1].astype(float) / 255  # of white, what is left of green
+    assert covered.sum() == pytest.approx(np.pi * 10**2, rel=0.1)
+    rows, columns = (covered.any(axis).sum() for axis in (1, 0))
+    assert abs(rows - 20) <= 1
+    assert abs(columns - 20) <= 1
+    near_and_far = colored([[10.0, -1, 0], [-10.0, 1, 0]], [RED, BLUE])
+    image = drawn(near_and_far, azimuth=0.0, elevation=0.0, point_size=8)
+    sizes = [int((image[..., channel] < 128).sum()) for channel in (2, 0)]  # red has no blue
+    assert sizes[0] > 1.5 * sizes[1]
+
+
+def test_surfaces_are_closed_without_asking():
+    """Evenly spread points of a plane, few or many, leave next to no hole."""
+    for count in (10_000, 40_000, 160_000):
+        plane = torch.rand(count, 3) * torch.tensor([4.0, 3.0, 0.0])
+        image = drawn(Cloud(plane), azimuth=-90.0, elevation=90.0, size=(320, 240), by="height")
+        middle = image[30:-30, 30:-30]
+        assert (middle == 255).all(-1).mean() < 0.03, count
+
+
+def test_edges_are_darker_than_planes():
+    """Shading from depth alone: two plates at different heights, of one colour."""
+    flat = torch.rand(20_000, 3) * torch.tensor([4.0, 3.0, 0.0])
+    flat[:, 2] = (flat[:, 0] > 2).float()
+    cloud = colored(flat, [(200, 200, 200)] * len(flat))
+    image = drawn(cloud, azimuth=-90.0, elevation=90.0, size=(160, 120), by="rgb")[30:90].astype(float).mean((0, 2))
+    assert image[30:60].min() > 185
+    assert image[95:130].min() > 185
+    assert image[65:95].min() < 150
+
+
+def test_backgrounds():
+    cloud = data.street(2000, length=12.0)
+    white, dark, clear = (drawn(cloud, background=name) for name in ("white", "dark", "transparent"))
+    assert white.shape == dark.shape == (72, 96, 3)
+    assert clear.shape == (72, 96, 4)
+    assert (white[0] == 255).all()
+    assert (dark[0] < 40).all()
+    assert (clear[0, :, 3] == 0).all()
+    solid = clear[..., 3] == 255
+    assert solid.any()
+    assert np.array_equal(clear[solid][:, :3], white[solid])
+    assert np.array_equal(clear[solid][:, :3], dark[solid])
+    over = clear[..., :3] * (clear[..., 3:] / 255) + 255 * (1 - clear[..., 3:] / 255)
+    assert np.abs(over - white).max() <= 1
+
+
+def test_the_legend_says_the_names():
+    pytest.importorskip("PIL")
+    cloud = data.street(2000, length=12.0)
+    names = dict(enumerate(data.STREET_CLASSES))
+    look = {"size": (400, 240), "by": "label"}
+    without, numbers, named, dark = (
+        render.picture(cloud, **look, **more)
+        for more in ({"legend": False}, {}, {"names": names}, {"names": names, "background": "dark"})
+    )
+    assert (without[:, -4:] == 255).all()
+    assert not np.array_equal(numbers, named)
+    scale = render.scale(cloud, "label")
+    column = named[:, 260:]
+    for number in range(6):
+        swatch = (column == scale.color(number)).all(-1).sum()
+        assert 80 < swatch < 300, number
+    assert ((dark > 200).all(-1)).any()  # light letters
+    other = render.picture(cloud, **look, names={**names, 0: "bus"})
+    differs = (other != named).any(-1)
+    rows = np.nonzero(differs.any(1))[0]
+    assert 0 < rows[-1] - rows[0] < 20  # only that line
+    assert np.array_equal(render.picture(cloud, **{**look, "by": "rgb"}).shape, (240, 400, 3))
+
+
+def test_the_range_of_a_quantity_is_drawn():
+    pytest.importorskip("PIL")
+    one, two = (
+        render.picture(Cloud(torch.rand(500, 3) * size), "height", size=(400, 240)) for size in (1.0, 7.0)
+    )  # fmt: skip
+    assert not np.array_equal(one[:, 300:], two[:, 300:])
+    bar = one[:, 300:].reshape(-1, 3)
+    assert len(np.unique(bar, axis=0)) > 80
+
+
+def test_a_legend_of_many_classes_and_long_names_stays_in_the_picture():
+    pytest.importorskip("PIL")
+    labels = torch.arange(3000) % 300 - 1
+    cloud = Cloud(torch.rand(3000, 3), labels=labels)
+    image = render.picture(
+        cloud, size=(300, 200), names={number: "long name " * 9 + str(number) for number in range(300)}
+    )
+    assert image.shape == (200, 300, 3)
+    filled = (image[:, :190] != 255).any(-1)
+    assert filled.any()
+    assert (image[:, 212:] != 255).any()
+
+
+def test_several_clouds_share_their_colours():
+    pytest.importorskip("PIL")
+    low, high = Cloud(torch.rand(500, 3)), Cloud(torch.rand(500, 3) + torch.tensor([0.0, 0, 1]))
+    image = render.picture([low, high], "height", size=(320, 120), legend=False, titles=["low", "high"])
+    left, right = (half[(half != 255).any(-1)].mean(0) for half in (image[20:, :160], image[20:, 160:]))
+    assert left[2] > left[0]  # blue
+    assert right[0] > right[2]  # yellow
+    assert (image[:12, 50:110] < 200).any()
+    assert not np.array_equal(image[:12, :160], image[:12, 160:])
+    with pytest.raises(ValueError, match="titles must be one for each of 2 clouds, got 1"):
+        render.picture([low, high], titles=["one"])
+    mixed = [Cloud(torch.rand(9, 3), labels=torch.arange(9)), low]
+    assert np.array_equal(render.picture(mixed, size=(99, 60)), render.picture(mixed, "height", size=(99, 60)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"size": (0, 10)}, "size must be 16 to 16384 pixels, got 0 x 10"),
+        ({"size": (10**6, 100)}, "size must be"),
+        ({"point_size": 0.0}, "point_size must be above 0"),
+        ({"point_size": float("nan")}, "point_size must be above 0"),
+        ({"background": "pink"}, "background must be white, dark, transparent, got pink"),
+        ({"elevation": 91.0}, "elevation must be from -90 to 90, got 91"),
+        ({"azimuth": float("inf")}, "azimuth must be an angle"),
+        ({"by": "nothing"}, "colours must be by height, got nothing"),
+    ],
+)
+def test_wrong_arguments(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        render.picture(Cloud(torch.rand(5, 3)), **{"legend": False, **wrong})
+
+
+def test_the_turntable_turns_and_closes():
+    cloud = data.street(3000, length=12.0)
+    frames = render.turntable(cloud, "label", frames=12, size=(96, 72), legend=False, azimuth=20.0)
+    assert len(frames) == 12
+    steps = [np.abs(one.astype(int) - two).mean() for one, two in zip(frames, frames[1:] + frames[:1], strict=True)]
+    assert min(steps) > 0.5
+    assert steps[-1] < 1.5 * max(steps[:-1])  # the last leads to the first as each to the next
+    round_trip = render.turntable(cloud, "label", frames=12, size=(96, 72), legend=False, azimuth=20.0 + 120)
+    same = np.abs(frames[4].astype(int) - round_trip[0]).mean()
+    assert same < 0.05
+    for frame in frames:
+        filled = (frame != 255).any(-1)
+        assert not filled[[0, -1]].any()
+        assert not filled[:, [0, -1]].any()
+    with pytest.raises(ValueError, match="frames must be at least 1, got -1"):
+        render.turntable(cloud, frames=-1)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "gif"])
+def test_saved_pictures_are_what_was_drawn(tmp_path, suffix):
+    image = pytest.importorskip("PIL.Image")
+    picture = drawn(data.street(2000, length=12.0))
+    path = tmp_path / "new" / f"a.{suffix}"
+    render.save(path, picture)
+    with image.open(path) as opened:
+        again = np.asarray(opened.convert("RGB")).astype(int)
+    assert np.abs(again - picture).mean() < {"png": 1e-9, "webp": 1e-9}.get(suffix, 4)
+    before = path.read_bytes()
+    with pytest.raises(data.FileError, match="exists already and is not overwritten"):
+        render.save(path, picture // 2)
+    assert path.read_bytes() == before
+    render.save(path, picture // 2, overwrite=True)
+    assert path.read_bytes() != before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp"])
+def test_saved_turntables_loop(tmp_path, suffix):
+    image = pytest.importorskip("PIL.Image")
+    frames = render.turntable(data.street(2000, length=12.0), frames=5, size=(96, 72), legend=False)
+    render.save(tmp_path / f"a.{suffix}", frames, seconds=2)
+    with image.open(tmp_path / f"a.{suffix}") as again:
+        assert again.n_frames == 5
+        assert again.info["loop"] == 0
+        durations = []
+        for number, frame in enumerate(frames):
+            again.seek(number)
+            again.load()
+            durations.append(again.info["duration"])
+            shown = np.asarray(again.convert("RGB")).astype(int)
+            assert np.abs(shown - frame).mean() < 6
+    assert sum(durations) == pytest.approx(2000, abs=50)
+
+
+def test_what_a_file_cannot_hold(tmp_path):
+    picture, clear = np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8, 4), np.uint8)
+    for name, images, message in (
+        ("a.bmp", picture, "expected a name that ends in .png"),
+        ("a", picture, "expected a name that ends in .png"),
+        ("a.png", [picture, picture], "expected a name that ends in .gif, .webp for several frames"),
+        ("a.jpg", clear, "expected a name that ends in .png, .webp for a transparent picture"),
+    ):
+        with pytest.raises(data.FileError, match=message):
+            render.save(tmp_path / name, images)
+    assert not list(tmp_path.iterdir())
+
+
+def test_examples_of_a_run():
+    """What training draws: right and wrong, of whole clouds and of points."""
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("lightning_fabric")
+    import io
+
+    from pointgrad.train import pictures
+
+    def opened(chosen, classes):
+        return np.asarray(image.open(io.BytesIO(pictures.examples(chosen, classes))).convert("RGB"))
+
+    points = torch.rand(300, 3)
+    target = torch.arange(300) % 3 - 1
+    right, wrong = target.clamp(min=0), 1 - target.clamp(min=0)
+    right[1], wrong[1] = wrong[1].item(), right[1].item()  # in both some are right and some wrong
+    good, bad = (opened([pictures.Example(points, target, said)] * 2, ["a", "b"]) for said in (right, wrong))
+    third = good.shape[0] // 3
+    assert np.array_equal(good[:third, :500], bad[:third, :500])  # the truth
+    assert not np.array_equal(good[third : 2 * third, :500], bad[third : 2 * third, :500])
+
+    def red(image):
+        return int(((image[..., 0] > 150) & (image[..., 1:] < 80).all(-1)).sum())
+
+    assert red(bad[2 * third :, :500]) > 20 * max(red(good[2 * third :, :500]), 1)
+    classes = ["bed", "chair"]
+    told = [opened([pictures.Example(points, torch.tensor(1), torch.tensor(said))], classes) for said in (0, 1)]
+    assert red(told[0]) > 10
+    assert red(told[1]) == 0
+
+
+def test_points_with_gradients_are_drawn():
+    points = torch.rand(50, 3, requires_grad=True)
+    cloud = Cloud(points, {"depth": points[:, 1] * 2})
+    for by in ("height", "depth"):
+        plain = Cloud(points.detach(), {"depth": cloud.features["depth"].detach()})
+        assert np.array_equal(drawn(cloud, by=by), drawn(plain, by=by))
+
+
+def test_documented_examples_run():
+    pages.run(pages.BLOCK.findall(Path(render.__path__[0], "README.md").read_text()))
+    ran = 0
+    for _, name, _ in pkgutil.iter_modules(render.__path__, "pointgrad.render."):
+        result = doctest.testmod(importlib.import_module(name), extraglobs={"torch": torch})
+        assert result.failed == 0
+        ran += result.attempted
+    assert ran > 10
