@@ -3,10 +3,8 @@
 import doctest
 import importlib
 import pkgutil
-from pathlib import Path
 
 import numpy as np
-import pages
 import pytest
 import torch
 from hypothesis import given, settings
@@ -411,7 +409,6 @@ def test_points_with_gradients_are_drawn():
 
 
 def test_documented_examples_run():
-    pages.run(pages.BLOCK.findall(Path(render.__path__[0], "README.md").read_text()))
     ran = 0
     for _, name, _ in pkgutil.iter_modules(render.__path__, "pointgrad.render."):
         result = doctest.testmod(importlib.import_module(name), extraglobs={"torch": torch})

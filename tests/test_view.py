@@ -18,7 +18,7 @@ import pointgrad
 from pointgrad import data
 from pointgrad.cli import main
 from pointgrad.predict import tree
-from pointgrad.view import Viewer, network, server, source, words
+from pointgrad.view import Viewer, network, server, words
 from pointgrad.view.detail import COARSEST, Camera, shares
 from pointgrad.view.levels import build
 from pointgrad.view.picking import pick
@@ -259,24 +259,6 @@ def test_legend_escapes_names_and_is_short():
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "and 60 more" in text
-
-
-# -- source ---------------------------------------------------------------------------------------------------------
-
-
-def test_meshes_without_columns_are_shown_by_their_surface(tmp_path):
-    (tmp_path / "a.off").write_text("OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 2\n")
-    (cloud,) = source.chunks(tmp_path / "a.off", None, None)()
-    assert len(cloud) == source.SURFACE
-    assert bool((cloud.points[:, :2].sum(1) <= 1).all())
-
-
-def test_labels_beside_a_sweep(tmp_path):
-    np.random.default_rng(0).random((5, 4), np.float32).tofile(tmp_path / "a.bin")
-    np.array([3, 1, 2, 0, 65535], np.uint32).tofile(tmp_path / "a.label")
-    (cloud,) = source.chunks(tmp_path / "a.bin", None, 4)()
-    assert cloud.labels.tolist() == [3, 1, 2, 0, -1]
-    assert cloud.category == 4
 
 
 # -- the network ----------------------------------------------------------------------------------------------------

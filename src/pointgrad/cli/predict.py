@@ -79,7 +79,7 @@ class Predict:
     def run(self) -> int:
         try:
             Settings(self.tile, self.votes, self.max_points)
-            files = cloud_files(self.inputs, self.out, "label")
+            files = [(file, self.out / place) for file, place in cloud_files(self.inputs, "label", self.out)]
             trained = train.load(self.network, device(self.device))
             if trained.task == "segmentation":
                 _check_targets(files)

@@ -17,7 +17,7 @@ from pointgrad.render.scene import SAMPLE, Scene
 from pointgrad.render.source import Source
 from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scales
 
-from .fail import fail
+from .fail import fail, line
 from .inputs import cloud_files
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
@@ -96,12 +96,12 @@ class Render:
                 raise ValueError(f"--seconds must be above 0, got {self.seconds}")
             if self.frames is not None and not 2 <= self.frames <= MOST_FRAMES:
                 raise ValueError(f"--frames must be from 2 to {MOST_FRAMES}, got {self.frames}")
-            files = cloud_files(self.inputs, self.out, "draw")
+            files = [(file, self.out / place) for file, place in cloud_files(self.inputs, "draw", self.out)]
             if self.titles and len(self.titles) != len(files):
                 raise ValueError(f"--titles must be one for each of {len(files)} files, got {len(self.titles)}")
             targets = self._targets(files)
         except ERRORS as error:
-            return fail("render", WRONG, _line(error))
+            return fail("render", WRONG, line(error))
         done = [self._draw(target, sources, look) for target, sources in targets.items()]
         drawn = sum(done)
         return 0 if drawn == len(files) else FAILED if drawn else WRONG
@@ -178,9 +178,5 @@ def _check_writable(target: Path) -> None:
 
 
 def _about(path: Path, error: BaseException) -> str:
-    text = _line(error)
+    text = line(error)
     return text if str(path) in text else f"{path}: {text}"
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -1,19 +1,17 @@
 """`pointgrad view FILES... [--checkpoint RUN]`: clouds, or a training, in a browser."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tyro.conf import Positional
 
 from pointgrad import train
-from pointgrad.data.datasets.folder import is_cloud
-from pointgrad.data.files.formats import FORMATS
 from pointgrad.view import Viewer, server
 
 from .device import device
 from .fail import fail, line
+from .inputs import cloud_files
 
 WRONG = 2
 
@@ -52,7 +50,7 @@ class View:
 
     def run(self) -> int:
         try:
-            paths = _files(self.inputs)
+            paths = list(dict.fromkeys(path for path, _ in cloud_files(self.inputs, "show")))
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
             trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))
@@ -76,18 +74,3 @@ class View:
             return 0
         finally:
             server.stop(web)
-
-
-def _files(inputs: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
-    for path in inputs:
-        if path.is_dir():
-            inside = [file for file in sorted(path.rglob("*")) if is_cloud(file)]
-            if not inside:
-                raise ValueError(f"{path}: expected a folder with files that end in {', '.join(FORMATS)}, found none")
-            found += inside
-        else:
-            found.append(path)
-    if not found:
-        raise ValueError("expected files or folders to show, got none")
-    return list(dict.fromkeys(found))

@@ -6,20 +6,23 @@ from pathlib import Path
 
 import torch
 
-from pointgrad.data import Cloud, read
+from pointgrad.data import Cloud
 from pointgrad.data.files import las
-from pointgrad.data.files.door import check_file
+from pointgrad.data.files.door import check_file, read_table
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.data.files.las_check import open_checked
+from pointgrad.data.files.mesh import sample
 from pointgrad.data.files.table import label_column, to_cloud
 from pointgrad.render.names import LAS, attach, labels_beside, with_labels
 
 READABLE = "a file that can be read"
+SURFACE = 100_000  # points of a mesh
 
 
 class Source:
     """A file of points. LAS and LAZ are read anew at each pass, a million points at a time; others once, as a whole.
+    Of a mesh whose corners have nothing but their place, points are drawn from its surface.
 
     columns: names of the columns of files that have none of their own; see `pointgrad.data.read`.
     """
@@ -53,6 +56,9 @@ class Source:
 
     @cached_property
     def _whole(self) -> Cloud:
-        columns = self.columns if FORMATS[self.format].unnamed else None
-        cloud = read(self.path, columns=columns, generator=torch.Generator().manual_seed(0))
+        with naming(self.path, READABLE):
+            table = read_table(self.path, self.format, self.columns if FORMATS[self.format].unnamed else None)
+            if FORMATS[self.format].sampled or (table.faces is not None and len(table.faces) and not table.columns):
+                table = sample(table, SURFACE, torch.Generator().manual_seed(0))
+            cloud = to_cloud(table, None, str(self.path))
         return with_labels(cloud, self.path)

@@ -5,17 +5,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pointgrad.data import Cloud
-from pointgrad.render import Scale
+from pointgrad.render import Scale, first_choice
 from pointgrad.render.colors import ERROR, LABEL
 from pointgrad.render.names import class_names
+from pointgrad.render.source import Source
 from pointgrad.train import Trained
-from pointgrad.view import network, source, words
+from pointgrad.view import network, words
 from pointgrad.view.detail import Camera
 from pointgrad.view.levels import Levels, Part, build
 from pointgrad.view.overlay import Overlay
@@ -130,7 +132,7 @@ class Viewer:
         began = time.monotonic()
         self._progress.visible = True
         try:
-            clouds = source.chunks(path, self._columns, self._category)
+            clouds = self._stream(path)
             levels = build(clouds, self._report)
             names = {by: class_names(path, by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
@@ -146,7 +148,7 @@ class Viewer:
         self._hidden.clear()
         self._values.content = "Click a point."
         self._file.value = str(path)
-        self._fill_choices(levels.choices()[0], NOTHING)
+        self._fill_choices(first_choice(self.work.cloud), NOTHING)
         self._home_all()
         self._draw()
         self._panel_changed()
@@ -207,6 +209,13 @@ class Viewer:
         self._said.content = f"the network has labelled {known:,} of {levels.total:,} points" + (
             "" if right is None else f", {right:.1%} of the labelled ones right"
         )
+
+    def _stream(self, path: Path) -> Callable[[], Iterable[Cloud]]:
+        """The clouds of a file, each time from the beginning."""
+        file = Source(path, self._columns)
+        if self._category is None:
+            return file.parts
+        return lambda: (replace(part, category=self._category) for part in file.parts())
 
     def _report(self, what: str, done: int) -> None:
         share = done / max(1, self._expected) if what != "reading" else 0.0
