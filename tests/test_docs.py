@@ -25,7 +25,6 @@ REASONS = {
     "needs a program of yours",
     "opens the browser",
     "takes minutes",
-    "needs the render command",
 }
 
 
