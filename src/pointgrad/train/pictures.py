@@ -3,29 +3,14 @@
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from pointgrad.data import Batch
+from .evaluation import Example
 
 WRONG, RIGHT = "#c0392b", "#1e8449"
-DRAWN = 4096  # points of a cloud
-
-
-class Example(NamedTuple):
-    """A cloud, what it is, and what the network says: one class each, or one per point."""
-
-    points: Tensor
-    target: Tensor
-    predicted: Tensor
-
-    @property
-    def right(self) -> float:
-        """The share of labels that are right."""
-        labelled = self.target >= 0
-        return float((self.predicted == self.target)[labelled].float().mean())
 
 
 def curves(history: Sequence[Mapping[str, float]]) -> bytes:
@@ -83,19 +68,19 @@ def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
 
     def cell(number: int, points: Tensor, values: Tensor, title: str, colour: str, **look: Any) -> None:
         axes: Any = figure.add_subplot(rows, columns, number + 1, projection="3d")
-        every = len(points) // DRAWN + 1
-        x, y, z = points[::every].double().numpy().T
-        axes.scatter(x, y, z, c=values[::every].numpy(), s=2, linewidths=0, **look)
+        x, y, z = points.double().numpy().T
+        axes.scatter(x, y, z, c=values.numpy(), s=2, linewidths=0, **look)
         axes.set_box_aspect([max(float(np.ptp(side)), 1e-9) for side in (x, y, z)])
         axes.set_axis_off()
         axes.set_title(title, fontsize=8, color=colour)
 
-    for number, (points, target, predicted) in enumerate(chosen):
+    for number, example in enumerate(chosen):
+        points, target, predicted = example.points, example.target, example.predicted
         if per_point:
             # Ten colours in turn: classes that follow each other, such as parts of one object, differ clearly.
             look = {"cmap": "tab10", "vmin": 0, "vmax": 9}
             kept = target >= 0
-            right = f"predicted: {100 * chosen[number].right:.1f} % right"
+            right = f"predicted: {100 * example.right:.1f} % right"
             cell(number, points[kept], target[kept] % 10, "true", "black", **look)
             cell(columns + number, points[kept], predicted[kept] % 10, right, "black", **look)
         else:
@@ -103,24 +88,6 @@ def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
             title, colour = (said, RIGHT) if true == said else (f"{said}, not {true}", WRONG)
             cell(number, points, points[:, 2], title, colour, cmap="viridis")
     return _png(figure)
-
-
-def choose(seen: Sequence[Example], each: int = 4) -> list[Example]:
-    """The best and the worst ones, the best first."""
-    ordered = sorted((example for example in seen if bool((example.target >= 0).any())), key=lambda one: -one.right)
-    return ordered[:each] + ordered[max(each, len(ordered) - each) :]
-
-
-def split(batch: Batch, predicted: Tensor) -> list[Example]:
-    """The examples of a batch, on the CPU. predicted: a class for each target."""
-    assert batch.target is not None
-    predicted, points = predicted.cpu(), batch.points.cpu()
-    target = batch.target.cpu()
-    clouds = list(points.split(batch.sizes))
-    if target.shape[0] == len(batch) and target.shape[0] != points.shape[0]:
-        return [Example(*each) for each in zip(clouds, target, predicted, strict=True)]
-    parts = zip(clouds, target.split(batch.sizes), predicted.split(batch.sizes), strict=True)
-    return [Example(*each) for each in parts]
 
 
 def _figure(width: float, height: float) -> Any:
