@@ -151,7 +151,13 @@ class Evaluation:
         """As an .npz file."""
         own, memory = self.examples, io.BytesIO()
         shape = (-1,) if self.task == "segmentation" else (len(own),)
-        arrays = {
+        arrays: dict[str, Any] = {
+            "format": FORMAT,
+            "epoch": self.epoch,
+            "task": self.task,
+            "classes": np.array(self.classes, np.str_),
+            "confusion": self.confusion.cpu().numpy(),
+            "clouds": self.clouds,
             "points": torch.cat([torch.zeros(0, 3), *(one.points for one in own)]).float().numpy(),
             "target": _joined([one.target for one in own]).reshape(shape),
             "predicted": _joined([one.predicted for one in own]).reshape(shape),
@@ -160,10 +166,7 @@ class Evaluation:
             "kind": np.array([one.kind for one in own], np.int32),
             **{name: np.array([getattr(one, name) for one in own]) for name in ("right", "truth", "confidence")},
         }
-        np.savez(
-            memory, format=FORMAT, epoch=self.epoch, task=self.task, classes=np.array(self.classes, np.str_),
-            confusion=self.confusion.cpu().numpy(), clouds=self.clouds, **arrays,
-        )  # type: ignore[arg-type]  # fmt: skip
+        np.savez(memory, **arrays)
         return memory.getvalue()
 
 

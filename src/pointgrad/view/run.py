@@ -30,6 +30,8 @@ ALL, NONE = "all", "none"
 PREDICTION, ERROR, TRUTH = "prediction", "error", "label"
 TRAIN, VAL = "#e07b39", "#1f5fa8"
 MORE = ("#3a8f5c", "#8e5aa8", "#8c603a")
+WHOLE = [step * 10**power for power in range(6) for step in (1, 2, 5)]  # epochs between two marks of an axis
+FRONT = np.array([0.0, -0.9, 0.36])  # from where two clouds side by side are looked at
 
 Progress = Callable[[int, int], None]  # batches that are done, and all
 Evaluate = Callable[[Path, Progress], Evaluation]
@@ -54,6 +56,7 @@ class RunViewer:
         self._titles: dict[str, Example] = {}
         self._plots: dict[str, Any] = {}
         self._plotted: list[Row] = []
+        self._seen: np.ndarray | None = None  # the middle of what browsers look at
         self._build()
         self.worker, self._evaluator = Worker(self.tell), Worker(self.tell)
         self._ended = threading.Event()
@@ -255,18 +258,14 @@ class RunViewer:
         self._legend.content = words.legend(example, self.evaluation.classes) if per_point else ""
         self.stage = Stage(self.server.scene, build(lambda: [cloud]), len(cloud))
         self._draw()
-        if self._first:
-            self._first = False
-            self._home_all()
+        self._recentre()
         self.server.flush()
-
-    _first = True
 
     def _draw(self) -> None:
         stage, example, found = self.stage, self.chosen, self.evaluation
         if stage is None or example is None or found is None:
             return
-        top = np.array([0.0, 0.0, stage.extent[2] / 2 + SIZE / 20])
+        top = np.array([0.0, 0.0, stage.extent[2] / 2 + SIZE / 12])
         if example.target.dim():
             by, right = self._by.value, f"{100 * example.right:.1f} % right"
             look = Look(Scale(by, "class"), Scale(TRUTH, "class"), size=self._size.value)
@@ -285,19 +284,32 @@ class RunViewer:
 
     # -- browsers -------------------------------------------------------------------------------------------------
 
-    def _view(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the camera is, and what it looks at, to see all that is shown."""
-        assert self.stage is not None
-        extent, middle = np.full(3, SIZE * 0.8), np.zeros(3)
-        if self.chosen is not None and self.chosen.target.dim():
-            middle = self.stage.shift / 2
-            extent[0] += self.stage.shift[0]
-        return middle + HOME * float(np.linalg.norm(extent)) * FILLS, middle
+    def _middle(self) -> np.ndarray:
+        """Of what is shown: of a cloud, or of a cloud and its copy."""
+        two = self.stage is not None and self.chosen is not None and self.chosen.target.dim()
+        return self.stage.shift / 2 if two and self.stage is not None else np.zeros(3)
 
-    def _home_all(self) -> None:
+    def _view(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the camera is, and what it looks at, to see all that is shown. The same for all clouds of a kind, whose
+        longest sides are equal, so that it need not move from one to the next."""
+        two = self.chosen is not None and self.chosen.target.dim()
+        away = FRONT * SIZE * 2.2 if two else HOME * SIZE * 3**0.5 * 0.8 * FILLS
+        return self._middle() + away, self._middle()
+
+    def _recentre(self) -> None:
+        """Another cloud, seen as the one before: cameras move along with the middle."""
         self.server.initial_camera.position, self.server.initial_camera.look_at = self._view()
+        middle = self._middle()
         for client in self.server.get_clients().values():
-            self._home(client)
+            if self._seen is None:
+                self._home(client)
+            elif np.any(middle != self._seen):
+                move = middle - self._seen
+                with client.atomic():
+                    position = np.asarray(client.camera.position) + move
+                    client.camera.look_at = np.asarray(client.camera.look_at) + move
+                    client.camera.position = position
+        self._seen = middle
 
     def _home(self, client: Any) -> None:
         if client is not None and self.stage is not None:
@@ -318,9 +330,13 @@ def _plot(gui: Any, title: str, names: list[str], data: tuple[np.ndarray, ...], 
     """A chart over epochs: training in one colour, validation in others."""
     rest = iter((VAL, *MORE))
     inks = [TRAIN if name.startswith("train") else next(rest, VAL) for name in names]
-    series = [{"label": "epoch"}]
-    series += [{"label": words.label(name), "stroke": ink, "width": 2} for name, ink in zip(names, inks, strict=True)]
+    lines = [{"label": words.label(name), "stroke": ink, "width": 2} for name, ink in zip(names, inks, strict=True)]
     return gui.add_uplot(
-        data, tuple(series), title=title, scales={"x": {"time": False}}, height=170,
-        legend={"show": True}, order=place + 1,
-    )  # fmt: skip
+        data,
+        ({"label": "epoch"}, *lines),
+        title=title,
+        scales={"x": {"time": False}},
+        axes=({"incrs": tuple(WHOLE)}, {"size": 64}),
+        height=170,
+        order=place + 1,
+    )

@@ -1,6 +1,8 @@
 """What the page of a run says in words and tables."""
 
+import base64
 import html
+import io
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +13,9 @@ from pointgrad.train.evaluation import Evaluation, Example
 from pointgrad.view.run_data import Moment
 from pointgrad.view.words import ROW, SWATCH
 
-NUMBERED = 14  # classes up to which the cells of a confusion matrix hold numbers
+NUMBERED = 14  # classes up to which the cells of a confusion matrix hold numbers, and columns have names
+NAMED = 40  # and rows have names; of more, it is a picture
+RIGHT, WRONG = (31, 95, 168), (192, 57, 43)
 PAIRS = 6
 LINES = 8  # of the log
 SHOWN = ("accuracy", "class_accuracy", "miou", "instance_miou")  # of the best epoch
@@ -30,7 +34,7 @@ def head(name: str, moment: Moment) -> str:
         side = "val" if any(key.startswith("val_") for key in row) else "train"
         figures = [f"{label(key)} {row[f'{side}_{key}']:.4f}" for key in SHOWN if f"{side}_{key}" in row]
         data = "" if side == "val" else " on the training data"
-        lines.append(f"Best so far: epoch {moment.best_epoch}, {', '.join(figures)}{data}")
+        lines.append(f"Best: epoch {moment.best_epoch}, {', '.join(figures)}{data}")
     return "\n\n".join([*lines, *(f"⚠ {_plain(problem)}" for problem in moment.problems)])
 
 
@@ -61,30 +65,54 @@ def confusion(found: Evaluation) -> str:
     """HTML: a table, rows are true classes and columns predicted ones, darker for a larger share of the row."""
     counts, classes = found.confusion, [html.escape(name) for name in found.classes]
     share = counts.double() / counts.sum(1, keepdim=True).clamp(min=1)
+    strength = share.pow(0.6)  # a few percent are seen too
+    if len(classes) > NAMED:
+        body = _picture(strength)
+    elif len(classes) > NUMBERED:
+        body = _table(counts, share, strength, classes, f"width:{260 / len(classes):.2f}px", 10)
+    else:
+        body = _table(counts, share, strength, classes, "width:1.75em;height:1.75em", 11)
+    note = "rows: true, columns: predicted, both in the same order"
+    below = note if len(classes) > NAMED else f"{note}; point at a cell for its names and number"
+    below = "" if len(classes) <= NUMBERED else SMALL.format(f'<span style="opacity:.6">{below}</span>')
+    return f'<div style="overflow-x:auto;padding:0 1em">{body}</div>{below}'
+
+
+def _table(counts: Tensor, share: Tensor, strength: Tensor, classes: Sequence[str], cell: str, size: int) -> str:
     numbered = len(classes) <= NUMBERED
-    side = "1.75em" if numbered else f"{max(20 / len(classes), 0.25):.3f}em"
-    font = ".68em" if numbered else ".55em"
-    upright = "writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;font-weight:normal;padding:.3em 0"
-    cell = f"min-width:{side};width:{side};height:{side if numbered else 'auto'};text-align:center;padding:0"
-    head = "".join(f'<th style="{upright};max-height:9em">{name}</th>' for name in classes)
     rows = []
+    if numbered:
+        upright = "writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;font-weight:normal;padding:.3em 0"
+        corner = "text-align:right;vertical-align:bottom;font-weight:normal;opacity:.6;padding-right:.4em"
+        names = "".join(f'<th style="{upright};max-height:9em">{name}</th>' for name in classes)
+        rows.append(f'<tr><th style="{corner}">true ↓ predicted →</th>{names}</tr>')
     for true, name in enumerate(classes):
         cells = []
         for said, other in enumerate(classes):
             part, count = float(share[true, said]), int(counts[true, said])
-            strong = f"rgba({'31,95,168' if true == said else '192,57,43'},{part**0.6:.2f})"
-            ink = "color:white" if part > 0.4 else ""
+            hue = ",".join(map(str, RIGHT if true == said else WRONG))
+            fill = f"rgba({hue},{float(strength[true, said]):.2f})" if count else "rgba(128,128,128,.08)"
+            ink = ";color:white" if part > 0.4 else ""
             text = _short(count) if numbered and count else ""
             title = f"{name}, predicted as {other}: {count:,} ({part:.1%})"
-            cells.append(f'<td title="{title}" style="{cell};background:{strong};{ink}">{text}</td>')
+            cells.append(f'<td title="{title}" style="padding:0;{cell};background:{fill}{ink}">{text}</td>')
         aside = "text-align:right;font-weight:normal;padding:0 .4em 0 0;white-space:nowrap"
         rows.append(f'<tr><th style="{aside}">{name}</th>{"".join(cells)}</tr>')
-    table = (
-        f'<table style="border-collapse:separate;border-spacing:1px;font-size:{font};line-height:1.1;margin:.3em 0">'
-        f'<tr><th style="text-align:right;vertical-align:bottom;font-weight:normal;opacity:.6">true ↓ predicted →</th>'
-        f"{head}</tr>{''.join(rows)}</table>"
-    )
-    return f'<div style="overflow-x:auto;padding:0 1em">{table}</div>'
+    look = f"border-collapse:separate;border-spacing:1px;font-size:{size}px;line-height:1.1;text-align:center"
+    return f'<table style="{look}">{"".join(rows)}</table>'
+
+
+def _picture(strength: Tensor) -> str:
+    from PIL import Image
+
+    hue = torch.tensor([WRONG]).expand(len(strength), len(strength), 3).clone()
+    hue[range(len(strength)), range(len(strength))] = torch.tensor(RIGHT)
+    pixels = (255 + (hue - 255) * strength[..., None]).round().to(torch.uint8).numpy()
+    memory = io.BytesIO()
+    Image.fromarray(pixels).save(memory, "png")
+    content = base64.b64encode(memory.getvalue()).decode()
+    look = "width:100%;image-rendering:pixelated;border:1px solid rgba(128,128,128,.3)"
+    return f'<img alt="confusion matrix" style="{look}" src="data:image/png;base64,{content}">'
 
 
 def confused(found: Evaluation) -> str:
@@ -93,9 +121,8 @@ def confused(found: Evaluation) -> str:
     counts = found.confusion
     right, total = int(counts.diag().sum()), int(counts.sum())
     epoch = f"Epoch {found.epoch}, " if found.epoch else "The best weights, "
-    lines = [
-        f"{epoch}{found.clouds:,} validation clouds: {right:,} of {total:,} {items} are right ({_of(right, total)})."
-    ]
+    share = f"{right:,} of {total:,} {items} are right ({_of(right, total)})"
+    lines = [f"{epoch}{found.clouds:,} validation clouds: {share}."]
     pairs = most_confused(counts)
     if pairs:
         lines.append("<b>Most often confused</b>")
@@ -160,7 +187,8 @@ def _name(source: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share in (0, 1) else f"{100 * share:.1f} %"
+    """With a space that does not break."""
+    return f"{100 * share:.0f}\u00a0%" if share in (0, 1) else f"{100 * share:.1f}\u00a0%"
 
 
 def _of(part: int, whole: int) -> str:
