@@ -173,10 +173,10 @@ class Evaluation:
 def read(path: Path) -> Evaluation:
     """The evaluation in a file. Raises ValueError if it is none, and FileNotFoundError."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}
         if int(held["format"]) != FORMAT:
-            raise ValueError(f"{path}: expected an evaluation of format {FORMAT}, got {int(held['format'])}")
+            raise ValueError(f"format {held['format']}")
         classes, task = tuple(map(str, held["classes"])), str(held["task"])
         sizes = held["sizes"].tolist()
         per_point = task == "segmentation"
@@ -189,8 +189,8 @@ def read(path: Path) -> Evaluation:
         return Evaluation(int(held["epoch"]), task, classes, confusion, int(held["clouds"]), examples)
     except FileNotFoundError:
         raise
-    except (KeyError, TypeError, OSError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: is not an evaluation, or is damaged") from error
+    except (ValueError, KeyError, TypeError, OSError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: is not an evaluation of format {FORMAT}, or is damaged") from error
 
 
 def _joined(labels: Sequence[Tensor]) -> np.ndarray:

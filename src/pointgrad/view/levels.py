@@ -77,6 +77,10 @@ class Levels:
         )
         return Part(joined, np.concatenate([part.number for part in parts]))
 
+    def close(self) -> None:
+        """Gives the disk back. Nothing can be read afterwards."""
+        self._file.close()
+
     def add(self, name: str, values: Tensor) -> None:
         """A column more: (total,), in the order of the file."""
         self._added[name] = values

@@ -29,7 +29,7 @@ SECONDS = 1.0  # between two looks at the folder
 ALL, NONE = "all", "none"
 PREDICTION, ERROR, TRUTH = "prediction", "error", "label"
 TRAIN, VAL = "#e07b39", "#1f5fa8"
-MORE = ("#3a8f5c", "#8e5aa8", "#8c603a")
+MORE = ("#3a8f5c", "#8e5aa8", "#8c603a", "#26b0c4")
 WHOLE = [step * 10**power for power in range(6) for step in (1, 2, 5)]  # epochs between two marks of an axis
 FRONT = np.array([0.0, -0.9, 0.36])  # from where two clouds side by side are looked at
 
@@ -81,6 +81,7 @@ class RunViewer:
         self._clock.join()
         self._evaluator.stop()
         self.worker.stop()
+        self._clear()
 
     # -- following ------------------------------------------------------------------------------------------------
 
@@ -170,7 +171,8 @@ class RunViewer:
 
     def _build(self) -> None:
         gui: Any = self.server.gui
-        gui.configure_theme(control_layout="fixed", control_width="large", show_logo=False, show_share_button=False)
+        gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
+        gui.main_panel.dock_right()
         self.server.scene.set_background_image(np.full((1, 1, 3), 255, np.uint8))
         self._head = gui.add_markdown("")
         self._missing = gui.add_markdown("")
@@ -237,10 +239,7 @@ class RunViewer:
         if example is self.chosen and example is not None:
             return
         self.chosen = example
-        if self.stage is not None:
-            self.stage.clear()
-            self.stage = None
-        self.overlay.clear()
+        self._clear()
         if example is None or self.evaluation is None:
             self._details.content, self._legend.content = "", ""
             if self.evaluation is not None:
@@ -260,6 +259,13 @@ class RunViewer:
         self._draw()
         self._recentre()
         self.server.flush()
+
+    def _clear(self) -> None:
+        self.overlay.clear()
+        if self.stage is not None:
+            self.stage.clear()
+            self.stage.levels.close()
+            self.stage = None
 
     def _draw(self) -> None:
         stage, example, found = self.stage, self.chosen, self.evaluation
@@ -293,7 +299,7 @@ class RunViewer:
         """Where the camera is, and what it looks at, to see all that is shown. The same for all clouds of a kind, whose
         longest sides are equal, so that it need not move from one to the next."""
         two = self.chosen is not None and self.chosen.target.dim()
-        away = FRONT * SIZE * 2.2 if two else HOME * SIZE * 3**0.5 * 0.8 * FILLS
+        away = FRONT * SIZE * 1.8 if two else HOME * SIZE * 3**0.5 * 0.8 * FILLS
         return self._middle() + away, self._middle()
 
     def _recentre(self) -> None:
@@ -304,11 +310,7 @@ class RunViewer:
             if self._seen is None:
                 self._home(client)
             elif np.any(middle != self._seen):
-                move = middle - self._seen
-                with client.atomic():
-                    position = np.asarray(client.camera.position) + move
-                    client.camera.look_at = np.asarray(client.camera.look_at) + move
-                    client.camera.position = position
+                client.camera.position = client.camera.position + middle - self._seen  # takes look_at along
         self._seen = middle
 
     def _home(self, client: Any) -> None:
@@ -336,7 +338,7 @@ def _plot(gui: Any, title: str, names: list[str], data: tuple[np.ndarray, ...], 
         ({"label": "epoch"}, *lines),
         title=title,
         scales={"x": {"time": False}},
-        axes=({"incrs": tuple(WHOLE)}, {"size": 64}),
+        axes=({"incrs": tuple(WHOLE), "ticks": {"show": False}}, {"size": 64, "ticks": {"show": False}}),
         height=170,
         order=place + 1,
     )
