@@ -273,6 +273,7 @@ def test_from_nothing_to_the_end(tmp_path, finished):
     (path / "metrics.csv").write_text("".join(rows[:2]))
     moment = follower.look()
     assert (moment.state, [row["epoch"] for row in moment.history]) == ("running", [1.0])
+    assert moment.best_epoch is None
     for name in ("metrics.csv", "log.txt", "evaluation.npz", "best.pt"):
         shutil.copy(done / name, path)
     moment = follower.look()
@@ -380,10 +381,10 @@ def test_following(run, open_run):
     rows = read_metrics(run / "metrics.csv")
     RunFolder(run, resume=True).write_metrics([*rows, {**rows[-1], "epoch": 3, "val_loss": 0.125}])
     viewer.look()
-    epochs, *losses = viewer._plots["loss"].data
+    epochs, *losses = viewer.curves.plots["loss"].data
     assert epochs.tolist() == [1, 2, 3]
     assert losses[1][-1] == 0.125
-    assert len(viewer._plots["accuracy and mIoU"].data) == 5
+    assert len(viewer.curves.plots["accuracy and mIoU"].data) == 5
     RunFolder(run, resume=True).log("epoch 3/3  said now")
     viewer.look()
     assert "said now" in viewer._log.content
@@ -400,7 +401,7 @@ def test_following_by_itself(run, web, monkeypatch):
                 break
             time.sleep(0.01)
         viewer.wait()
-        assert len(viewer._plots["loss"].data[0]) == 3
+        assert len(viewer.curves.plots["loss"].data[0]) == 3
     finally:
         viewer.stop()
 
@@ -426,7 +427,7 @@ def test_a_folder_that_vanishes_and_comes_back(run, open_run, capsys):
     viewer.look()
     viewer.look()
     assert "the folder is gone" in viewer._head.content
-    assert len(viewer._plots["loss"].data[0]) == 2
+    assert len(viewer.curves.plots["loss"].data[0]) == 2
     assert viewer.chosen is not None
     run.mkdir()
     viewer.look()
@@ -439,6 +440,37 @@ def test_a_folder_that_vanishes_and_comes_back(run, open_run, capsys):
     assert error.count("the folder is gone") == 1
     assert error.count("holds no run") == 1
     assert out.count("can be read again") == 1
+
+
+def test_another_run_in_the_same_folder(run, open_run):
+    """Nothing of the one before is left once it has begun."""
+    viewer = open_run(run)
+    for file in run.iterdir():
+        file.unlink()
+    viewer.look()
+    assert viewer.evaluation is not None
+    RunFolder(run).start({"epochs": 5}, 0, torch.device("cpu"))
+    viewer.look()
+    assert (viewer.moment.state, viewer.moment.total, viewer.moment.history) == ("running", 5, [])
+    assert viewer.curves.plots == {}
+    assert viewer.evaluation is viewer.chosen is viewer.stage is None
+    assert viewer._table.content == viewer._confused.content == ""
+    assert viewer._waiting.visible
+
+
+def test_curves_with_gaps_and_infinities(open_run, run):
+    """The range is that of the rest; none of it is sent as a range."""
+    rows = [{"epoch": 1, "lr": 0, "val_loss": math.nan}, {"epoch": 2, "lr": 0, "val_loss": 3.0, "train_loss": math.inf}]
+    RunFolder(run, resume=True).write_metrics(rows)
+    viewer = open_run(run)
+    low, high = viewer.curves.plots["loss"].scales["y"]["range"]
+    assert low < 3.0 < high
+    assert viewer.curves.plots["learning rate"].title == "learning rate in 1e0"
+    RunFolder(run, resume=True).write_metrics([{"epoch": 1, "lr": 3e-4, "val_loss": math.nan}])
+    viewer.look()
+    assert viewer.curves.plots["loss"].scales["y"]["range"] == (0.0, 1.0)
+    assert viewer.curves.plots["learning rate"].title == "learning rate in 1e-4"
+    assert viewer.curves.plots["learning rate"].data[1] == pytest.approx([3.0])
 
 
 def test_before_the_first_epoch(tmp_path, finished, open_run):

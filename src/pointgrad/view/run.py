@@ -14,6 +14,7 @@ from pointgrad.render import Scale, colors
 from pointgrad.train.checkpoint import BEST
 from pointgrad.train.evaluation import Evaluation, Example
 from pointgrad.view import run_words as words
+from pointgrad.view.curves import Curves
 from pointgrad.view.levels import build
 from pointgrad.view.overlay import Overlay
 from pointgrad.view.run_data import Follower, Moment, Row
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 SECONDS = 1.0  # between two looks at the folder
 ALL, NONE = "all", "none"
 PREDICTION, ERROR, TRUTH = "prediction", "error", "label"
-TRAIN, VAL = "#e07b39", "#1f5fa8"
-MORE = ("#3a8f5c", "#8e5aa8", "#8c603a", "#26b0c4")
-WHOLE = [step * 10**power for power in range(6) for step in (1, 2, 5)]  # epochs between two marks of an axis
 FRONT = np.array([0.0, -0.9, 0.36])  # from where two clouds side by side are looked at
 
 Progress = Callable[[int, int], None]  # batches that are done, and all
@@ -54,7 +52,6 @@ class RunViewer:
         self._follower = Follower(path)
         self._told: tuple[str, ...] = ()
         self._titles: dict[str, Example] = {}
-        self._plots: dict[str, Any] = {}
         self._plotted: list[Row] = []
         self._seen: np.ndarray | None = None  # the middle of what browsers look at
         self._build()
@@ -102,39 +99,19 @@ class RunViewer:
         _set(self._head, words.head(self.path.name or str(self.path), moment))
         _set(self._log, words.log(moment.log))
         if moment.history != self._plotted or before is None:
-            self._draw_curves(moment.history)
+            self._waiting.visible = not moment.history
+            self.curves.draw(moment.history)
             self._plotted = moment.history
         self._show_evaluation(moment)
         self.server.flush()
-
-    def _draw_curves(self, history: list[Row]) -> None:
-        names = list(dict.fromkeys(name for row in history for name in row))
-        groups = {
-            "loss": [name for name in names if name.endswith("loss")],
-            "accuracy and mIoU": [
-                name for name in names if name.startswith(("train", "val")) and not name.endswith("loss")
-            ],
-            "learning rate": [name for name in names if name == "lr"],
-        }
-        self._waiting.visible = not history
-        for place, (title, own) in enumerate(groups.items()):
-            data = tuple(np.array([row.get(name, np.nan) for row in history]) for name in ("epoch", *own))
-            if title in self._plots and (not own or len(self._plots[title].data) != len(data)):
-                self._plots.pop(title).remove()
-            if not own:
-                continue
-            if title in self._plots:
-                self._plots[title].data = data
-            else:
-                with self._curves:
-                    self._plots[title] = _plot(self.server.gui, title, own, data, place)
 
     def _show_evaluation(self, moment: Moment) -> None:
         own = moment.evaluation
         if own is None and self._made is not None:
             own = self._made[1]
-        stale = moment.evaluation is None and (self._made is None or self._made[0] != moment.best)
-        self._now.visible = self._evaluate is not None and moment.best is not None and stale
+        known = None if self._made is None else self._made[0]
+        stale = moment.evaluation is None and moment.best is not None and moment.best != known
+        self._now.visible = self._evaluate is not None and stale
         if own is None:
             reason = f"There is no {BEST} yet: no epoch is finished." if moment.best is None else NOT_KEPT
         else:
@@ -142,11 +119,11 @@ class RunViewer:
         _set(self._missing, reason)
         if own is not self.evaluation:
             self.evaluation = own
-            if own is not None:
-                self._table.content, self._confused.content = words.confusion(own), words.confused(own)
-                classes = (ALL, *own.classes)
-                kept = self._class.value if self._class.value in classes else ALL
-                self._class.options, self._class.value = classes, kept
+            self._table.content = "" if own is None else words.confusion(own)
+            self._confused.content = "" if own is None else words.confused(own)
+            classes = (ALL, *(() if own is None else own.classes))
+            kept = self._class.value if self._class.value in classes else ALL
+            self._class.options, self._class.value = classes, kept
             self._list()
 
     def _evaluate_now(self) -> None:
@@ -179,8 +156,9 @@ class RunViewer:
         self._now = gui.add_button("Evaluate now", visible=False, hint="The best checkpoint on the validation data")
         self._progress = gui.add_progress_bar(0.0, visible=False)
         tabs = gui.add_tab_group()
-        self._curves = tabs.add_tab("Curves")
-        with self._curves:
+        curves = tabs.add_tab("Curves")
+        self.curves = Curves(gui, curves)
+        with curves:
             self._waiting = gui.add_markdown("The curves begin after the first epoch.", order=0)
             self._log = gui.add_html("", order=10)
         with tabs.add_tab("Confusion"):
@@ -326,19 +304,3 @@ def _set(handle: Any, content: str) -> None:
     """Sends only what is new."""
     if handle.content != content:
         handle.content = content
-
-
-def _plot(gui: Any, title: str, names: list[str], data: tuple[np.ndarray, ...], place: int) -> Any:
-    """A chart over epochs: training in one colour, validation in others."""
-    rest = iter((VAL, *MORE))
-    inks = [TRAIN if name.startswith("train") else next(rest, VAL) for name in names]
-    lines = [{"label": words.label(name), "stroke": ink, "width": 2} for name, ink in zip(names, inks, strict=True)]
-    return gui.add_uplot(
-        data,
-        ({"label": "epoch"}, *lines),
-        title=title,
-        scales={"x": {"time": False}},
-        axes=({"incrs": tuple(WHOLE), "ticks": {"show": False}}, {"size": 64, "ticks": {"show": False}}),
-        height=170,
-        order=place + 1,
-    )

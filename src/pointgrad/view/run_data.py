@@ -50,8 +50,8 @@ def is_run(path: Path) -> bool:
 
 
 class Follower:
-    """Reads a run folder again and again; a file that has not changed is not read again, and of one that cannot be read
-    what was last known stays."""
+    """Reads a run folder again and again; a file that has not changed is not read again. Of a file that cannot be read,
+    or a folder that is gone, what was last known stays."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,7 +84,10 @@ class Follower:
     def _read(self, name: str, reader: Callable[[Path], Any], nothing: Any) -> tuple[Any, str | None]:
         path, (known, content, problem) = self.path / name, self._known.get(name, (None, nothing, None))
         now = version(path)
-        if now is None:  # not yet, or gone: it may come back
+        if now is None:
+            if self._missing() is None:  # another run, which does not have it yet
+                self._known.pop(name, None)
+                return nothing, None
             return content, None
         if now != known:
             try:
