@@ -339,6 +339,7 @@ def test_out_of_patience(run):
         (b"epoch,loss\n1,2\n2\n", "line 3 must have 2 values, got 1"),
         (b"epoch,loss\n1,fast\n", "line 2 must be numbers, got 1,fast"),
         (b"epoch,loss\nnan,1\n", "must have an epoch from 1 on"),
+        (b"epoch,loss\ninf,1\n", "must have an epoch from 1 on"),
         (b"\xff\xfe\x00epoch", "no text"),
     ],
 )
@@ -496,10 +497,13 @@ def test_filters_and_steps(finished, open_run, task):
     examples, classes = viewer.evaluation.examples, viewer.evaluation.classes
     assert list(viewer._titles.values()) == examples
     assert viewer.chosen is examples[0]
-    viewer._go("Next")
-    assert viewer.chosen is examples[1]
-    viewer._go("Previous")
-    viewer._go("Previous")
+    for _ in range(5):
+        viewer._go("Next")
+    viewer.wait()
+    assert viewer.chosen is examples[5]
+    for _ in range(6):
+        viewer._go("Previous")
+    viewer.wait()
     assert viewer.chosen is examples[-1]
     viewer._wrong.value = True
     viewer._list()
@@ -609,6 +613,13 @@ def test_evaluate_now_is_what_the_run_would_have_kept(commanded, tmp_path, open_
     viewer.look()
     assert viewer._now.visible
     assert "newer than this evaluation" in viewer._missing.content
+    moved = run.rename(run.with_name("moved"))
+    viewer.look()
+    assert viewer.evaluation is made  # gone for a moment
+    moved.rename(run)
+    (run / "best.pt").unlink()
+    viewer.look()
+    assert viewer.evaluation is None  # another run
 
 
 def test_evaluate_now_where_it_cannot(run, tmp_path, open_run, capsys):

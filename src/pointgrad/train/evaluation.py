@@ -69,16 +69,15 @@ class Examples:
         per_point = len(target) == len(batch.points)
         cloud = clouds_of(batch) if per_point else torch.arange(len(batch), device=target.device)
         labelled, predicted = (target >= 0).double(), scores.argmax(1)
-        probability = scores.softmax(1).double().nan_to_num(0.0)
+        probability = scores.softmax(1)
 
         def of(classes: Tensor) -> Tensor:
-            return probability.gather(1, classes[:, None]).squeeze(1)
+            return probability.gather(1, classes[:, None]).squeeze(1).double().nan_to_num(0.0)
 
         rows = torch.stack([labelled, (predicted == target) * labelled, of(target.clamp(min=0)), of(predicted)], 1)
         sums = rows.new_zeros(len(batch), 4).index_add_(0, cloud, rows * labelled[:, None])
-        kind = torch.full((len(batch),), -1.0, dtype=torch.float64, device=sums.device)
-        if not per_point or batch.category is not None:
-            kind = (target if not per_point else batch.category).double()  # type: ignore[union-attr]
+        kinds = batch.category if per_point else target
+        kind = sums.new_full((len(batch),), -1.0) if kinds is None else kinds.double()
         found: list[tuple[Example, int]] = []
         for number, (count, right, truth, confidence, own) in enumerate(torch.cat([sums, kind[:, None]], 1).tolist()):
             if count:

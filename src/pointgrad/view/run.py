@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0  # between two looks at the folder
 ALL, NONE = "all", "none"
+NOT_KEPT = "This run has kept no evaluation of its best checkpoint."
 PREDICTION, ERROR, TRUTH = "prediction", "error", "label"
 FRONT = np.array([0.0, -0.9, 0.36])  # from where two clouds side by side are looked at
 
@@ -106,11 +107,11 @@ class RunViewer:
         self.server.flush()
 
     def _show_evaluation(self, moment: Moment) -> None:
-        own = moment.evaluation
-        if own is None and self._made is not None:
-            own = self._made[1]
-        known = None if self._made is None else self._made[0]
-        stale = moment.evaluation is None and moment.best is not None and moment.best != known
+        if moment.best is None:
+            self._made = None  # it was of another run
+        of, made = self._made or (None, None)
+        own = moment.evaluation or made
+        stale = moment.evaluation is None and moment.best != of
         self._now.visible = self._evaluate is not None and stale
         if own is None:
             reason = f"There is no {BEST} yet: no epoch is finished." if moment.best is None else NOT_KEPT
@@ -181,7 +182,7 @@ class RunViewer:
             self._on(control, "list", self._list)
         for control in (self._by, self._size):
             self._on(control, "draw", self._draw)
-        self._step.on_click(lambda event: self.worker.ask("step", lambda: self._go(event.target.value)))
+        self._step.on_click(lambda event: self._go(event.target.value))
         home.on_click(lambda event: self._home(event.client))
 
     def _on(self, control: Any, name: str, task: Task) -> None:
@@ -207,11 +208,12 @@ class RunViewer:
         self._choose(self._titles.get(first))
 
     def _go(self, where: str) -> None:
+        """To the next or the previous one, at once: of quick clicks each counts. It is drawn in its turn."""
         titles = list(self._titles)
-        if titles and self._example.value in titles:
+        if self._example.value in titles:
             place = titles.index(self._example.value) + (1 if where == "Next" else -1)
             self._example.value = titles[place % len(titles)]
-            self._choose(self._titles[self._example.value])
+            self.worker.ask("choose", lambda: self._choose(self._titles.get(self._example.value)))
 
     def _choose(self, example: Example | None) -> None:
         if example is self.chosen and example is not None:
@@ -295,9 +297,6 @@ class RunViewer:
         if client is not None and self.stage is not None:
             with client.atomic():
                 client.camera.position, client.camera.look_at = self._view()
-
-
-NOT_KEPT = "This run has kept no evaluation of its best checkpoint."
 
 
 def _set(handle: Any, content: str) -> None:

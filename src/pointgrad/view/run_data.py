@@ -56,6 +56,7 @@ class Follower:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._known: dict[str, tuple[object, Any, str | None]] = {}  # version, content, problem
+        self._best: object = None
 
     def look(self) -> Moment:
         """The run now. Raises nothing that a run folder could cause."""
@@ -79,7 +80,9 @@ class Follower:
         total = config.get("epochs")
         total = total if isinstance(total, int) else None
         state = "not there" if missing else self._state(history, config, log, total, best_epoch)
-        return Moment(history, total, log, state, best_epoch, version(self.path / BEST), evaluation, tuple(problems))
+        if missing is None:
+            self._best = version(self.path / BEST)
+        return Moment(history, total, log, state, best_epoch, self._best, evaluation, tuple(problems))
 
     def _read(self, name: str, reader: Callable[[Path], Any], nothing: Any) -> tuple[Any, str | None]:
         path, (known, content, problem) = self.path / name, self._known.get(name, (None, nothing, None))
@@ -158,7 +161,7 @@ def read_metrics(path: Path) -> list[Row]:
             row = {name: float(value) if value else math.nan for name, value in zip(lines[0], line, strict=True)}
         except ValueError:
             raise ValueError(f"{path}: line {number} must be numbers, got {','.join(line)[:60]}") from None
-        if not row["epoch"] >= 1:
+        if not 1 <= row["epoch"] < math.inf:
             raise ValueError(f"{path}: line {number} must have an epoch from 1 on, got {row['epoch']}")
         rows.append(row)
     return rows
