@@ -1,4 +1,5 @@
-"""The tables of docs/benchmarks.md, from benchmarks/results: `make figures ONLY=speed` writes them."""
+"""The tables of docs/benchmarks.md, and of times in docs/operators, from benchmarks/results: `make figures ONLY=speed`
+writes them."""
 
 import json
 import re
@@ -9,6 +10,7 @@ from pointgrad.bench import table
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+OPERATOR_PAGES = sorted((PAGE.parent / "operators").glob("*.md"))
 
 
 def load(name: str) -> dict[str, Any]:
@@ -75,9 +77,25 @@ def section(name: str) -> str:
     return f"{described(record)}\n\n{body}"
 
 
-def anew() -> str:
-    """The page with every table made from the committed results."""
-    pattern = r"(<!-- results (\w+) -->\n).*?(<!-- end -->)"
-    return re.sub(
-        pattern, lambda found: f"{found[1]}{section(found[2])}\n{found[3]}", PAGE.read_text(), flags=re.DOTALL
-    )
+def measured(beginnings: str) -> str:
+    """Rows of both devices whose names begin with one of these, separated by semicolons: the times of a family."""
+    tables = []
+    for name in ("gpu", "cpu"):
+        record = load(name)
+        record["rows"] = [row for row in record["rows"] if row["name"].startswith(tuple(beginnings.split("; ")))]
+        titles, lines = table.cells(record)
+        kept = [place for place, title in enumerate(titles) if title not in ("p10-p90", "limit", "asked")]
+        facts = record["machine"]
+        place = facts.get("gpu") or f"{facts['threads']} CPU cores"
+        heads = [f"{place}, {facts['date']}", *(titles[one] for one in kept[1:])]
+        rules = ["---" if titles[one] in table.WORDS else "---:" for one in kept]
+        made = [heads, rules, *([line[one] for one in kept] for line in lines)]
+        tables.append("\n".join(f"| {' | '.join(line)} |" for line in made))
+    return "\n" + "\n\n".join(tables) + "\n"  # Markdown wants an empty line between a comment and a table
+
+
+def anew(path: Path = PAGE) -> str:
+    """A page with every table made from the committed results."""
+    pattern = re.compile(r"(<!-- (results|measured) (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+    makers = {"results": section, "measured": measured}
+    return pattern.sub(lambda found: f"{found[1]}{makers[found[2]](found[3])}\n{found[4]}", path.read_text())

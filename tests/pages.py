@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import linecache
 import re
 from pathlib import Path
 
@@ -12,10 +13,13 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n?```text\n(.*?)^```\n)?", re.DO
 def run(blocks: list[tuple[str, str]]) -> None:
     """In order, sharing their names; each prints what is shown behind it."""
     names: dict[str, object] = {}
-    for code, shown in blocks:
+    for number, (code, shown) in enumerate(blocks):
         printed = io.StringIO()
+        file = f"<block {number} of page {id(names)}>"
+        # As notebooks do: Triton reads the source of its kernels.
+        linecache.cache[file] = len(code), None, code.splitlines(keepends=True), file
         with contextlib.redirect_stdout(printed):
-            exec(code, names)
+            exec(compile(code, file, "exec"), names)
         if shown:
             assert printed.getvalue() == shown
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from pointgrad.view import RunViewer, run_words, server
 from pointgrad.view.run_data import Follower, is_run, read_metrics
 
 TASKS = ("classification", "segmentation")
+CPU = torch.device("cpu")
 
 
 def loaders(task):
@@ -92,7 +94,7 @@ def open_run(web, monkeypatch):
 
     yield start
     for viewer in opened:
-        viewer.stop()
+        viewer.close()
 
 
 # -- what a run keeps ---------------------------------------------------------------------------------------------
@@ -404,7 +406,7 @@ def test_following_by_itself(run, web, monkeypatch):
         viewer.wait()
         assert len(viewer.curves.plots["loss"].data[0]) == 3
     finally:
-        viewer.stop()
+        viewer.close()
 
 
 def test_a_new_best_is_shown_and_the_chosen_cloud_stays(run, open_run):
@@ -593,7 +595,7 @@ def test_evaluate_now_is_what_the_run_would_have_kept(commanded, tmp_path, open_
     steps = []
 
     def evaluate(path, progress):
-        return evaluate_run(path, lambda done, total: (steps.append((done, total)), progress(done, total)))
+        return evaluate_run(path, lambda done, total: (steps.append((done, total)), progress(done, total)), device=CPU)
 
     viewer = open_run(run, evaluate=evaluate)
     assert viewer.evaluation is None
@@ -624,7 +626,7 @@ def test_evaluate_now_is_what_the_run_would_have_kept(commanded, tmp_path, open_
 
 def test_evaluate_now_where_it_cannot(run, tmp_path, open_run, capsys):
     (run / "evaluation.npz").unlink()
-    viewer = open_run(run, evaluate=evaluate_run)
+    viewer = open_run(run, evaluate=partial(evaluate_run, device=CPU))
     viewer._evaluator.ask("evaluate", viewer._evaluate_now)
     viewer.wait()
     assert "names no data to evaluate on" in capsys.readouterr().err  # trained from Python

@@ -181,4 +181,5 @@ def draw() -> None:
     scaling()
     floors()
     speed()
-    page.PAGE.write_text(page.anew())
+    for path in (page.PAGE, *page.OPERATOR_PAGES):
+        path.write_text(page.anew(path))

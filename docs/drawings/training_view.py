@@ -45,7 +45,7 @@ def photograph(run: Path, browser: str) -> None:
             page.screenshot(path=OUT)
             chromium.close()
     finally:
-        viewer.stop()
+        viewer.close()
         server.stop(web)
 
 

@@ -18,7 +18,7 @@ from .config import read_config
 from .train import Train
 
 
-def evaluate_run(run: Path, progress: Callable[[int, int], None], *, device: str = "auto") -> Evaluation:
+def evaluate_run(run: Path, progress: Callable[[int, int], None], *, device: torch.device) -> Evaluation:
     """The data and how they are prepared are those of the run's config.yaml; epoch is 0, it is not known here.
 
     progress: called with the batches that are done, and all. Raises ValueError or OSError, one sentence each.
@@ -26,15 +26,13 @@ def evaluate_run(run: Path, progress: Callable[[int, int], None], *, device: str
     flags = replace(read_config(Train, run / "config.yaml"), workers=0)
     if not flags.data:
         raise ValueError(f"{run / 'config.yaml'}: names no data to evaluate on; runs of `pointgrad train` do")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     trained = train.load(run / BEST, device)
     dataset: Any = data.open_dataset(flags.data, "val", trained.task)  # type: ignore[arg-type]
     if tuple(dataset.classes) != trained.classes:
         raise ValueError(f"{flags.data}: its classes must be those of the run, they have changed")
     if not len(dataset):
         raise ValueError(f"{flags.data}: has no validation data")
-    alone = SimpleNamespace(device=torch.device(device), global_rank=0, world_size=1)
+    alone = SimpleNamespace(device=device, global_rank=0, world_size=1)
     loader = flags.loader(dataset, alone, training=False)
 
     def batches() -> Iterator[Batch]:

@@ -5,19 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
 from pointgrad import train
 from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.formats import FORMATS
+from pointgrad.view import RunViewer, Viewer, server
+from pointgrad.view.run_data import is_run
 
+from .device import device
 from .evaluate_run import evaluate_run
-from .fail import fail
-
-if TYPE_CHECKING:
-    from pointgrad.view import Viewer
+from .fail import fail, line
 
 WRONG = 2
 
@@ -57,33 +56,27 @@ class View:
 
     def run(self) -> int:
         try:
-            from pointgrad.view import RunViewer, Viewer, server
-            from pointgrad.view.run_data import is_run
-        except ModuleNotFoundError as error:
-            return fail("view", WRONG, f"the viewer needs {error.name}: pip install 'pointgrad[view]'")
-        try:
             runs = [path for path in self.inputs if is_run(path)]
             if runs and (len(self.inputs) > 1 or self.checkpoint is not None):
                 raise ValueError(f"{runs[0]}: a run folder must be the only thing to show, without --checkpoint")
             paths = runs or _files(self.inputs)
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
-            trained = None if self.checkpoint is None else train.load(self.checkpoint, self.device)
+            where = device(self.device)
+            trained = None if self.checkpoint is None else train.load(self.checkpoint, where)
             web = server.start(self.host, self.port, "pointgrad")
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("view", WRONG, " ".join(str(error).split()))
+            return fail("view", WRONG, line(error))
+        if runs:
+            RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=where))
+        else:
+            viewer = Viewer(
+                web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category
+            )
         try:
-            if runs:
-                RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=self.device))
-            else:
-                viewer = Viewer(
-                    web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category
-                )
             print(f"{server.address(web)}  (Ctrl-C ends)", flush=True)
             if not server.is_local(self.host):
-                print(
-                    f"listening on {self.host}: everybody who can reach this machine can see and steer this", flush=True
-                )
+                print(f"listening on {self.host}: whoever can reach this machine can see and steer this", flush=True)
             if not runs and not _opened(viewer, paths):
                 return WRONG
             while True:
@@ -94,8 +87,8 @@ class View:
             server.stop(web)
 
 
-def _opened(viewer: "Viewer", paths: Sequence[Path]) -> bool:
-    """Whether one of the files can be shown; the first that can is."""
+def _opened(viewer: Viewer, paths: Sequence[Path]) -> bool:
+    """Whether one of the files can be shown: the first that can is."""
     for path in paths[1:]:
         if viewer.wait():
             return True

@@ -19,7 +19,6 @@ from pointgrad.view.levels import build
 from pointgrad.view.overlay import Overlay
 from pointgrad.view.run_data import Follower, Moment, Row
 from pointgrad.view.stage import SIZE, Look, Stage
-from pointgrad.view.viewer import FILLS, HOME
 from pointgrad.view.words import legend
 from pointgrad.view.worker import Task, Worker
 
@@ -30,7 +29,6 @@ SECONDS = 1.0  # between two looks at the folder
 ALL, NONE = "all", "none"
 NOT_KEPT = "This run has kept no evaluation of its best checkpoint."
 PREDICTION, ERROR, TRUTH = "prediction", "error", "label"
-FRONT = np.array([0.0, -0.9, 0.36])  # from where two clouds side by side are looked at
 
 Progress = Callable[[int, int], None]  # batches that are done, and all
 Evaluate = Callable[[Path, Progress], Evaluation]
@@ -74,7 +72,8 @@ class RunViewer:
         self._evaluator.wait()
         self.worker.wait()
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Ends what is being done. The server is not touched."""
         self._ended.set()
         self._clock.join()
         self._evaluator.stop()
@@ -270,26 +269,19 @@ class RunViewer:
 
     # -- browsers -------------------------------------------------------------------------------------------------
 
-    def _middle(self) -> np.ndarray:
-        """Of what is shown: of a cloud, or of a cloud and its copy."""
-        two = self.stage is not None and self.chosen is not None and self.chosen.target.dim()
-        return self.stage.shift / 2 if two and self.stage is not None else np.zeros(3)
-
     def _view(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the camera is, and what it looks at, to see all that is shown. The same for all clouds of a kind, whose
-        longest sides are equal, so that it need not move from one to the next."""
-        two = self.chosen is not None and self.chosen.target.dim()
-        away = FRONT * SIZE * 1.8 if two else HOME * SIZE * 3**0.5 * 0.8 * FILLS
-        return self._middle() + away, self._middle()
+        """Where a camera is, and what it looks at, to see all that is shown."""
+        assert self.stage is not None
+        return self.stage.view(self.chosen is not None and bool(self.chosen.target.dim()))
 
     def _recentre(self) -> None:
         """Another cloud, seen as the one before: cameras move along with the middle."""
         self.server.initial_camera.position, self.server.initial_camera.look_at = self._view()
-        middle = self._middle()
+        _, middle = self._view()
         for client in self.server.get_clients().values():
             if self._seen is None:
                 self._home(client)
-            elif np.any(middle != self._seen):
+            else:
                 client.camera.position = client.camera.position + middle - self._seen  # takes look_at along
         self._seen = middle
 

@@ -1,4 +1,4 @@
-"""What the operators of this room mean, in plain PyTorch. The formulas are derived in README.md.
+"""What the operators of this room mean, in plain PyTorch. The formulas are derived in docs/operators/attention.md.
 
 `index` is (M, K), or (B, M, K) with a leading B everywhere else too. Channels come in groups (heads) of
 equal width, C = G * width, and each group has weights of its own: (M, K, G).

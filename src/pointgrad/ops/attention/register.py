@@ -1,6 +1,6 @@
 """Schema, fake and autograd of this room's operators.
 
-`aggregate` and its two adjoints are closed under differentiation (README.md). The gradient of
+`aggregate` and its two adjoints are closed under differentiation (docs/operators/attention.md). The gradient of
 `neighbor_attention` is made of them and of `neighbor_attention_backward`, whose own gradient is autograd
 on a composition of them: none of it builds an (M, K, C) tensor.
 """

@@ -1,7 +1,7 @@
 """Schema, fake and autograd of this room's operators.
 
-Two sets that are closed under differentiation (README.md): `unfold` and `fold`, each the other's adjoint; and the
-three products of a convolution, which are the derivatives of one trilinear form.
+Two sets that are closed under differentiation (docs/operators/conv.md): `unfold` and `fold`, each the other's adjoint;
+and the three products of a convolution, which are the derivatives of one trilinear form.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the operators of this room mean, in plain PyTorch. The formulas are derived in README.md.
+"""What the operators of this room mean, in plain PyTorch. The formulas are derived in docs/operators/interpolate.md.
 
 Everything here is differentiable by autograd, in every floating argument and to any order.
 """

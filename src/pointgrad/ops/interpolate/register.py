@@ -1,6 +1,6 @@
 """Schema, fake and autograd of this room's operators.
 
-Three operators are closed under differentiation (README.md): `trilinear` sums corners, its adjoint
+Three operators are closed under differentiation (docs/operators/interpolate.md): `trilinear` sums corners, its adjoint
 `trilinear_spread` spreads a gradient over corners, `trilinear_slope` differentiates by the point. With
 a tangent each uses the weights' derivative along it, which is what second derivatives need. Likewise
 `grid_sample`, `grid_splat` and `grid_slope`, whose corners are voxels of a grid.

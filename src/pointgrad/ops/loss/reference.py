@@ -1,4 +1,4 @@
-"""What the operators of this room mean, in plain PyTorch. The formulas are derived in README.md.
+"""What the operators of this room mean, in plain PyTorch. The formulas are derived in docs/operators/loss.md.
 
 Logits are (N, C, S): N clouds or rows, C classes, S positions within each. A target is (N, S) classes, or (N, C, S)
 coefficients. A class that is `ignore_index`, or out of range, makes its position count nothing.

@@ -1,4 +1,4 @@
-"""What the operators of this room mean, in plain PyTorch. The formulas are derived in README.md.
+"""What the operators of this room mean, in plain PyTorch. The formulas are derived in docs/operators/scatter.md.
 
 `values` is (E, C) with index (E,), or (B, E, C) with (B, E); segments cut (E, C) by offsets (S + 1,).
 """

@@ -1,7 +1,7 @@
 """Schema, fake and autograd of this room's operators.
 
-Pairs that are closed under differentiation (README.md): the sum by index is gather's backward, and gather is its
-own; `segment_sum` and `segment_spread`; `pick_elements` and `place_elements` for the places of extremes.
+Pairs that are closed under differentiation (docs/operators/scatter.md): the sum by index is gather's backward, and
+gather is its own; `segment_sum` and `segment_spread`; `pick_elements` and `place_elements` for the places of extremes.
 """
 
 from typing import Any
