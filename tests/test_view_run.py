@@ -11,10 +11,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from browser import Page, chromium
 from tiny import arrays
 
 from pointgrad import data, models, train
 from pointgrad.cli import main
+from pointgrad.render import Scale, colors
 from pointgrad.train import Hook, Interrupted, TrainConfig, Trainer, evaluation
 from pointgrad.train.evaluation import Evaluation, Example, Examples, choose
 from pointgrad.train.report import Report
@@ -570,6 +572,36 @@ def test_confusion_matrices_of_any_size(classes):
     assert [count for _, _, count in pairs] == [count for count in wrong[:6] if count]
     assert all(counts[true, said] == count for true, said, count in pairs)
     assert "is called" in run_words.confused(found) or not pairs
+
+
+def test_in_a_browser(finished, web, tmp_path):
+    """Two pages follow a run; one of them is closed."""
+    run = shutil.copytree(finished / "segmentation", tmp_path / "run")
+    viewer = RunViewer(web, run)
+    try:
+        with chromium() as browser:
+            page, other = (Page(browser, server.address(web), width=1280) for _ in range(2))
+            assert page.until(lambda: "Epoch 2 of 2" in page.text())
+            predicted = int(viewer.chosen.predicted.mode().values)
+            color = Scale("label", "class").color(predicted)
+            assert page.until(lambda: page.count(color) > 100)
+            page.page.get_by_role("tab", name="Confusion").click()
+            assert page.until(lambda: "Most often confused" in page.text())
+            page.page.get_by_role("tab", name="Examples").click()
+            page.choose("Colour by", "error")
+            assert page.until(lambda: page.count(colors.WRONG) > 100)
+            page.page.get_by_role("button", name="Next", exact=True).click()
+            second = viewer.evaluation.examples[1].source
+            assert page.until(lambda: second in page.text())
+            page.choose("True class", viewer.evaluation.classes[-1])
+            assert page.until(lambda: viewer.evaluation.classes[-1] in viewer._legend.content)
+            other.close()
+            rows = read_metrics(run / "metrics.csv")
+            RunFolder(run, resume=True).write_metrics([*rows, {**rows[-1], "epoch": 3}])
+            assert page.until(lambda: "Epoch 3 of 2" in page.text())
+            assert page.complaints == other.complaints == []
+    finally:
+        viewer.close()
 
 
 # -- runs that have kept nothing ----------------------------------------------------------------------------------
