@@ -1,10 +1,14 @@
 """The picture of the training view: a small run, opened in a real browser."""
 
 import importlib.util
+import io
 import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
+import torch
+from PIL import Image
 from style import ROOT
 
 OUT = ROOT / "docs" / "images" / "view_run.png"
@@ -39,20 +43,34 @@ def photograph(run: Path, browser: str) -> None:
             page = chromium.new_page(viewport={"width": 1280, "height": 800})
             page.goto(server.address(web))
             page.get_by_text("val loss", exact=True).wait_for()
-            page.wait_for_timeout(3000)  # for the points
             page.locator(".mantine-Notification-closeButton").first.click()  # that there is no GPU
-            page.wait_for_timeout(1000)
-            page.screenshot(path=OUT)
+            before = b""
+            for _ in range(60):  # points fade in
+                page.wait_for_timeout(1000)
+                now = page.screenshot()
+                if now == before and colourful(now):
+                    break
+                before = now
+            else:
+                raise RuntimeError("the points do not appear within a minute")
+            OUT.write_bytes(now)
             chromium.close()
     finally:
         viewer.close()
         server.stop(web)
 
 
+def colourful(picture: bytes) -> bool:
+    """Whether points are drawn, left of the panel."""
+    scene = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))[:, :860].astype(int)
+    return int((np.ptp(scene, axis=2) > 60).sum()) > 5000
+
+
 def train(run: Path) -> None:
     """Parts of made-up objects, for a few minutes."""
     from pointgrad import data, models, train
 
+    torch.manual_seed(0)
     prepare = data.Prepare()
     loaders = [
         data.Loader(
