@@ -62,13 +62,12 @@ class View:
             paths = runs or _files(self.inputs)
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
-            where = device(self.device)
-            trained = None if self.checkpoint is None else train.load(self.checkpoint, where)
+            trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))
             web = server.start(self.host, self.port, "pointgrad")
         except (ValueError, OSError, ModuleNotFoundError) as error:
             return fail("view", WRONG, line(error))
         if runs:
-            RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=where))
+            RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=self.device))
         else:
             viewer = Viewer(
                 web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category

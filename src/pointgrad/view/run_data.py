@@ -3,6 +3,7 @@
 import csv
 import datetime
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -45,8 +46,8 @@ class Moment:
 
 def is_run(path: Path) -> bool:
     """Whether a path is the folder of a run, also of one that has just begun."""
-    both = (path / CONFIG).is_file() and (path / ENVIRONMENT).is_file()
-    return both or (path / METRICS).is_file() or (path / LAST).is_file()
+    config, environment, metrics, last = (version(path / name) for name in (CONFIG, ENVIRONMENT, METRICS, LAST))
+    return (config is not None and environment is not None) or metrics is not None or last is not None
 
 
 class Follower:
@@ -103,7 +104,7 @@ class Follower:
         return content, problem
 
     def _missing(self) -> str | None:
-        if not self.path.is_dir():
+        if not os.path.isdir(self.path):
             return f"{self.path}: the folder is gone; what was there is still shown, and it is looked for again"
         if not is_run(self.path):
             return f"{self.path}: holds no run; one that appears here is shown"
@@ -114,7 +115,8 @@ class Follower:
     ) -> str:
         last = log[-1].partition(" ")[2].partition(" ")[2] if log else ""  # after the date and the time
         if last.startswith(ENDED):
-            return f"stopped: {last.removeprefix(ENDED).strip()}"
+            reason = last.removeprefix(ENDED).strip()
+            return reason if reason.startswith("stopped") else f"stopped: {reason}"
         done = int(history[-1]["epoch"]) if history else 0
         if total is not None and done >= total:
             return "finished"
