@@ -13,7 +13,7 @@ import torch
 from tiny import PROCESSES, Tiny, arrays
 
 from pointgrad import data
-from pointgrad.train import Hook, Interrupted, TrainConfig, Trainer, launch
+from pointgrad.train import Hook, Interrupted, TrainConfig, Trainer, evaluation, launch
 from pointgrad.train.weights import get_weights
 
 pytest.importorskip("lightning_fabric")
@@ -120,10 +120,25 @@ def test_two_processes_are_one_with_the_double_batch(results, case):
 def test_only_one_writes(results):
     _, folder = results
     names = {path.name for path in (folder / "classification").iterdir()}
-    assert names == {"config.yaml", "environment.txt", "metrics.csv", "best.pt", "last.pt", "log.txt"}
+    assert names == {
+        "config.yaml", "environment.txt", "metrics.csv", "evaluation.npz", "best.pt", "last.pt", "log.txt",
+    }  # fmt: skip
     with open(folder / "classification" / "metrics.csv") as file:
         assert len(list(csv.DictReader(file))) == 6
     assert (folder / "classification" / "log.txt").read_text().count("epoch 1/6") == 1
+
+
+@pytest.mark.parametrize("task", ["classification", "segmentation"])
+def test_the_worst_clouds_are_those_of_all_processes(results, tmp_path, monkeypatch, task):
+    _, folder = results
+    for name in ("curves", "results"):  # they would take longer than the rest
+        monkeypatch.setattr(f"pointgrad.train.report.Report.{name}", lambda self, **_: None)
+    history(task, 4, tmp_path / "alone")
+    alone, together = (evaluation.read(path / "evaluation.npz") for path in (tmp_path / "alone", folder / task))
+    assert torch.equal(together.confusion, alone.confusion)
+    assert (together.epoch, together.clouds) == (alone.epoch, alone.clouds)
+    assert [one.source for one in together.examples] == [one.source for one in alone.examples]
+    assert len({one.source for one in together.examples}) == together.clouds > 4
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])

@@ -50,7 +50,7 @@ def test_the_run_folder(tmp_path, batches, capsys):
     names = {path.name for path in out.iterdir()}
     assert names == {
         "config.yaml", "environment.txt", "metrics.csv", "curves.png", "confusion.png", "examples.png", "best.pt",
-        "last.pt", "log.txt", "tensorboard",
+        "evaluation.npz", "last.pt", "log.txt", "tensorboard",
     }  # fmt: skip
     for name in ("curves.png", "confusion.png", "examples.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")

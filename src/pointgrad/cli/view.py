@@ -1,15 +1,19 @@
 """`pointgrad view FILES... [--checkpoint RUN]`: clouds, or a training, in a browser."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tyro.conf import Positional
 
 from pointgrad import train
-from pointgrad.view import Viewer, server
+from pointgrad.view import RunViewer, Viewer, server
+from pointgrad.view.run_data import is_run
 
 from .device import device
+from .evaluate_run import evaluate_run
 from .fail import fail, line
 from .inputs import cloud_files
 
@@ -24,7 +28,8 @@ class View:
     """
 
     inputs: Positional[tuple[Path, ...]]
-    """Files of any format that pointgrad reads, or folders, which are searched for such files."""
+    """Files of any format that pointgrad reads, or folders, which are searched for such files; or one run folder of
+    `pointgrad train`, which is followed: curves, confusion matrix, worst examples."""
 
     checkpoint: Path | None = None
     """A run folder of `pointgrad train`, or a checkpoint: labels the clouds, and shows what the network looks at."""
@@ -50,23 +55,27 @@ class View:
 
     def run(self) -> int:
         try:
-            paths = list(dict.fromkeys(path for path, _ in cloud_files(self.inputs, "show")))
+            runs = [path for path in self.inputs if is_run(path)]
+            if runs and (len(self.inputs) > 1 or self.checkpoint is not None):
+                raise ValueError(f"{runs[0]}: a run folder must be the only thing to show, without --checkpoint")
+            paths = runs or list(dict.fromkeys(path for path, _ in cloud_files(self.inputs, "show")))
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
             trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))
             web = server.start(self.host, self.port, "pointgrad")
         except (ValueError, OSError, ModuleNotFoundError) as error:
             return fail("view", WRONG, line(error))
-        viewer = Viewer(web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category)
+        if runs:
+            RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=self.device))
+        else:
+            viewer = Viewer(
+                web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category
+            )
         try:
             print(f"{server.address(web)}  (Ctrl-C ends)", flush=True)
             if not server.is_local(self.host):
                 print(f"listening on {self.host}: whoever can reach this machine can see and steer this", flush=True)
-            for path in paths[1:]:
-                if viewer.wait():
-                    break
-                viewer.open(path)
-            if not viewer.wait():
+            if not runs and not _opened(viewer, paths):
                 return WRONG
             while True:
                 time.sleep(3600)
@@ -74,3 +83,12 @@ class View:
             return 0
         finally:
             server.stop(web)
+
+
+def _opened(viewer: Viewer, paths: Sequence[Path]) -> bool:
+    """Whether one of the files can be shown: the first that can is."""
+    for path in paths[1:]:
+        if viewer.wait():
+            return True
+        viewer.open(path)
+    return viewer.wait()

@@ -94,7 +94,7 @@ class Batch:
 
     points: (N, 3) float32. features: (N, C) float32 or None. offsets: (B + 1,) int64, first entry 0.
     target: (B,) one class per cloud, or (N,) one per point, -1 where there is none; None without labels.
-    category: (B,) int64 or None. sizes: points per cloud, known on the host.
+    category: (B,) int64 or None. sizes: points per cloud, known on the host. sources: where each comes from, if known.
     """
 
     points: Tensor
@@ -103,6 +103,7 @@ class Batch:
     target: Tensor | None
     category: Tensor | None
     sizes: tuple[int, ...]
+    sources: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -163,6 +164,7 @@ def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:
         target=_targets(clouds),
         category=_whole([cloud.category for cloud in clouds]),
         sizes=sizes,
+        sources=tuple(cloud.source for cloud in clouds),
     )
 
 

@@ -26,7 +26,7 @@ class Metrics:
     """
 
     def __init__(self, classes: int, parts: Sequence[Sequence[int]] = (), device: torch.device | str = "cpu") -> None:
-        self.classes = classes
+        self.classes, self.parts = classes, parts
         self.confusion = torch.zeros(classes, classes, dtype=torch.int64, device=device)  # row: true, column: predicted
         self._loss = torch.zeros(2, dtype=torch.float64, device=device)  # sum, and the weight it is of
         self._wrong = torch.zeros((), dtype=torch.int64, device=device)  # labels out of range
@@ -55,12 +55,16 @@ class Metrics:
 
     def predict(self, logits: Tensor, batch: Batch | None = None) -> Tensor:
         """(M,) the best class of each row; for part segmentation, of those that its cloud's category has."""
+        return self.scores(logits, batch).argmax(1)
+
+    def scores(self, logits: Tensor, batch: Batch | None = None) -> Tensor:
+        """(M, classes) the logits; for part segmentation, -infinity where a class is not of its cloud's category."""
         logits = logits.reshape(-1, self.classes)
         if len(self._parts):
             if batch is None or batch.category is None:
                 raise ValueError("batch must have the category of each cloud for part segmentation, got none")
             logits = logits.masked_fill(~self._parts[batch.category][clouds_of(batch)], -torch.inf)
-        return logits.argmax(1)
+        return logits
 
     def add_loss(self, total: Tensor, weight: Tensor) -> None:
         """Adds a sum of losses, and the sum of the weights it is of."""

@@ -3,34 +3,22 @@
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from pointgrad.data import Batch, Cloud
+from pointgrad.data import Cloud
 from pointgrad.render.colors import ERROR, HEIGHT, LABEL, Scale
 from pointgrad.render.legend import Title
 from pointgrad.render.save import encode
 from pointgrad.render.scene import Scene
 from pointgrad.render.still import Look, compose, scene, shared_scales
 
+from .evaluation import Example
+
 RED, GREEN = (192, 57, 43), (30, 132, 73)
 CELL, LEGEND = 280, 160  # pixels of an example, and of what explains all
-
-
-class Example(NamedTuple):
-    """A cloud, what it is, and what the network says: one class each, or one per point."""
-
-    points: Tensor
-    target: Tensor
-    predicted: Tensor
-
-    @property
-    def right(self) -> float:
-        """The share of labels that are right."""
-        labelled = self.target >= 0
-        return float((self.predicted == self.target)[labelled].float().mean())
 
 
 def curves(history: Sequence[Mapping[str, float]]) -> bytes:
@@ -99,41 +87,23 @@ def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
 def _per_cloud(chosen: Sequence[Example], classes: Sequence[str]) -> tuple[list[Title], dict[str, list[Cloud]]]:
     """Titles, and clouds by what colours them."""
     titles = []
-    for _, target, predicted in chosen:
-        true, said = classes[int(target)], classes[int(predicted)]
+    for example in chosen:
+        true, said = classes[int(example.target)], classes[int(example.predicted)]
         titles.append(Title(said, GREEN) if true == said else Title(f"{said}, not {true}", RED))
     return titles, {HEIGHT: [Cloud(example.points) for example in chosen]}
 
 
 def _per_point(chosen: Sequence[Example]) -> tuple[list[Title], dict[str, list[Cloud]]]:
     true, said, wrong = [], [], []
-    for points, target, predicted in chosen:
-        kept = target >= 0
-        place, truth, label = points[kept], target[kept], predicted[kept]
+    for example in chosen:
+        kept = example.target >= 0
+        place, truth, label = example.points[kept], example.target[kept], example.predicted[kept]
         true.append(Cloud(place, labels=truth))
         said.append(Cloud(place, labels=label))
         wrong.append(Cloud(place, {ERROR: (truth != label).long()}))
     titles = [Title(text) for text in ("true", "predicted") for _ in chosen]
     titles += [Title(f"{100 * example.right:.1f} % right") for example in chosen]
     return titles, {LABEL: true + said, ERROR: wrong}
-
-
-def choose(seen: Sequence[Example], each: int = 4) -> list[Example]:
-    """The best and the worst ones, the best first."""
-    ordered = sorted((example for example in seen if bool((example.target >= 0).any())), key=lambda one: -one.right)
-    return ordered[:each] + ordered[max(each, len(ordered) - each) :]
-
-
-def split(batch: Batch, predicted: Tensor) -> list[Example]:
-    """The examples of a batch, on the CPU. predicted: a class for each target."""
-    assert batch.target is not None
-    predicted, points = predicted.cpu(), batch.points.cpu()
-    target = batch.target.cpu()
-    clouds = list(points.split(batch.sizes))
-    if target.shape[0] == len(batch) and target.shape[0] != points.shape[0]:
-        return [Example(*each) for each in zip(clouds, target, predicted, strict=True)]
-    parts = zip(clouds, target.split(batch.sizes), predicted.split(batch.sizes), strict=True)
-    return [Example(*each) for each in parts]
 
 
 def _figure(width: float, height: float) -> Any:

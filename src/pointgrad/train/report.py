@@ -1,13 +1,10 @@
-"""Which pictures a run writes, and when."""
+"""What a run writes about its results, and when."""
 
 import time
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from pointgrad.data import Batch
-
 from . import pictures
+from .evaluation import BEST, EVALUATION, Evaluation, Examples
 from .files import write_atomically
 from .metrics import Metrics
 
@@ -15,11 +12,10 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 PAUSE = 60.0  # seconds between two drawings of the curves
-SEEN = 512  # clouds among which examples are chosen
 
 
 class Report:
-    """Draws into the run folder, if matplotlib is there; says so once if it is not."""
+    """Writes into the run folder; draws if matplotlib is there, and says so once if it is not."""
 
     def __init__(self, trainer: "Trainer") -> None:
         self._trainer = trainer
@@ -38,23 +34,33 @@ class Report:
             self._write("curves.png", pictures.curves(self._trainer.history))
             self._drawn = time.monotonic()
 
-    def results(self) -> None:
-        """Confusion matrix and examples of the weights as they are. All processes must ask."""
-        seen: list[pictures.Example] = []
-
-        def see(batch: Batch, logits: Tensor) -> None:
-            if self._can and len(seen) < SEEN:
-                seen.extend(pictures.split(batch, counter.predict(logits, batch)))
-
+    def examples(self) -> Examples:
+        """To be shown to an evaluation."""
         trainer = self._trainer
-        counter = Metrics(len(trainer.classes), trainer.parts, trainer.fabric.device)
-        metrics = trainer.evaluate(see)
-        if self._can:
-            self._write("confusion.png", pictures.confusion(metrics.confusion.cpu(), trainer.classes))
-            chosen = pictures.choose(seen)
-            if chosen:
-                self._write("examples.png", pictures.examples(chosen, trainer.classes))
+        return Examples(Metrics(len(trainer.classes), trainer.parts, trainer.fabric.device))
 
-    def _write(self, name: str, picture: bytes) -> None:
+    def evaluated(self, epoch: int, metrics: Metrics, examples: Examples) -> Evaluation:
+        """Writes what an evaluation of the best weights found. All processes must ask."""
+        trainer = self._trainer
+        examples.gather(trainer.fabric)
+        found = Evaluation(
+            epoch, trainer.task, trainer.classes, metrics.confusion.cpu(), examples.clouds, examples.kept
+        )
+        if trainer.main and trainer.folder is not None:
+            self._write(EVALUATION, found.to_bytes())
+        return found
+
+    def results(self) -> None:
+        """Confusion matrix and examples of the weights as they are, the best ones. All processes must ask."""
+        trainer, examples = self._trainer, self.examples()
+        metrics = trainer.evaluate(examples.see)
+        found = self.evaluated(trainer.best_epoch, metrics, examples)
+        if self._can:
+            self._write("confusion.png", pictures.confusion(found.confusion, found.classes))
+            if found.examples:
+                best, worst = found.examples[::-1][:BEST], found.examples[:-BEST][:BEST]
+                self._write("examples.png", pictures.examples([*best, *worst[::-1]], found.classes))
+
+    def _write(self, name: str, content: bytes) -> None:
         assert self._trainer.folder is not None
-        write_atomically(self._trainer.folder.path / name, picture)
+        write_atomically(self._trainer.folder.path / name, content)

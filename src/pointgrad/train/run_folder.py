@@ -19,6 +19,7 @@ import pointgrad
 from .checkpoint import LAST
 from .files import WriteError, write_atomically
 
+ENDED = "ended early:"  # what the log says before the reason
 PACKAGES = ("numpy", "lightning-fabric", "pytorch-lightning", "triton", "laspy", "h5py", "tyro")
 
 

@@ -20,12 +20,13 @@ from . import checkpoint
 from .config import TrainConfig
 from .display import Display, Watch, epoch_line
 from .distributed import agreed, launch, summed, synchronised
+from .files import WriteError
 from .hooks import Hook, TensorBoard
 from .loops import CrossEntropy, chunks, evaluate, gather, mode, seed_generators, to_device, train_step, unlabelled
 from .metrics import Metrics
 from .optimize import EMA, class_weights, learning_rate, make_optimizer
 from .report import Report
-from .run_folder import RunFolder
+from .run_folder import ENDED, RunFolder
 from .state import pack, unpack
 from .weights import finite, using
 
@@ -112,6 +113,8 @@ class Trainer:
                 unpack(self, self.folder.last)
             if self.main and self.epoch < self.config.epochs:  # or there is nothing that another one could change
                 self.folder.start(record or asdict(self.config), self.config.seed, self.fabric.device)
+                if self.updates:
+                    self.folder.log(f"continued {self._where()}")
         self._display = Display(self.config.epochs, self.main)
         self._report = Report(self)
         if self.folder is not None and self.config.tensorboard and self.main:
@@ -154,9 +157,18 @@ class Trainer:
                     if agreed(self.fabric, int(self._stop))[0] and self.epoch < self.config.epochs:
                         raise Interrupted(self._how_to_resume())
                 self._finish()
+            except BaseException as end:
+                self._log_end(end)
+                raise
             finally:
                 self._call("after_train")
         return self._best_row()
+
+    def _log_end(self, end: BaseException) -> None:
+        """The log says why a run ended early, for those who look at it later."""
+        if self.main and self.folder is not None:
+            with contextlib.suppress(WriteError):  # the disk may be why
+                self.folder.log(f"{ENDED} {' '.join(str(end).split()) or type(end).__name__}")
 
     def _run_epoch(self) -> None:
         began = time.monotonic()
@@ -168,7 +180,9 @@ class Trainer:
         row |= {f"train_{name}": value for name, value in metrics.compute().items() if name in shown}
         if self.val_loader is not None:
             with self.ema.applied() if self.ema else contextlib.nullcontext():
-                row |= {f"val_{name}": value for name, value in self.evaluate().compute().items()}
+                examples = None if self.folder is None else self._report.examples()
+                evaluated = self.evaluate(None if examples is None else examples.see)
+            row |= {f"val_{name}": value for name, value in evaluated.compute().items()}
         row["seconds"] = round(time.monotonic() - began, 3)
         self.history.append(row)
         self.epoch, self.step, self.partial = self.epoch + 1, 0, None
@@ -177,6 +191,8 @@ class Trainer:
         if better:
             self.best = row[self.monitor]
             self._save(checkpoint.BEST)  # before the last: that one says that this is there
+            if self.val_loader is not None and examples is not None:
+                self._report.evaluated(self.epoch, evaluated, examples)
         self._save(checkpoint.LAST)
         if self.folder is not None and self.main:
             self.folder.write_metrics(self.history)
@@ -290,6 +306,11 @@ class Trainer:
 
     def _out_of_patience(self) -> bool:
         return bool(self.config.patience) and self.since_best >= self.config.patience
+
+    @property
+    def best_epoch(self) -> int:
+        """Counted from 1."""
+        return int(self._best_row()["epoch"])
 
     def _best_row(self) -> dict[str, float]:
         return next((row for row in self.history if row[self.monitor] == self.best), self.history[-1])

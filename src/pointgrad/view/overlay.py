@@ -37,9 +37,10 @@ class Overlay:
                 f"/overlay/{name}", segments, both, thickness=width, thickness_units="screen"
             )
 
-    def word(self, name: str, text: str, place: np.ndarray) -> None:
+    def word(self, name: str, text: str, place: np.ndarray, anchor: Any = "top-left") -> None:
+        """anchor: what of the text is at the place, such as "bottom-center"."""
         self.remove(name)
-        self._nodes[name] = self._scene.add_label(f"/overlay/{name}", text, position=place)
+        self._nodes[name] = self._scene.add_label(f"/overlay/{name}", text, position=place, anchor=anchor)
 
     def ball(self, name: str, place: np.ndarray, radius: float, color: tuple[int, int, int], opacity: float) -> None:
         self.remove(name)
