@@ -1,9 +1,24 @@
 """What every panel has."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pointgrad.ops.neighbors import knn
 
 if TYPE_CHECKING:
     from pointgrad.view.viewer import Viewer
+
+Value = TypeVar("Value")
+
+# Colours over a grey cloud: what was chosen, what it is compared with, and what is only context.
+CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (120, 126, 134))
+CLICK = "Click a point."
+REACH = 40  # the widest radius that a slider offers, in usual distances between points
 
 
 class Panel:
@@ -17,6 +32,7 @@ class Panel:
 
     def __init__(self, viewer: "Viewer") -> None:
         self.viewer = viewer
+        self._kept: dict[str, tuple[object, object, Any]] = {}
 
     def build(self, gui: Any) -> None:
         """Adds its controls; `self.viewer.shows(control)` for those that change what is drawn."""
@@ -24,5 +40,84 @@ class Panel:
 
     def show(self) -> None:
         """Computes and draws, with `viewer.work`, `viewer.stage`, `viewer.picked` and `viewer.overlay`. Called in the
-        viewer's thread when the panel is chosen, a control or the cloud has changed, or a point was clicked."""
+        viewer's thread when the panel is chosen, a control or the cloud has changed, or a point was clicked. What
+        cannot be done is a ValueError of one sentence, which the person sees."""
         raise NotImplementedError
+
+    # -- for the panels -------------------------------------------------------------------------------------------
+
+    def keep(self, name: str, key: object, compute: Callable[[], Value]) -> Value:
+        """What `compute` gave for this cloud and this key; computed again only when one of them is another."""
+        work = self.viewer.work
+        cloud, known, value = self._kept.get(name, (None, None, None))
+        if cloud is not work or known != key:
+            value = compute()
+            self._kept[name] = (work, key, value)
+        return value
+
+    @property
+    def points(self) -> Tensor:
+        """(N, 3) float32: the points that are worked on, in the cloud's units, from its lower corner."""
+        return self.keep("points", None, lambda: self.local(self.viewer.work.cloud.points))
+
+    @property
+    def clicked(self) -> Tensor | None:
+        """(1, 3) float32: the clicked point, as `points`."""
+        picked = self.viewer.picked
+        return None if picked is None else self.local(picked.row.cloud.points)
+
+    @property
+    def spacing(self) -> float:
+        """The usual distance from a point to the nearest other one; 0 if all are equal."""
+
+        def find() -> float:
+            apart = knn(self.points, min(2, len(self.points))).distance2[:, -1].sqrt()
+            return float(apart[apart > 0].median()) if bool((apart > 0).any()) else 0.0
+
+        return self.keep("spacing", None, find)
+
+    def local(self, points: Tensor) -> Tensor:
+        corner = self.keep("corner", None, lambda: self.viewer.work.cloud.points.amin(0))
+        return (points.to(corner.dtype) - corner).float()
+
+    def place(self, points: Tensor) -> np.ndarray:
+        """(N, 3) where points of the form of `points` are in the scene."""
+        corner = self.keep("corner", None, lambda: self.viewer.work.cloud.points.amin(0))
+        stage = self.viewer.stage
+        assert stage is not None
+        return stage.place(points.to(corner.dtype) + corner)
+
+    def fit_radius(self, slider: Any, usual: float, least: float = 0.0) -> None:
+        """Once for each cloud, gives a slider a range of lengths: usual, least: in usual distances between points."""
+
+        def fit() -> None:
+            spacing = self.spacing or 1.0
+            fit_slider(slider, least * spacing, REACH * spacing, usual * spacing)
+
+        self.keep(f"range {slider.label}", None, fit)
+
+    def drawn(self, points: Tensor, colors: Any, size: float, name: str = "chosen") -> None:
+        """Points of the form of `points`, in one colour or one for each."""
+        assert self.viewer.stage is not None
+        self.viewer.overlay.points(name, self.viewer.stage, self.place(points), np.asarray(colors, np.uint8), size)
+
+
+def fit_slider(slider: Any, low: float, high: float, value: float) -> None:
+    """Sets range, value and a round step of one to ten thousandths of the range."""
+    exponent = math.floor(math.log10(high)) - 3
+    step = 10.0**exponent
+    slider.precision = max(0, -exponent)
+    slider.step = step
+    slider.min, slider.max = math.ceil(low / step) * step, math.ceil(high / step) * step
+    slider.value = min(max(round(value / step), 1) * step, slider.max)
+
+
+def seeded(compute: Callable[[], Value]) -> Value:
+    """Computes something random that is the same each time, without touching the numbers that others draw."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return compute()
+
+
+def share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "0.0%"
