@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from pointgrad.view.stage import Stage
 
-BEADS = 4096  # more points are drawn flat
+BEADS = 8192  # more points are drawn flat
 
 
 class Overlay:
@@ -26,7 +26,7 @@ class Overlay:
         if not len(places):
             return
         if len(places) <= BEADS:
-            self._meshes(name, places, size * stage.point_size / 2, colors, 10, None)
+            self._meshes(name, places, size * stage.point_size, colors, 10, None)
             return
         self._nodes[name] = self._scene.add_point_cloud(
             f"/overlay/{name}", places, colors, point_size=size * stage.point_size,

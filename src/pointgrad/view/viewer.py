@@ -31,6 +31,7 @@ BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 
 STILL = 0.15  # seconds that a camera must rest before details follow it
 MARKED = (255, 0, 160)
 HOME = np.array([-0.45, -0.75, 0.5])  # the direction from which a cloud is looked at first
+CLOSE = 4.0  # the distance from a ball that fills the picture, in its radii
 FILLS = 0.95  # the distance from there, in radii of the cloud
 
 
@@ -86,6 +87,14 @@ class Viewer:
     def shows(self, control: Any) -> None:
         """Shows the active panel again when a person changes a control."""
         self._on(control, "panel", self._show_panel)
+
+    def look_closer(self, client: Any, place: np.ndarray, radius: float) -> None:
+        """Moves one browser's camera to a ball, (3,) in the scene, without turning it."""
+        if client is not None:
+            with client.atomic():
+                away = np.asarray(client.camera.position) - np.asarray(client.camera.look_at)
+                away = away / max(float(np.linalg.norm(away)), 1e-12) if away.any() else HOME
+                client.camera.position, client.camera.look_at = place + away * radius * CLOSE, place
 
     # -- files ----------------------------------------------------------------------------------------------------
 

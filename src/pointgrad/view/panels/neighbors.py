@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 import pointgrad
 from pointgrad.render.colors import ramp
 from pointgrad.view.panels.panel import CHOSEN, CLICK, OTHER, Panel, seeded
@@ -22,6 +20,7 @@ class Neighborhood(Panel):
         self._radius = gui.add_slider("radius", 0.0, 1.0, 0.001, 0.1, hint="In the units of the cloud")
         self._inner = gui.add_slider("min radius", 0.0, 1.0, 0.001, 0.0, hint="Nearer points do not count")
         self._select = gui.add_dropdown("Select", ("nearest", "first", "random"), hint="Which k, if there are more")
+        self.closer(gui)
         self._words = gui.add_markdown("")
         for control in (self._kind, self._k, self._radius, self._inner, self._select):
             self.viewer.shows(control)
@@ -48,14 +47,16 @@ class Neighborhood(Panel):
         distance = found.distance2[0, : len(index)].sqrt()
         rank = distance.argsort(stable=True).argsort().numpy()
         colors = ramp(rank, 0, max(1, len(rank)))
-        self.drawn(points[index], colors, 3.5, "neighbors")
+        self.drawn(points[index], colors, self.bead(self.spacing), "neighbors")
         overlay, stage = self.viewer.overlay, self.viewer.stage
         assert stage is not None
         center = self.place(query)
         overlay.lines("lines", center, self.place(points[index]), colors)
         overlay.balls("ball", center if ball else center[:0], radius * stage.factor, CHOSEN, 0.15)
         overlay.balls("inner ball", center if ball else center[:0], inner * stage.factor, OTHER, 0.25)
-        farthest = float(distance.max()) if len(distance) else 0.0
+        farthest = self.reach = float(distance.max()) if len(distance) else 0.0
+        if ball:
+            self.reach = radius
         text = f"**{len(index)}** found, the farthest at **{farthest:.4g}**; dark is near, bright is far."
         if ball:
             apart = (points - query).norm(dim=1)

@@ -18,6 +18,7 @@ Value = TypeVar("Value")
 # Colours over a grey cloud: what was chosen, what it is compared with, and what is only context.
 CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (120, 126, 134))
 CLICK = "Click a point."
+BEAD = 0.12  # the largest radius of a bead, in the scene
 REACH = 40  # the widest radius that a slider offers, in usual distances between points
 
 
@@ -32,6 +33,7 @@ class Panel:
 
     def __init__(self, viewer: "Viewer") -> None:
         self.viewer = viewer
+        self.reach = 0.0  # how far what is drawn around the clicked point reaches, in the units of the cloud
         self._kept: dict[str, tuple[object, object, Any]] = {}
 
     def build(self, gui: Any) -> None:
@@ -96,20 +98,35 @@ class Panel:
 
         self.keep(f"range {slider.label}", None, fit)
 
+    def closer(self, gui: Any) -> None:
+        """Adds a button that moves the camera to what is drawn around the clicked point."""
+        gui.add_button("Look closer").on_click(lambda event: self._look_closer(event.client))
+
+    def _look_closer(self, client: Any) -> None:
+        query, stage = self.clicked, self.viewer.stage
+        if query is not None and stage is not None:
+            self.viewer.look_closer(client, self.place(query)[0], max(self.reach * stage.factor, stage.point_size))
+
     def drawn(self, points: Tensor, colors: Any, size: float, name: str = "chosen") -> None:
-        """Points of the form of `points`, in one colour or one for each."""
+        """Points of the form of `points`, in one colour or one for each; size: in usual point sizes."""
         assert self.viewer.stage is not None
         self.viewer.overlay.points(name, self.viewer.stage, self.place(points), np.asarray(colors, np.uint8), size)
 
+    def bead(self, length: float) -> float:
+        """The size, in usual point sizes, of beads that lie about so far apart."""
+        stage = self.viewer.stage
+        assert stage is not None
+        return min(max(0.12 * length * stage.factor, 1.5 * stage.point_size), BEAD) / stage.point_size
+
 
 def fit_slider(slider: Any, low: float, high: float, value: float) -> None:
-    """Sets range, value and a round step of one to ten thousandths of the range."""
-    exponent = math.floor(math.log10(high)) - 3
+    """Sets range, value and a round step of a hundredth to a thousandth of the range."""
+    exponent = math.floor(math.log10(high)) - 2
     step = 10.0**exponent
     slider.precision = max(0, -exponent)
     slider.step = step
     slider.min, slider.max = math.ceil(low / step) * step, math.ceil(high / step) * step
-    slider.value = min(max(round(value / step), 1) * step, slider.max)
+    slider.value = min(max(round(value / step) * step, slider.min), slider.max)
 
 
 def seeded(compute: Callable[[], Value]) -> Value:

@@ -48,12 +48,13 @@ class FarthestPoints(Panel):
         count = min(self._count.value, len(index))
         radius = float(radii[count - 1])
         chosen = self.points[index[:count]]
-        self.drawn(chosen, CHOSEN, 4.0)
+        self._size = self.bead(radius)
+        self.drawn(chosen, CHOSEN, self._size)
         self._draw_next(chosen, index[count : count + 1])
         overlay, stage = self.viewer.overlay, self.viewer.stage
         assert stage is not None
         balls = self.place(chosen) if self._balls.value and count <= BALLS else np.zeros((0, 3))
-        overlay.balls("balls", balls, radius * stage.factor, CHOSEN, 0.12)
+        overlay.balls("balls", balls, radius * stage.factor, CHOSEN, 0.08)
         text = f"No point is farther than **{radius:.4g}** from the nearest of the **{count:,}** chosen ones"
         text += " (blue): the covering radius."
         if count < len(index):
@@ -63,7 +64,7 @@ class FarthestPoints(Panel):
         overlay.remove("random")
         if self._random.value:
             other = self.keep("random", None, self._order)[:count]
-            self.drawn(self.points[other], OTHER, 3.0, "random")
+            self.drawn(self.points[other], OTHER, self._size, "random")
             reached = self._covering(other)
             text += f" From a random sample of as many (orange), it is **{reached:.4g}**"
             text += f", {reached / radius:.1f} times as far." if radius > 0 else "."
@@ -83,7 +84,7 @@ class FarthestPoints(Panel):
         return float(pointgrad.knn(self.points[index], 1, self.points).distance2.max().sqrt())
 
     def _draw_next(self, chosen: Tensor, following: Tensor) -> None:
-        self.drawn(self.points[following], NEXT, 5.0, "next")
+        self.drawn(self.points[following], NEXT, 1.3 * self._size, "next")
         nearest = pointgrad.knn(chosen, 1, self.points[following]).index[:, 0]
         ends = self.place(self.points[following]), self.place(chosen[nearest])
         self.viewer.overlay.lines("line", *ends, np.array(NEXT), 3.0)
@@ -122,10 +123,10 @@ class Voxels(Panel):
         self.viewer.shows(self._edge)
 
     def show(self) -> None:
-        self.fit_radius(self._edge, usual=8.0, least=0.5)
+        self.fit_radius(self._edge, usual=12.0, least=0.5)
         edge, points = self._edge.value, self.points
         kept = pointgrad.voxel_sampling(points, edge).index
-        self.drawn(points[kept], CHOSEN, 3.0)
+        self.drawn(points[kept], CHOSEN, self.bead(edge))
         self._draw_edges(edge)
         self._words.content = (
             f"**{len(kept):,}** of {len(points):,} points are kept, {share(len(kept), len(points))}: "
