@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from pointgrad.view.stage import Stage
 
-BEADS = 8192  # more points are drawn flat
+BEADS = 4096  # more points are drawn flat
 
 
 class Overlay:
@@ -19,6 +19,11 @@ class Overlay:
     def __init__(self, scene: "viser.SceneApi") -> None:
         self._scene = scene
         self._nodes: dict[str, Any] = {}
+        # Colours have meanings: a soft light keeps them as they are, and beads still look round.
+        scene.configure_environment_map(None)
+        scene.configure_default_lights(enabled=False)
+        scene.add_light_ambient("/light/everywhere", intensity=2.3)
+        scene.add_light_directional("/light/above", intensity=1.4, position=(-2.0, -3.0, 6.0))
 
     def points(self, name: str, stage: "Stage", places: np.ndarray, colors: np.ndarray, size: float = 3.0) -> None:
         """places: (N, 3); colors: (N, 3) or (3,) uint8. Few are drawn as beads, which hide the points inside them."""
@@ -26,7 +31,7 @@ class Overlay:
         if not len(places):
             return
         if len(places) <= BEADS:
-            self._meshes(name, places, size * stage.point_size, colors, 10, None)
+            self._meshes(name, places, size * stage.point_size, colors, 12, None)
             return
         self._nodes[name] = self._scene.add_point_cloud(
             f"/overlay/{name}", places, colors, point_size=size * stage.point_size,

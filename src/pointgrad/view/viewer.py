@@ -31,7 +31,7 @@ BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 
 STILL = 0.15  # seconds that a camera must rest before details follow it
 MARKED = (255, 0, 160)
 HOME = np.array([-0.45, -0.75, 0.5])  # the direction from which a cloud is looked at first
-CLOSE = 4.0  # the distance from a ball that fills the picture, in its radii
+CLOSE = 2.0  # the distance from a ball that fills the picture, in its radii
 FILLS = 0.95  # the distance from there, in radii of the cloud
 
 
@@ -347,4 +347,4 @@ class Viewer:
         self.overlay.remove("picked")
         if self.picked is not None and self.stage is not None:
             place = self.picked.position[None].astype(np.float32)
-            self.overlay.points("picked", self.stage, place, np.array(MARKED, np.uint8), 5.0)
+            self.overlay.balls("picked", place, 4 * self.stage.point_size, MARKED, 0.4)  # seen through: others are near

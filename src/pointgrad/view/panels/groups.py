@@ -35,7 +35,7 @@ class Groups(Panel):
         grouped = pointgrad.group(points, found.index, points=points, centers=chosen)
         covered, owner = _nearest_group(found)
         places, entries = found.index.numel(), int((found.index >= 0).sum())
-        self.drawn(points[covered], PALETTE[owner % len(PALETTE)], 1.5, "members")
+        self.drawn(points[covered], PALETTE[owner % len(PALETTE)], 1.0, "members")
         self.drawn(chosen, (20, 24, 30), self.bead(radius), "centers")
         number, width, channels = grouped.shape
         text = (
