@@ -99,19 +99,21 @@ def _smaller(path: Path) -> None:
 
 
 def take(session: Session) -> None:
+    back = (0.5, 0.9, 0.75)  # of the chair: it faces the camera
     session.show("farthest points", count=24, random=True, balls=True)
     session.save("farthest")
     session.show("voxel sampling", click=(0.9, 0.1, 0.5), edge=0.1)
     session.save("voxels")
-    panel = session.show("neighbours", click=(0.5, 0.2, 0.45), kind="ball", k=48, radius=0.07)
-    session.closer(panel, 1.5 * panel._radius.value)
+    panel = session.show("neighbours", click=back, kind="ball", k=48, radius=0.07)
+    session.closer(panel, 2.2 * panel._radius.value)
     session.save("neighbors")
-    session.show("groups", click=(0.5, 0.5, 0.95), count=48, k=64)
+    session.show("groups", click=back, count=48, k=64)
     session.save("groups")
-    panel = session.show("interpolation", click=(0.4, 0.35, 0.45), count=96)
-    session.closer(panel, 2.0 * panel.reach)
+    panel = session.show("interpolation", click=back, count=96)
+    session.closer(panel, 3.0 * panel.reach)
     session.save("interpolation")
-    panel = session.show("attention", click=(0.5, 0.9, 0.8), layer="blocks.1.0")
+    panel = session.show("attention", click=back, layer="blocks.1.0")
+    session.closer(panel, 2.0 * panel.reach)
     session.save("attention")
     session.show("saliency")
     session.save("saliency")

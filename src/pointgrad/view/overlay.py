@@ -22,8 +22,8 @@ class Overlay:
         # Colours have meanings: a soft light keeps them as they are, and beads still look round.
         scene.configure_environment_map(None)
         scene.configure_default_lights(enabled=False)
-        scene.add_light_ambient("/light/everywhere", intensity=2.3)
-        scene.add_light_directional("/light/above", intensity=1.4, position=(-2.0, -3.0, 6.0))
+        scene.add_light_ambient("/light/everywhere", intensity=2.6)
+        scene.add_light_directional("/light/above", intensity=1.0, position=(-2.0, -3.0, 6.0))
 
     def points(self, name: str, stage: "Stage", places: np.ndarray, colors: np.ndarray, size: float = 3.0) -> None:
         """places: (N, 3); colors: (N, 3) or (3,) uint8. Few are drawn as beads, which hide the points inside them."""
@@ -43,7 +43,7 @@ class Overlay:
         self.remove(name)
         if len(ends):
             segments = np.stack([np.broadcast_to(starts, ends.shape), ends], axis=1)
-            both = np.broadcast_to(np.asarray(colors).reshape(-1, 1, 3), segments.shape)
+            both = np.broadcast_to(_linear(colors).reshape(-1, 1, 3), segments.shape)
             self._nodes[name] = self._scene.add_line_segments(
                 f"/overlay/{name}", segments, both, thickness=width, thickness_units="screen"
             )
@@ -67,7 +67,7 @@ class Overlay:
         turned = np.tile(np.array([1.0, 0.0, 0.0, 0.0], np.float32), (len(places), 1))
         self._nodes[name] = self._scene.add_batched_meshes_simple(
             f"/overlay/{name}", corners * np.float32(radius), faces, turned, places.astype(np.float32),
-            batched_colors=colors, opacity=opacity, lod="off", cast_shadow=False, receive_shadow=False,
+            batched_colors=_linear(colors), opacity=opacity, lod="off", cast_shadow=False, receive_shadow=False,
         )  # fmt: skip
 
     def remove(self, name: str) -> None:
@@ -78,6 +78,11 @@ class Overlay:
     def clear(self) -> None:
         for name in list(self._nodes):
             self.remove(name)
+
+
+def _linear(colors: Any) -> np.ndarray:
+    """The browser takes colours of points as they are, but those of lines and meshes as amounts of light."""
+    return np.rint(255 * (np.asarray(colors, np.float64) / 255) ** 2.2).astype(np.uint8)
 
 
 def _ball(around: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from pointgrad.render import colors
 from pointgrad.render.colors import ramp
 from pointgrad.view.panels.panel import CLICK, Panel
 
-MOST = 4096
+MOST = 1024
 INTERPOLATED, REAL, ERROR = "interpolated", "real", "error"
 SAMPLE = (20, 24, 30)
 
@@ -45,7 +45,7 @@ class Interpolation(Panel):
         value = pointgrad.interpolate(real[samples, None], inside, self.points, k, power=power)[:, 0]
         error = (value - real).abs()
         self._paint(real, value, error)
-        self.drawn(inside, SAMPLE, self.bead(self._apart(inside)), "samples")
+        self.drawn(inside, SAMPLE, self.bead(0.5 * self._apart(inside)), "samples")
         mean, span = float(error[known].mean()), float(real[known].max() - real[known].min())
         text = f"{column} at {len(real):,} points from **{len(samples):,}** samples (black), {k} for each point: "
         text += f"wrong by **{mean:.4g}** on average"
@@ -78,7 +78,7 @@ class Interpolation(Panel):
         else:
             low, high = np.quantile(real[real.isfinite()].numpy(), (0.02, 0.98))
             painted = ramp((real if self._colors.value == REAL else value).numpy(), low, high)
-        self.drawn(self.points, painted, 1.0, "values")
+        self.drawn(self.points, painted, 0.8, "values")
 
     def _draw_weights(self, samples: Tensor, values: Tensor, k: int, power: float) -> str:
         overlay, query = self.viewer.overlay, self.clicked

@@ -47,7 +47,7 @@ class Neighborhood(Panel):
         distance = found.distance2[0, : len(index)].sqrt()
         rank = distance.argsort(stable=True).argsort().numpy()
         colors = ramp(rank, 0, max(1, len(rank)))
-        self.drawn(points[index], colors, 1.0, "neighbors")
+        self.drawn(points[index], colors, 0.8, "neighbors")
         overlay, stage = self.viewer.overlay, self.viewer.stage
         assert stage is not None
         center = self.place(query)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 # Colours over a grey cloud: what was chosen, what it is compared with, and what is only context.
-CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (120, 126, 134))
+CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (70, 76, 84))
 CLICK = "Click a point."
 BEAD = 0.12  # the largest radius of a bead, in the scene
 REACH = 40  # the widest radius that a slider offers, in usual distances between points

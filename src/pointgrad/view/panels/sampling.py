@@ -9,7 +9,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.view.panels.panel import CHOSEN, OTHER, Panel, seeded, share
 
-MOST = 4096
+MOST = 1024
 BALLS = 64  # more of them hide each other
 STEPS = 24  # of the curve
 NEXT = (192, 57, 43)
