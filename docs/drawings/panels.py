@@ -51,7 +51,7 @@ class Session:
         self.page, self.viewer = page, viewer
 
     def show(self, title: str, click: tuple[float, float, float] | None = None, **controls: Any) -> Any:
-        """A panel with the given controls, and a click at the point nearest to a place in the unit cube of the cloud."""
+        """A panel with the given controls; click: near the point at this place in the box of the cloud."""
         from pointgrad.view.levels import Part
         from pointgrad.view.stage import Picked
 
@@ -112,8 +112,8 @@ def take(session: Session) -> None:
     panel = session.show("interpolation", click=back, count=96)
     session.closer(panel, 3.0 * panel.reach)
     session.save("interpolation")
-    panel = session.show("attention", click=back, layer="blocks.1.0")
-    session.closer(panel, 2.0 * panel.reach)
+    panel = session.show("attention", click=(0.5, 0.9, 0.55), layer="blocks.2.0", channels="group 1")
+    session.closer(panel, 1.6 * panel.reach)
     session.save("attention")
     session.show("saliency")
     session.save("saliency")

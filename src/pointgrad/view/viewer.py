@@ -346,5 +346,5 @@ class Viewer:
     def _mark(self) -> None:
         self.overlay.remove("picked")
         if self.picked is not None and self.stage is not None:
-            place = self.picked.position[None].astype(np.float32)
-            self.overlay.balls("picked", place, 2.5 * self.stage.point_size, MARKED, 0.5)  # seen through: others are near
+            place = self.picked.position[None].astype(np.float32)  # seen through, since others are near
+            self.overlay.balls("picked", place, 2.5 * self.stage.point_size, MARKED, 0.5)

@@ -69,7 +69,7 @@ class Attention(NetworkPanel):
         apart = float(pointgrad.knn(points, min(2, len(points))).distance2[:, -1].median().sqrt())
         size = self.bead(2 * apart)
         self.drawn(points, CONTEXT, 0.5 * size, "attention/layer")
-        high = max(float(weights.max()), 1e-12)
+        high = max(float(weights.max()), 2 / len(weights))  # equal weights are in the middle of the colours
         colors = ramp(weights.numpy(), 0.0, high)
         self.drawn(points[neighbors], colors, size, "attention/neighbors")
         start, ends = self.place(points[center : center + 1]), self.place(points[neighbors])

@@ -16,6 +16,8 @@ from pointgrad.view.panels.panel import CLICK
 PREDICTED = "the predicted class"
 ALL, ONE = "sum over all points", "at the clicked point"
 TOP = 0.01
+BRIGHT = 0.95  # the share of points that are less than brightest
+SIZES = (1.0, 1.6, 2.2, 2.8)  # of points, from weak to strong
 
 
 class Saliency(NetworkPanel):
@@ -44,9 +46,7 @@ class Saliency(NetworkPanel):
         strength = total[index].norm(dim=1)
         if not bool(strength.isfinite().all()):
             raise ValueError(f"the gradient of {name} must be finite, got NaN or infinity from the network")
-        high = float(np.quantile(strength.numpy(), 0.99)) or float(strength.max())
-        order = strength.argsort()
-        self.drawn(self.points[index[order]], ramp(strength[order].numpy(), 0.0, high), 2.0, "strength")
+        self._draw(self.points[index], strength)
         top = strength.topk(math.ceil(TOP * len(strength))).values
         part = float(top.sum() / strength.sum()) if float(strength.sum()) > 0 else 0.0
         chance = logits.softmax(1)[:, number].mean() if row is None else logits[row].softmax(0)[number]
@@ -55,6 +55,15 @@ class Saliency(NetworkPanel):
             f"Its probability is {float(chance):.3f}{self._mean(row)}. "
             f"**{part:.1%}** of all gradient is at the {len(top):,} points ({TOP:.0%}) with most of it. {self.basis()}"
         )
+
+    def _draw(self, points: Tensor, strength: Tensor) -> None:
+        """Strong points are bright, and larger, lest the many weak ones hide them."""
+        high = float(np.quantile(strength.numpy(), BRIGHT)) or float(strength.max())
+        colors = ramp(strength.numpy(), 0.0, high)
+        band = (len(SIZES) * strength / (high or 1.0)).long().clamp(max=len(SIZES) - 1)
+        for number, size in enumerate(SIZES):
+            here = band == number
+            self.drawn(points[here], colors[here.numpy()], size, f"strength {number}")
 
     def _mean(self, row: int | None) -> str:
         return " on average" if self.trained.task == "segmentation" and row is None else ""
