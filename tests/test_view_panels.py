@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-viser = pytest.importorskip("viser")
-
 import pointgrad
 from pointgrad import data, models
 from pointgrad.data import Cloud, Prepare
@@ -15,6 +13,8 @@ from pointgrad.view import Viewer, server
 from pointgrad.view.levels import Part
 from pointgrad.view.panels import attention, network, saliency
 from pointgrad.view.stage import Picked
+
+pytest.importorskip("viser")
 
 TITLES = ("farthest points", "voxel sampling", "neighbours", "groups", "interpolation")
 

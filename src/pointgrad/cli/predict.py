@@ -17,7 +17,8 @@ from pointgrad.predict.files import publish_text
 from pointgrad.predict.labels import Settings
 from pointgrad.predict.scene import Progress
 
-from .fail import fail
+from .device import device
+from .fail import fail, line
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
 TOP = 3  # classes that are shown of each cloud
@@ -78,7 +79,7 @@ class Predict:
         try:
             Settings(self.tile, self.votes, self.max_points)
             files = _files(self.inputs, self.out)
-            trained = train.load(self.network, _device(self.device))
+            trained = train.load(self.network, device(self.device))
             if trained.task == "segmentation":
                 _check_targets(files)
         except ERRORS as error:
@@ -177,17 +178,6 @@ def _check_targets(files: Sequence[tuple[Path, Path]]) -> None:
             raise ValueError(f"{source} and {other} would have the same result {predict.output(source, folder)}")
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise ValueError(f"--device must be cpu, or cuda where there is a GPU, got {name}: {_line(error)}") from None
-    return device
-
-
 @contextmanager
 def _shown(source: Path) -> Iterator[Progress]:
     """A bar on the terminal while a file is labelled."""
@@ -245,9 +235,5 @@ def _scores(metrics: train.Metrics) -> str:
 def _reason(source: Path, error: BaseException) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         return f"{source}: the GPU has too little memory; --max-points makes less do"
-    text = _line(error)
+    text = line(error)
     return text if isinstance(error, data.FileError) or str(source) in text else f"{source}: {text}"
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -10,8 +10,10 @@ from tyro.conf import Positional
 from pointgrad import train
 from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.formats import FORMATS
+from pointgrad.view import Viewer, server
 
-from .fail import fail
+from .device import device
+from .fail import fail, line
 
 WRONG = 2
 
@@ -50,26 +52,18 @@ class View:
 
     def run(self) -> int:
         try:
-            from pointgrad.view import Viewer, server
-        except ModuleNotFoundError as error:
-            return fail("view", WRONG, f"the viewer needs {error.name}: pip install 'pointgrad[view]'")
-        try:
             paths = _files(self.inputs)
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
-            trained = None if self.checkpoint is None else train.load(self.checkpoint, self.device)
+            trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))
             web = server.start(self.host, self.port, "pointgrad")
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("view", WRONG, " ".join(str(error).split()))
+            return fail("view", WRONG, line(error))
+        viewer = Viewer(web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category)
         try:
-            viewer = Viewer(
-                web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category
-            )
             print(f"{server.address(web)}  (Ctrl-C ends)", flush=True)
             if not server.is_local(self.host):
-                print(
-                    f"listening on {self.host}: everybody who can reach this machine can see and steer this", flush=True
-                )
+                print(f"listening on {self.host}: whoever can reach this machine can see and steer this", flush=True)
             for path in paths[1:]:
                 if viewer.wait():
                     break

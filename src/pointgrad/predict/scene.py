@@ -25,7 +25,7 @@ class Pieces:
 
     def __init__(self, file: BinaryIO, dtype: np.dtype) -> None:
         self._file = file
-        self._dtype = dtype
+        self.dtype = dtype
         self._extents: list[np.ndarray] = []  # rows of leaf, first record, number of records
         self._count = 0
         self._starts = np.zeros(0, np.int64)
@@ -49,12 +49,12 @@ class Pieces:
         """The records of some leaves, in the order in which they were added."""
         extents = [self._extents[0][self._starts[leaf] : self._starts[leaf + 1]] for leaf in leaves]
         records = [self._read_run(first, count) for first, count in _joined(np.concatenate(extents))]
-        together = np.concatenate([np.zeros(0, self._dtype), *records])
+        together = np.concatenate([np.zeros(0, self.dtype), *records])
         return together[np.argsort(together["number"])]
 
     def _read_run(self, first: int, count: int) -> np.ndarray:
-        self._file.seek(first * self._dtype.itemsize)
-        return np.frombuffer(self._file.read(count * self._dtype.itemsize), self._dtype)
+        self._file.seek(first * self.dtype.itemsize)
+        return np.frombuffer(self._file.read(count * self.dtype.itemsize), self.dtype)
 
 
 def _joined(extents: np.ndarray) -> Iterator[tuple[int, int]]:

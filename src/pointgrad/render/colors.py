@@ -11,6 +11,7 @@ from torch import Tensor
 from pointgrad.data import Cloud
 
 RGB, HEIGHT, LABEL, ERROR = "rgb", "height", "label", "error"
+NUMBERED = (LABEL, "prediction", "predicted_label")  # classes, however many
 CHANNELS = ("red", "green", "blue")
 MOST_CLASSES = 64  # whole numbers of more different values are quantities
 CUT = 0.02  # of the points at either end do not stretch the range
@@ -76,8 +77,9 @@ def choices(cloud: Cloud) -> list[str]:
 def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scale:
     """The scale of a column over a cloud. names: of classes.
 
-    Whole numbers of at most 64 different values are classes, and so are labels of any number; everything else is a
-    quantity, shown from its 2nd to its 98th percentile, so that a few outliers do not make all others look alike.
+    Whole numbers of at most 64 different values are classes, and so are labels and predictions of any number;
+    everything else is a quantity, shown from its 2nd to its 98th percentile, so that a few outliers do not make all
+    others look alike.
 
     >>> found = scale(Cloud(torch.rand(100, 3)), "height")
     >>> found.kind, 0 < found.low < found.high < 1
@@ -93,7 +95,7 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
     values = column(cloud, by)
     if not values.is_floating_point():
         found, counts = values.unique(return_counts=True)
-        if by == LABEL or len(found) <= MOST_CLASSES:
+        if by in NUMBERED or len(found) <= MOST_CLASSES:
             return Scale(by, "class", counts=dict(zip(found.tolist(), counts.tolist(), strict=True)), names=names or {})
     finite = values.double()
     finite = finite[finite.isfinite()]

@@ -29,9 +29,10 @@ def shares(low: np.ndarray, high: np.ndarray, counts: np.ndarray, camera: Camera
     if counts.sum() <= budget:
         return counts.copy()
     weights = counts.astype(np.float64) if camera is None else _area(low, high, camera)
-    wanted = _fill(weights, counts, budget)
-    rounded = 2 ** np.floor(np.log2(np.maximum(wanted, COARSEST))).astype(np.int64)
-    return np.minimum(counts, rounded)
+    coarse = np.minimum(counts, COARSEST)
+    wanted = coarse + _fill(weights, counts - coarse, max(0, budget - int(coarse.sum())))
+    rounded = 2 ** np.floor(np.log2(wanted)).astype(np.int64)
+    return np.where(wanted >= counts, counts, np.maximum(rounded, coarse))
 
 
 def _area(low: np.ndarray, high: np.ndarray, camera: Camera) -> np.ndarray:

@@ -7,6 +7,7 @@ points, for any n, cover it about as evenly as n points can. A level of detail i
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -21,6 +22,7 @@ from pointgrad.predict.scene import FEATURE, Progress, Scene, collect
 from pointgrad.render import Scale, colors
 
 ORDERED = 1 << 17  # points of a leaf that are sampled; the rest of a larger one, such as a pole, follows as it is
+TOGETHER = 16  # leaves that are sampled at once
 SAMPLE = 1 << 19  # points that a scale is found from
 
 
@@ -38,8 +40,9 @@ class Levels:
     total: points in the file; those without finite coordinates are not here. Positions are relative to `origin`.
     """
 
-    def __init__(self, file: BinaryIO, scene: Scene, ordered: np.dtype, counts: np.ndarray, boxes: np.ndarray) -> None:
-        self._file, self._dtype = file, ordered
+    def __init__(self, file: BinaryIO, scene: Scene, counts: np.ndarray, boxes: np.ndarray) -> None:
+        """file: the records of the scene, leaf by leaf, each in order. counts (L,), boxes (L, 2, 3): of the leaves."""
+        self._file, self._dtype = file, scene.pieces.dtype
         self._like = scene.like
         self.counts = counts
         self.low, self.high = boxes[:, 0], boxes[:, 1]
@@ -54,6 +57,9 @@ class Levels:
     def __len__(self) -> int:
         """How many points have finite coordinates."""
         return int(self._first[-1])
+
+    def close(self) -> None:
+        self._file.close()
 
     def read(self, leaf: int, count: int) -> Part:
         """The first points of a leaf."""
@@ -81,6 +87,10 @@ class Levels:
         """A column more: (total,), in the order of the file."""
         self._added[name] = values
         self._scales.pop(name, None)
+
+    @property
+    def labelled(self) -> bool:
+        return "labels" in (self._dtype.names or ())
 
     def choices(self) -> list[str]:
         """What the cloud can be coloured by."""
@@ -115,22 +125,32 @@ class Levels:
 def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> Levels:
     """Goes through the chunks of a cloud twice. Memory depends on the size of a chunk, not of the cloud; the disk holds
     all of its columns twice for a while, in temporary files that vanish with the process, however it ends."""
-    first = next(iter(chunks()))
-    file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the levels
-    with tempfile.TemporaryFile() as unordered:
-        scene = collect(chunks, unordered, tuple(first.features), first.labels is not None, progress)
+    sample = next(iter(chunks()))
+    with ExitStack() as undo:
+        file = undo.enter_context(tempfile.TemporaryFile())
+        unordered = undo.enter_context(tempfile.TemporaryFile())
+        scene = collect(chunks, unordered, tuple(sample.features), sample.labels is not None, progress)
         leaves = len(scene.tree.whole.leaves)
         counts, boxes, done = [], [], 0
-        for leaf in range(leaves):
-            records = scene.pieces.read(np.array([leaf]))
-            if not len(records):
-                continue
-            points = torch.from_numpy(records["points"].copy())
-            low, high = points.amin(0), points.amax(0)
-            order = farthest_point_sampling((points - low).float()[:ORDERED], min(len(points), ORDERED)).numpy()
-            file.write(np.concatenate([records[order], records[ORDERED:]]).tobytes())
-            counts.append(len(records))
-            boxes.append(torch.stack([low, high]).double().numpy())
-            done += len(records)
+        for first in range(0, leaves, TOGETHER):
+            some = [scene.pieces.read(np.array([leaf])) for leaf in range(first, min(first + TOGETHER, leaves))]
+            some = [records for records in some if len(records)]
+            for records, order in zip(some, _orders([records["points"] for records in some]), strict=True):
+                file.write(np.concatenate([records[order], records[ORDERED:]]).tobytes())
+                counts.append(len(records))
+                boxes.append((records["points"].min(0), records["points"].max(0)))
+                done += len(records)
             progress("ordering", done)
-    return Levels(file, scene, records.dtype, np.array(counts), np.stack(boxes))
+        undo.pop_all()
+        unordered.close()
+    return Levels(file, scene, np.array(counts), np.array(boxes, np.float64))
+
+
+def _orders(leaves: list[np.ndarray]) -> list[np.ndarray]:
+    """The order of farthest point sampling of each leaf (n, 3). Together, because one alone keeps few threads busy."""
+    near = [(points[:ORDERED] - points[:1]).astype(np.float32) for points in leaves]
+    sizes = torch.tensor([len(points) for points in near])
+    offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+    index = farthest_point_sampling(torch.from_numpy(np.concatenate(near)), sizes, offsets=offsets)
+    local = index - offsets[:-1].repeat_interleave(sizes)
+    return [order.numpy() for order in local.split(sizes.tolist())]

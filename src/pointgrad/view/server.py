@@ -16,8 +16,10 @@ TRIED = 100
 
 def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
     """Serves at a port, or without one at the first free port from 8080 on. Raises ValueError if that cannot be."""
-    import viser
-
+    try:
+        import viser
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the viewer needs {error.name}: pip install 'pointgrad[view]'") from None
     logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
     chosen = port if port is not None else _free(host)
     _check(host, chosen)

@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 
 from pointgrad.data import Cloud
-from pointgrad.data.datasets.folder import BESIDE, point_labels
 from pointgrad.data.files import las
 from pointgrad.data.files.door import check_file, read_table
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.data.files.mesh import sample
 from pointgrad.data.files.table import to_cloud
+from pointgrad.render.names import with_labels
 
 READABLE = "a file that can be read"
 SURFACE = 100_000  # points on a mesh that has nothing but corners
@@ -38,8 +38,7 @@ def chunks(path: Path, columns: str | None, category: int | None) -> Callable[[]
         if FORMATS[format].sampled or (table.faces is not None and not table.columns):
             table = sample(table, SURFACE, torch.Generator().manual_seed(0))
         cloud = to_cloud(table, None, str(path))
-    if any(path.with_name(path.name.partition(".")[0] + end).is_file() for end in BESIDE):
-        cloud.labels = point_labels(path, cloud)
+    cloud = with_labels(cloud, path)
     if category is not None:
         cloud.category = category
     return lambda: [cloud]

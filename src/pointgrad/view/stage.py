@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import viser
 
 SIZE = 10.0  # of the longest side of any cloud in the scene: the browser's near and far planes fit
-GAP = 1.15  # from a cloud to its copy beside it, in widths
+GAP = 1.05  # from a cloud to its copy beside it, in widths
+HOME = np.array([-0.45, -0.75, 0.5])  # the direction from which a cloud is looked at first
+FILLS = 0.9  # the distance from there, in diameters of the cloud
 SPACED = 1 << 16  # points that the usual distance between points is found from
 SMALLEST = 1e-4
 DIM = np.array([196, 200, 206], np.uint8)
@@ -65,8 +67,15 @@ class Stage:
 
     @property
     def shift(self) -> np.ndarray:
-        """From the cloud to its copy."""
-        return np.array([max(float(self.extent[0]), SIZE / 10) * GAP, 0, 0])
+        """From the cloud to its copy: to the right, as seen from where a cloud is looked at first."""
+        right = np.array([-HOME[1], HOME[0], 0]) / np.hypot(HOME[0], HOME[1])
+        return right * max(float(self.extent @ abs(right)), SIZE / 10) * GAP
+
+    def view(self, beside: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Where a camera is, and what it looks at, to see the cloud, and its copy if there is one."""
+        shift = self.shift if beside else np.zeros(3)
+        size = np.linalg.norm(self.extent + abs(shift))
+        return shift / 2 + HOME * max(float(size), SIZE / 10) * FILLS, shift / 2
 
     @property
     def drawn(self) -> int:

@@ -4,21 +4,23 @@ import io
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pointgrad.data import Cloud
 from pointgrad.render import Scale
+from pointgrad.render.colors import ERROR, LABEL
 from pointgrad.render.names import class_names
 from pointgrad.train import Trained
-from pointgrad.view import source, words
+from pointgrad.view import network, source, words
 from pointgrad.view.detail import Camera
 from pointgrad.view.levels import Levels, Part, build
 from pointgrad.view.overlay import Overlay
 from pointgrad.view.panels import PANELS, Panel
-from pointgrad.view.stage import SIZE, Look, Picked, Stage
+from pointgrad.view.stage import Look, Picked, Stage
 from pointgrad.view.worker import Task, Worker
 
 if TYPE_CHECKING:
@@ -30,9 +32,11 @@ NOTHING = "nothing"
 BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 16, 20)}
 STILL = 0.15  # seconds that a camera must rest before details follow it
 MARKED = (255, 0, 160)
-HOME = np.array([-0.45, -0.75, 0.5])  # the direction from which a cloud is looked at first
 CLOSE = 2.0  # the distance from a ball that fills the picture, in its radii
-FILLS = 0.95  # the distance from there, in radii of the cloud
+
+
+class _AnotherFileError(Exception):
+    """What the network is asked about is not shown any more."""
 
 
 class Viewer:
@@ -54,7 +58,8 @@ class Viewer:
         self.stage: Stage | None = None
         self.picked: Picked | None = None
         self.overlay = Overlay(server.scene)
-        self.names: Mapping[int, str] = {}
+        self._clouds: Callable[[], Iterable[Cloud]] = tuple
+        self._names: dict[str, dict[int, str]] = {}
         self._work: Part | None = None
         self._camera: Camera | None = None
         self._moved = 0.0
@@ -77,6 +82,15 @@ class Viewer:
             self._work = self.levels.sample(WORKED_ON)
         return self._work
 
+    def names(self, by: str) -> dict[int, str]:
+        """Of the classes in a column."""
+        known = self._names.get(by, {})
+        if by == ERROR:
+            return {0: "right", 1: "wrong", -1: "unknown"}
+        if self.trained is not None and (by == network.PREDICTION or (by == LABEL and not known)):
+            return dict(enumerate(self.trained.classes))
+        return known
+
     def tell(self, error: Exception | str) -> None:
         """One line, in the browsers and on the terminal."""
         text = " ".join(str(error).split()) or type(error).__name__
@@ -93,7 +107,7 @@ class Viewer:
         if client is not None:
             with client.atomic():
                 away = np.asarray(client.camera.position) - np.asarray(client.camera.look_at)
-                away = away / max(float(np.linalg.norm(away)), 1e-12) if away.any() else HOME
+                away = away / max(float(np.linalg.norm(away)), 1e-12)
                 client.camera.position, client.camera.look_at = place + away * radius * CLOSE, place
 
     # -- files ----------------------------------------------------------------------------------------------------
@@ -107,24 +121,37 @@ class Viewer:
         self.worker.wait()
         return self.levels is not None
 
+    def close(self) -> None:
+        """Ends what is being done. The server is not touched."""
+        self.worker.stop()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Shows nothing any more."""
+        if self.stage is not None:
+            self.stage.clear()
+        self.overlay.clear()
+        left, self.levels, self.stage = self.levels, None, None
+        if left is not None:
+            left.close()
+
     def _open(self, path: Path) -> None:
         began = time.monotonic()
         self._progress.visible = True
         try:
             clouds = source.chunks(path, self._columns, self._category)
             levels = build(clouds, self._report)
-            self.names = class_names(path)
+            names = {by: class_names(path, by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
             self._file.value = str(self._path)
             self.tell(error)
             return
         finally:
             self._progress.visible = False
-        if self.stage is not None:
-            self.stage.clear()
-        self.overlay.clear()
-        self._path, self.levels, self.picked, self._work = path, levels, None, None
+        self._leave()
+        self._path, self.levels, self.picked, self._work, self._clouds = path, levels, None, None, clouds
         self.stage = Stage(self.server.scene, levels, self._budget)
+        self._names = names
         self._hidden.clear()
         self._values.content = "Click a point."
         self._file.value = str(path)
@@ -132,11 +159,62 @@ class Viewer:
         self._home_all()
         self._draw()
         self._panel_changed()
+        if self.trained is not None:
+            self._ask_network(self.trained, levels)
         lost = levels.total - len(levels)
         print(
             f"{path}: {levels.total:,} points in {time.monotonic() - began:.1f} s"
             + (f", {lost:,} of them without finite coordinates and not shown" if lost else ""),
             flush=True,
+        )
+
+    # -- the network ----------------------------------------------------------------------------------------------
+
+    def _ask_network(self, trained: Trained, levels: Levels) -> None:
+        """In a thread of its own, which ends when another file is opened."""
+        clouds = self._clouds
+        self._said.content = "the network is asked ..."
+
+        def progress(what: str, done: int) -> None:
+            if self.levels is not levels:
+                raise _AnotherFileError
+            self._said.content = f"the network: {what} {done:,} of {levels.total:,} points"
+
+        def ask() -> None:
+            try:
+                if trained.task == "classification":
+                    answer = network.class_of(trained, levels.sample(WORKED_ON).cloud)
+                    self._said.content = f"the network says: **{answer}**"
+                    return
+                for columns in network.label_points(trained, clouds, levels.total, levels.labelled, progress):
+                    self.worker.ask("prediction", lambda columns=columns: self._predicted(levels, columns))  # type: ignore[misc]
+            except _AnotherFileError:
+                return
+            except (ValueError, OSError, RuntimeError, MemoryError) as error:
+                self._said.content = f"the network cannot: {' '.join(str(error).split())}"
+                self.tell(error)
+
+        threading.Thread(target=ask, name="pointgrad network", daemon=True).start()
+
+    def _predicted(self, levels: Levels, columns: network.Columns) -> None:
+        if self.levels is not levels or self.stage is None:
+            return
+        first = network.PREDICTION not in self._by.options
+        for name, values in columns.named().items():
+            levels.add(name, values)
+        self.stage.refill()
+        self._work = None
+        self._fill_choices(
+            network.PREDICTION if first else self._by.value,
+            LABEL if first and levels.labelled else self._beside.value,
+        )
+        if first and levels.labelled:
+            self._home_all()
+        self._draw()
+        known = int((columns.prediction >= 0).sum())
+        right = columns.accuracy()
+        self._said.content = f"the network has labelled {known:,} of {levels.total:,} points" + (
+            "" if right is None else f", {right:.1%} of the labelled ones right"
         )
 
     def _report(self, what: str, done: int) -> None:
@@ -150,7 +228,8 @@ class Viewer:
 
     def _build(self) -> None:
         gui = self.server.gui
-        gui.configure_theme(control_layout="fixed", control_width="medium", show_logo=False, show_share_button=False)
+        gui.configure_theme(show_logo=False, show_share_button=False)
+        gui.main_panel.dock_right()
         self._status = gui.add_markdown("")
         self._progress: Any = gui.add_progress_bar(0.0, visible=False)
         tabs = gui.add_tab_group()
@@ -166,6 +245,7 @@ class Viewer:
         self._beside = gui.add_dropdown("Beside it", (NOTHING,), hint="The same cloud once more, in other colours")
         self._size = gui.add_slider("Point size", 0.2, 5.0, 0.1, 1.0)
         self._background = gui.add_dropdown("Background", tuple(BACKGROUNDS), initial_value="white")
+        self._said = gui.add_markdown("", visible=self.trained is not None)
         home = gui.add_button("Reset camera")
         shot = gui.add_button("Screenshot")
         self._legend = gui.add_html("")
@@ -208,11 +288,12 @@ class Viewer:
 
     def _scale(self, by: str) -> Scale:
         assert self.levels is not None
-        return self.levels.scale(by, dict(self.names))
+        return self.levels.scale(by, self.names(by))
 
     def _fill_legend(self) -> None:
         scale = self._scale(self._by.value)
-        self._legend.content = words.legend(scale)
+        beside = None if self._beside.value in (NOTHING, self._by.value) else self._scale(self._beside.value)
+        self._legend.content = words.legend(scale) + ("" if beside is None else words.legend(beside, "beside it"))
         for box in self._boxes:
             box.remove()
         self._hidden.clear()
@@ -300,25 +381,17 @@ class Viewer:
         timer.daemon = True
         timer.start()
 
-    def _view(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the camera is, and what it looks at, to see all that is shown."""
-        assert self.stage is not None
-        extent = self.stage.extent.copy()
-        middle = np.zeros(3)
-        if self._beside.value != NOTHING:
-            middle = self.stage.shift / 2
-            extent[0] += self.stage.shift[0]
-        return middle + HOME * max(float(np.linalg.norm(extent)), SIZE / 10) * FILLS, middle
-
     def _home_all(self) -> None:
-        self.server.initial_camera.position, self.server.initial_camera.look_at = self._view()
+        assert self.stage is not None
+        camera = self.server.initial_camera
+        camera.position, camera.look_at = self.stage.view(self._beside.value != NOTHING)
         for client in self.server.get_clients().values():
             self._home(client)
 
     def _home(self, client: Any) -> None:
         if client is not None and self.stage is not None:
             with client.atomic():
-                client.camera.position, client.camera.look_at = self._view()
+                client.camera.position, client.camera.look_at = self.stage.view(self._beside.value != NOTHING)
 
     def _screenshot(self, client: Any) -> None:
         from PIL import Image
@@ -328,7 +401,7 @@ class Viewer:
         image = client.get_render(client.camera.image_height, client.camera.image_width, transport_format="png")
         memory = io.BytesIO()
         Image.fromarray(image).save(memory, "png")
-        client.send_file_download(f"{self._path.stem}.png", memory.getvalue())
+        client.send_file_download(f"{self._path.stem}.png", memory.getvalue(), save_immediately=True)
 
     def _clicked(self, event: Any) -> None:
         ray = np.array(event.ray_origin), np.array(event.ray_direction)

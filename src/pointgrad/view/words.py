@@ -1,7 +1,7 @@
 """What the panel shows in words: the legend, the values of a point."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -13,8 +13,10 @@ SWATCH = '<span style="width:1em;height:1em;border-radius:.2em;flex:none;backgro
 MOST = 40  # rows of a legend
 
 
-def legend(scale: Scale) -> str:
+def legend(scale: Scale, title: str = "") -> str:
     """HTML: the classes with their colours and counts, or the range of values."""
+    if title:
+        return ROW.format(f"<b>{html.escape(title)}: {html.escape(scale.by)}</b>") + legend(scale)
     if scale.kind == "rgb":
         return ROW.format("the file's own colours")
     if scale.kind == "value":
@@ -31,21 +33,19 @@ def legend(scale: Scale) -> str:
     return "".join(ROW.format(row) for row in rows)
 
 
-def values(picked: Picked, names: Mapping[int, str]) -> str:
-    """Markdown: a row per column of the point."""
+def values(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> str:
+    """Markdown: a row per column of the point. names: of the classes in a column."""
     cloud = picked.row.cloud
     rows = {"point": f"{int(picked.row.number[0]):,}"}
     rows |= dict(
         zip("xyz", (f"{value:.6f}".rstrip("0").rstrip(".") for value in cloud.world()[0].tolist()), strict=True)
     )
-    classes = {"label": cloud.labels, **{name: cloud.features.get(name) for name in ("prediction",)}}
-    for name, column in classes.items():
-        if column is not None:
-            number = int(column[0])
-            rows[name] = f"{names[number]} ({number})" if number in names else str(number)
-    for name, column in cloud.features.items():
-        if name not in rows:
-            rows[name] = ", ".join(_number(value) for value in np.atleast_1d(column[0].numpy()))
+    columns = cloud.features if cloud.labels is None else {"label": cloud.labels, **cloud.features}
+    for name, column in columns.items():
+        values = np.atleast_1d(column[0].numpy())
+        known = names(name).get(int(values[0])) if len(values) == 1 and values.dtype.kind in "iu" else None
+        numbers = ", ".join(_number(value) for value in values)
+        rows[name] = numbers if known is None else f"{known} ({numbers})"
     lines = [f"| {name} | {value.replace('|', chr(92) + '|')} |" for name, value in rows.items()]
     return "\n".join(["| | |", "|---|---|", *lines])
 

@@ -1,5 +1,6 @@
 """Attention: where a trained network looks from a clicked point."""
 
+import threading
 from typing import Any
 
 import torch
@@ -88,11 +89,16 @@ def layers(model: nn.Module) -> dict[str, VectorAttention]:
 
 
 def inputs_of(layers: dict[str, VectorAttention], model: nn.Module, seen: Seen) -> dict[str, Level]:
-    """What each layer is given in a forward pass."""
+    """What each layer is given in a forward pass. Another thread may use the network at the same time."""
     given: dict[str, Level] = {}
+    here = threading.get_ident()
 
     def record(name: str) -> Any:
-        return lambda module, arguments: given.__setitem__(name, arguments[0])
+        def keep(module: nn.Module, arguments: Any) -> None:
+            if threading.get_ident() == here:
+                given[name] = arguments[0]
+
+        return keep
 
     hooks = [layer.register_forward_pre_hook(record(name)) for name, layer in layers.items()]
     try:

@@ -33,13 +33,13 @@ class Interpolation(Panel):
             self.viewer.shows(control)
 
     def show(self) -> None:
-        self.keep("columns", None, self._fill_columns)
+        self.keep("columns", tuple(colors.choices(self.viewer.work.cloud)), self._fill_columns)
         column, k, power = self._column.value, self._k.value, self._power.value
         real = colors.column(self.viewer.work.cloud, column).double()
         known = real.isfinite()
         if not bool(known.any()):
             raise ValueError(f"{column} must have finite values to interpolate, got none")
-        order = self.keep("order", column, lambda: self._order(known))
+        order = self.keep("order", (column, int(known.sum())), lambda: self._order(known))
         samples = order[: min(self._count.value, len(order))]
         inside = self.points[samples]
         value = pointgrad.interpolate(real[samples, None], inside, self.points, k, power=power)[:, 0]

@@ -49,12 +49,13 @@ class Panel:
     # -- for the panels -------------------------------------------------------------------------------------------
 
     def keep(self, name: str, key: object, compute: Callable[[], Value]) -> Value:
-        """What `compute` gave for this cloud and this key; computed again only when one of them is another."""
-        work = self.viewer.work
-        cloud, known, value = self._kept.get(name, (None, None, None))
-        if cloud is not work or known != key:
+        """What `compute` gave for this file and this key; computed again only when one of them is another. For what
+        depends on the points only: columns may come later, from a network."""
+        file = self.viewer.levels
+        of, known, value = self._kept.get(name, (None, None, None))
+        if of is not file or known != key:
             value = compute()
-            self._kept[name] = (work, key, value)
+            self._kept[name] = (file, key, value)
         return value
 
     @property

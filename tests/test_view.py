@@ -1,0 +1,445 @@
+"""The viewer without a browser: levels of detail, picking, the worker, the server, the command."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scenes import Relative, scene, trained
+from scipy.spatial import cKDTree
+
+import pointgrad
+from pointgrad import data
+from pointgrad.cli import main
+from pointgrad.predict import tree
+from pointgrad.view import Viewer, network, server, source, words
+from pointgrad.view.detail import COARSEST, Camera, shares
+from pointgrad.view.levels import build
+from pointgrad.view.picking import pick
+from pointgrad.view.stage import SIZE, Look, Stage
+from pointgrad.view.worker import Worker
+
+
+@pytest.fixture
+def small_leaves(monkeypatch):
+    monkeypatch.setattr(tree, "LEAF_POINTS", 300)
+    monkeypatch.setattr(tree, "TILE_POINTS", 1200)
+    monkeypatch.setattr(tree, "SAMPLE_EVERY", 4)
+
+
+def uneven(count=4000, nan=0):
+    points = scene(count) + torch.tensor([5e6, 5e6, 0])
+    points[:nan] = torch.nan
+    labels = torch.arange(count) % 5 - 1
+    features = {"number": torch.arange(count), "normal": torch.rand(count, 3), "row": torch.rand(count)}
+    return data.Cloud(points, features, labels, source="uneven")
+
+
+def in_chunks(cloud, size=700):
+    return lambda: [cloud.select(rows) for rows in torch.arange(len(cloud)).split(size)]
+
+
+# -- levels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_leaves")
+def test_every_point_is_in_one_leaf_with_its_columns():
+    cloud = uneven(nan=7)
+    levels = build(in_chunks(cloud))
+    assert (levels.total, len(levels), len(levels.counts) > 4) == (4000, 3993, True)
+    parts = [levels.read(leaf, int(count)) for leaf, count in enumerate(levels.counts)]
+    numbers = np.concatenate([part.number for part in parts])
+    assert sorted(numbers.tolist()) == list(range(7, 4000))
+    world = cloud.world()
+    for leaf, part in enumerate(parts):
+        rows = torch.from_numpy(part.number)
+        assert torch.equal(part.cloud.world(), world[rows])
+        assert torch.equal(part.cloud.labels, cloud.labels[rows])
+        assert all(torch.equal(part.cloud.features[name], cloud.features[name][rows]) for name in cloud.features)
+        points = part.cloud.points.double().numpy()
+        assert (points.min(0) == levels.low[leaf]).all()
+        assert (points.max(0) == levels.high[leaf]).all()
+    levels.close()
+
+
+@pytest.mark.usefixtures("small_leaves")
+def test_the_first_points_of_a_leaf_cover_it():
+    levels = build(in_chunks(uneven()))
+    generator = torch.Generator().manual_seed(0)
+    for leaf in range(len(levels.counts)):
+        every = levels.read(leaf, 10**6).cloud.points.double()
+        for count in (8, 64):
+            first = levels.read(leaf, count).cloud.points.double()
+            assert torch.equal(first, every[:count])  # more detail keeps what is there
+            chosen = every[torch.randperm(len(every), generator=generator)[:count]]
+            farthest, random = (cKDTree(points).query(every)[0].max() for points in (first, chosen))
+            assert farthest <= random
+    levels.close()
+
+
+@pytest.mark.usefixtures("small_leaves")
+def test_samples_scales_and_columns_of_all(monkeypatch):
+    cloud = uneven()
+    levels = build(in_chunks(cloud))
+    sample = levels.sample(400)
+    assert 400 <= len(sample.cloud) < 400 + len(levels.counts)
+    assert torch.equal(sample.cloud.labels, cloud.labels[torch.from_numpy(sample.number)])
+    assert levels.choices()[:3] == ["label", "height", "number"]
+    monkeypatch.setattr("pointgrad.view.levels.SAMPLE", 50)
+    assert levels.scale("label", {}).counts == dict.fromkeys(range(-1, 4), 800)  # of all, not of the sample
+    levels.add("prediction", torch.arange(4000, dtype=torch.int16) % 3)
+    assert levels.scale("prediction", {1: "one"}).counts == {0: 1334, 1: 1333, 2: 1333}
+    part = levels.read(2, 100)
+    assert part.cloud.features["prediction"].tolist() == (part.number % 3).tolist()
+    levels.close()
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        torch.zeros(1, 3),
+        torch.ones(500, 3),
+        torch.rand(500, 1) * torch.tensor([[1.0, 0, 0]]),
+        torch.rand(500, 3) * 1e-9,
+    ],
+    ids=["one", "equal", "line", "tiny"],
+)
+@pytest.mark.usefixtures("small_leaves")
+def test_odd_clouds_are_drawn(points):
+    levels = build(lambda: [data.Cloud(points)])
+    stage = Stage(Drawn(), levels, 100)
+    stage.draw(Look(levels.scale("height", {})), None)
+    places = stage.place(points)
+    assert np.isfinite(places).all()
+    assert abs(places).max() <= SIZE
+    assert stage.point_size > 0
+    assert all(np.isfinite(part).all() for part in stage.view(True))
+    levels.close()
+
+
+def test_nothing_to_show():
+    with pytest.raises(ValueError, match="x: expected at least one point with finite coordinates, got 3 with NaN"):
+        build(lambda: [data.Cloud(torch.full((3, 3), torch.nan), source="x")])
+
+
+# -- detail ---------------------------------------------------------------------------------------------------------
+
+
+def boxes(count, seed=0):
+    random = np.random.default_rng(seed)
+    low = random.random((count, 3)) * 10
+    return low, low + random.random((count, 3)), random.integers(1, 5000, count)
+
+
+@pytest.mark.parametrize("budget", [1, 5000, 60_000, 10**9])
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_budget_holds(budget, inside):
+    low, high, counts = boxes(60)
+    camera = Camera(np.full(3, 5.0) if inside else np.array([-20.0, 5, 5]), np.array([1.0, 0, 0]), 0.6)
+    for given in (camera, None):
+        drawn = shares(low, high, counts, given, budget)
+        assert ((drawn > 0) & (drawn <= counts)).all()
+        assert drawn.sum() <= max(budget, np.minimum(counts, COARSEST).sum())
+        if budget >= counts.sum():
+            assert (drawn == counts).all()
+        else:
+            assert drawn.sum() >= min(budget, counts.sum()) / 3  # powers of two leave at most half of it, and a little
+
+
+def test_near_leaves_get_more_and_those_behind_least():
+    low = np.array([[x, -0.5, -0.5] for x in (-6.0, 2.0, 5.0, 30.0)])
+    counts = np.full(4, 10**6)
+    drawn = shares(low, low + 1, counts, Camera(np.zeros(3), np.array([1.0, 0, 0]), 0.5), 100_000)
+    behind, near, far, farther = drawn
+    assert near > far > farther >= COARSEST
+    assert behind < far
+
+
+def test_a_small_step_changes_little():
+    low, high, counts = boxes(200)
+    camera = Camera(np.array([-10.0, 5, 5]), np.array([1.0, 0, 0]), 0.6)
+    first = shares(low, high, counts, camera, 50_000)
+    second = shares(low, high, counts, replace(camera, position=camera.position + 0.01), 50_000)
+    assert (first != second).mean() < 0.1
+
+
+# -- what is drawn --------------------------------------------------------------------------------------------------
+
+
+class Drawn:
+    """A scene that keeps the point clouds that it is given."""
+
+    def __init__(self):
+        self.nodes = {}
+        self.sent = 0
+
+    def add_point_cloud(self, name, points, colors, *, position, **_):
+        scene = self
+        self.sent += 1
+        self.nodes[name] = (points + np.asarray(position), np.broadcast_to(colors, points.shape))
+
+        class Node:
+            def remove(self):
+                scene.nodes.pop(name, None)
+
+        return Node()
+
+
+@pytest.fixture
+def stage(small_leaves):
+    levels = build(in_chunks(uneven()))
+    yield Stage(Drawn(), levels, 10_000)
+    levels.close()
+
+
+def test_only_what_changes_is_sent(stage):
+    drawn, look = stage._scene, Look(stage.levels.scale("label", {}))
+    stage.draw(look, None)
+    leaves = drawn.sent
+    assert leaves == len(stage.levels.counts)
+    stage.draw(look, None)
+    assert drawn.sent == leaves
+    stage.draw(replace(look, size=2.0), None)
+    assert drawn.sent == 2 * leaves
+    stage.refill()
+    stage.draw(replace(look, size=2.0), None)
+    assert drawn.sent == 3 * leaves
+
+
+def test_hidden_classes_and_a_copy(stage):
+    drawn, look = stage._scene, Look(stage.levels.scale("label", {}), beside=stage.levels.scale("height", {}))
+    stage.draw(replace(look, hidden=frozenset({-1, 2})), None)
+    assert sum(len(points) for points, _ in drawn.nodes.values()) == 2 * 2400
+    main = np.concatenate([colors for name, (_, colors) in drawn.nodes.items() if name.startswith("/cloud")])
+    wanted = {look.scale.color(number) for number in (0, 1, 3)}
+    assert set(map(tuple, main.tolist())) == wanted
+    stage.draw(replace(look, hidden=frozenset(range(-1, 4))), None)
+    assert drawn.nodes == {}
+
+
+def test_a_ray_to_each_point_picks_it(stage):
+    look = Look(stage.levels.scale("label", {}), beside=stage.levels.scale("height", {}))
+    stage.draw(look, None)
+    camera = np.array([3.0, -2.0, 40.0])
+    world = uneven().world()
+    for number in (0, 1234, 3999):
+        place = stage.place((world[number] - stage.levels.origin)[None])[0]
+        for copy in (np.zeros(3), stage.shift):
+            picked = stage.pick(camera, place + copy - camera)
+            found = int(picked.row.number[0])
+            assert torch.equal(picked.row.cloud.world()[0], world[found])
+            # Another one may lie before it, but on the ray, as far as eyes can tell.
+            ray = (place + copy - camera) / np.linalg.norm(place + copy - camera)
+            towards = picked.position - camera
+            assert np.linalg.norm(towards - (towards @ ray) * ray) < 0.012 * np.linalg.norm(towards)
+    assert stage.pick(camera, -(place - camera)) is None
+
+
+def test_the_nearest_of_two_on_a_ray_is_picked():
+    points = np.array([[0, 0, 10.0], [0, 0, 4.0], [0.02, 0, 7.0]])
+    assert pick(points, np.zeros(3), np.array([0, 0, 2.0])) == 1
+    assert pick(points[:0], np.zeros(3), np.array([0, 0, 1.0])) is None
+
+
+# -- words ----------------------------------------------------------------------------------------------------------
+
+
+def test_legend_escapes_names_and_is_short():
+    cloud = data.Cloud(torch.zeros(100, 3), labels=torch.arange(100))
+    scale = pointgrad.render.scale(cloud, "label", {0: "<script>"})
+    text = words.legend(scale)
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert "and 60 more" in text
+
+
+# -- source ---------------------------------------------------------------------------------------------------------
+
+
+def test_meshes_without_columns_are_shown_by_their_surface(tmp_path):
+    (tmp_path / "a.off").write_text("OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 2\n")
+    (cloud,) = source.chunks(tmp_path / "a.off", None, None)()
+    assert len(cloud) == source.SURFACE
+    assert bool((cloud.points[:, :2].sum(1) <= 1).all())
+
+
+def test_labels_beside_a_sweep(tmp_path):
+    np.random.default_rng(0).random((5, 4), np.float32).tofile(tmp_path / "a.bin")
+    np.array([3, 1, 2, 0, 65535], np.uint32).tofile(tmp_path / "a.label")
+    (cloud,) = source.chunks(tmp_path / "a.bin", None, 4)()
+    assert cloud.labels.tolist() == [3, 1, 2, 0, -1]
+    assert cloud.category == 4
+
+
+# -- the network ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_leaves")
+@pytest.mark.parametrize("labelled", [True, False])
+def test_columns_of_a_network_are_those_of_predict(labelled):
+    asked = trained(Relative(), normalize="center")
+    cloud = uneven(nan=3)
+    columns = list(network.label_points(asked, lambda: [cloud], len(cloud), labelled, lambda *_: None))[-1]
+    expected = pointgrad.predict.label(asked, cloud)
+    assert torch.equal(columns.prediction.long(), expected.labels)
+    torch.testing.assert_close(columns.confidence, expected.confidence)
+    if not labelled:
+        assert columns.error is None
+        assert columns.accuracy() is None
+        return
+    known = (cloud.labels >= 0) & (cloud.labels < 2) & (expected.labels >= 0)
+    right = expected.labels == cloud.labels
+    assert torch.equal(columns.error == 0, known & right)
+    assert torch.equal(columns.error == 1, known & ~right)
+    assert columns.accuracy() == pytest.approx(float(right[known].float().mean()))
+
+
+# -- the worker -----------------------------------------------------------------------------------------------------
+
+
+def test_a_task_asked_for_often_runs_once_more():
+    ran, go = [], threading.Event()
+    worker = Worker(lambda error: ran.append(str(error)))
+    worker.ask("slow", go.wait)
+    for number in range(50):
+        worker.ask("draw", lambda number=number: ran.append(number))
+    go.set()
+    worker.wait()
+    assert ran == [49]
+
+    def fails():
+        raise ValueError("no")
+
+    worker.ask("fails", fails)
+    worker.ask("draw", lambda: ran.append("on"))
+    worker.wait()
+    assert ran == [49, "no", "on"]
+    worker.stop()
+
+
+# -- the server -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def test_a_busy_port_is_refused_and_a_default_one_is_found(taken, monkeypatch):
+    pytest.importorskip("viser")
+    with pytest.raises(
+        ValueError, match=f"port {taken} of 127.0.0.1 must be free to listen on: Address already in use"
+    ):
+        server.start("127.0.0.1", taken, "x")
+    monkeypatch.setattr(server, "PORT", taken)
+    web = server.start("127.0.0.1", None, "x")
+    try:
+        assert taken < web.get_port() < taken + 20
+        assert server.address(web) == f"http://localhost:{web.get_port()}"
+    finally:
+        server.stop(web)
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 0), ("127.0.0.1", 70000), ("nowhere.invalid", 8080)])
+def test_impossible_places_are_refused(host, port):
+    pytest.importorskip("viser")
+    with pytest.raises(ValueError, match="port"):
+        server.start(host, port, "x")
+
+
+LOCAL = {"127.0.0.1": True, "::1": True, "localhost": True, "0.0.0.0": False, "192.168.1.2": False}
+
+
+@pytest.mark.parametrize(("host", "local"), LOCAL.items())
+def test_which_places_are_local(host, local):
+    assert server.is_local(host) == local
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_shown_is_said_in_a_line(tmp_path, taken, capsys):
+    pytest.importorskip("viser")
+    (tmp_path / "empty.ply").touch()
+    (tmp_path / "other").mkdir()
+    np.save(tmp_path / "nan.npy", np.full((4, 3), np.nan))
+    np.save(tmp_path / "good.npy", np.zeros((4, 3)))
+    cases = {
+        (tmp_path / "none.ply",): "none.ply",
+        (tmp_path / "empty.ply",): "empty.ply: expected a file with points, found an empty one",
+        (tmp_path / "nan.npy",): "nan.npy: expected at least one point with finite coordinates, got 4 with NaN",
+        (tmp_path / "other",): "other: expected a folder with files that end in",
+        (tmp_path / "good.npy", "--port", taken): f"port {taken} of 127.0.0.1 must be free",
+        (tmp_path / "good.npy", "--points", 0): "--points must be at least 1, got 0",
+        (tmp_path / "good.npy", "--checkpoint", tmp_path / "none.pt"): "none.pt: there is no such file",
+        (tmp_path / "good.npy", "--checkpoint", tmp_path / "good.npy"): "good.npy",
+    }
+    for arguments, expected in cases.items():
+        assert main(["view", *map(str, arguments)]) == 2
+        said = capsys.readouterr().err
+        assert expected in said
+        assert said.count("\n") == 1
+
+
+def test_serves_until_it_is_interrupted(tmp_path):
+    pytest.importorskip("viser")
+    (tmp_path / "broken.ply").write_bytes(b"ply\n")
+    np.save(tmp_path / "good.npy", np.random.default_rng(0).random((50, 3)))
+    command = [
+        sys.executable,
+        "-m",
+        "pointgrad",
+        "view",
+        tmp_path / "broken.ply",
+        tmp_path / "good.npy",
+        "--host",
+        "0.0.0.0",
+    ]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert lines[0].startswith("http://")
+        assert "listening on 0.0.0.0: whoever can reach this machine" in lines[1]
+        assert "good.npy: 50 points" in lines[2]
+        with socket.create_connection(("127.0.0.1", int(lines[0].split(":")[2].split()[0])), timeout=10):
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        errors = process.stderr.read()
+    assert errors.count("\n") == 1
+    assert "broken.ply" in errors
+
+
+def test_closing_does_not_wait_for_a_network(tmp_path):
+    pytest.importorskip("viser")
+    begun, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Relative):
+        def forward(self, points, features=None, **where):
+            begun.set()
+            go.wait(60)
+            done.set()
+            return super().forward(points, features, **where)
+
+    data.write(tmp_path / "a.ply", data.Cloud(torch.rand(2000, 3)))
+    web = server.start("127.0.0.1", None, "x")
+    viewer = Viewer(web, [tmp_path / "a.ply"], trained=trained(Slow(), normalize="center"))
+    assert viewer.wait()
+    assert begun.wait(60)
+    viewer.close()
+    server.stop(web)
+    assert viewer.levels is None
+    assert not done.is_set()
+    go.set()
+    assert done.wait(60)  # and nothing is drawn any more
