@@ -72,7 +72,9 @@ def see(web, tmp_path, capsys, monkeypatch):
     viewers = []
 
     def start(cloud, trained=None, category=None):
-        path = tmp_path / f"{len(viewers)}.npz"
+        while viewers:
+            viewers.pop().close()
+        path = tmp_path / "cloud.npz"
         if isinstance(cloud, torch.Tensor):
             cloud = Cloud(cloud)
         data.write(path, cloud)
@@ -454,7 +456,7 @@ class Smooth(torch.nn.Module):
 def test_saliency_is_the_derivative(task):
     model = Smooth(task.replace("one point", "segmentation")).double().eval()
     points = torch.randn(1, 20, 3, dtype=torch.float64)
-    seen = network.Seen(torch.arange(20), points[0], {"points": points, "features": None})
+    seen = network.Seen(torch.arange(20), points[0], points[0], {"points": points, "features": None})
 
     def output(logits):
         return logits[4, 1] if task == "one point" else logits[:, 1].sum()
@@ -474,7 +476,7 @@ def test_saliency_of_a_real_network():
     network_ = trained(task="segmentation")
     model = network_.model.double()
     points = torch.rand(1, 60, 3, dtype=torch.float64)
-    seen = network.Seen(torch.arange(60), points[0], {"points": points})
+    seen = network.Seen(torch.arange(60), points[0], points[0], {"points": points})
     _, gradient = saliency.gradient_of(model, seen, lambda logits: logits[:, 2].sum())
     for row, axis in [(0, 0), (30, 1), (59, 2)]:
         step = torch.zeros_like(points)
@@ -532,6 +534,25 @@ def test_what_a_network_sees():
     with_feature = trained(points=64, features=("heat",))
     with pytest.raises(ValueError, match="features must contain heat"):
         network.look(with_feature, cloud)
+
+
+def test_a_scene_is_seen_as_dense_as_it_is(see, monkeypatch, small_tiles):
+    """Not in the even sample that other operators are shown on; and where it was clicked."""
+    monkeypatch.setattr("pointgrad.view.viewer.WORKED_ON", 500)
+    monkeypatch.setattr(network, "AROUND", 2000)
+    scene = trained(task="segmentation", points=200, normalize="center")
+    viewer = see(torch.rand(6000, 3) * torch.tensor([10.0, 10.0, 1.0]), scene)
+    assert len(viewer.levels.counts) > 20
+    everything = viewer.levels.sample(10**9).cloud.points
+    drawn, text = show(viewer, "saliency", click=77)
+    assert "**200** of 6,000 points: those around the clicked point" in text
+    places = np.concatenate([entry[0] for name, entry in drawn.items() if name.startswith("strength")])
+    apart = (everything - viewer.picked.row.cloud.points).norm(dim=1)
+    found = rows(places, viewer.stage.place(everything))
+    assert set(found.tolist()) == set(apart.topk(200, largest=False).indices.tolist())
+    drawn, text = show(viewer, "attention", click=77)
+    assert "sees 200 of them" in text
+    assert len(drawn["attention/layer"][0]) == 200
 
 
 def test_parts_need_a_category(see):

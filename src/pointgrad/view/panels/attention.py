@@ -49,8 +49,7 @@ class Attention(NetworkPanel):
         seen = self.seen
         levels = self.keep("levels", seen, lambda: inputs_of(self._layers, self.trained.model, seen))
         level = levels[self._layer.value]
-        rows = seen.index[rows_of(level, seen)]  # (n,) of the cloud, for each point of the layer
-        points = self.points[rows]
+        points = self.local(seen.own[rows_of(level, seen)])
         center = int(pointgrad.knn(points, 1, query).index[0, 0])
         neighbors, weights = weights_at(layer, level, center)
         shown = weights.mean(1)

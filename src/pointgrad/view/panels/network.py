@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,17 +11,21 @@ from pointgrad.data import Cloud, collate
 from pointgrad.ops.neighbors import knn
 from pointgrad.predict.voting import INDEX, device_of, sees_objects, thin
 from pointgrad.train import Trained
+from pointgrad.view.levels import Levels, join
 from pointgrad.view.panels.panel import Panel
 
 MOST = 16_384  # points of a network that was trained on clouds of any size
+AROUND = 1 << 18  # points around a place, of which a network for scenes sees those that its voxels leave
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """index: (n,) the points of the cloud that the network sees; where it sees more than there are, some are repeated.
-    points: (n, 3) float32, as it sees them. inputs: its arguments."""
+    """What a network sees, n points. index: (n,) rows of the cloud that they come from; where the network wants more
+    points than there are, some are repeated. own: (n, 3) their positions there. points: (n, 3) float32, as the network
+    gets them. inputs: its arguments."""
 
     index: Tensor
+    own: Tensor
     points: Tensor
     inputs: dict[str, Any]
 
@@ -37,19 +42,27 @@ class NetworkPanel(Panel):
 
     @property
     def seen(self) -> Seen:
-        """Of an object, a sample; of a scene, the surroundings of the clicked point, or of the middle."""
-        query = None if whole(self.trained) else self.clicked
-        key = None if query is None else tuple(query[0].tolist())
-        near = None if query is None else self.viewer.picked.row.cloud.points  # type: ignore[union-attr]
-        return self.keep("seen", key, lambda: look(self.trained, self.viewer.work.cloud, near))
+        """Of an object, a sample; of a scene, all points around the clicked point, or around the middle, that fit."""
+        picked = None if whole(self.trained) else self.viewer.picked
+        near = None if picked is None else picked.row.cloud.points
+        return self.keep("seen", None if near is None else tuple(near[0].tolist()), lambda: self._look(near))
+
+    def _look(self, near: Tensor | None) -> Seen:
+        levels, cloud = self.viewer.levels, self.viewer.work.cloud
+        assert levels is not None
+        if whole(self.trained) or len(cloud) == len(levels):
+            return look(self.trained, cloud, near)
+        near = cloud.points.mean(0, keepdim=True) if near is None else near
+        return look(self.trained, around(levels, near), near)
 
     def basis(self) -> str:
-        count, total = len(torch.unique(self.seen.index)), len(self.points)
+        assert self.viewer.levels is not None
+        count, total = len(torch.unique(self.seen.index)), len(self.viewer.levels)
         if count == total:
             return f"The network sees all {count:,} points."
-        part = "a random sample of them" if whole(self.trained) else "those around the clicked point"
-        if not whole(self.trained) and self.clicked is None:
-            part = "those in the middle, or around a point that you click"
+        part = "a random sample of them"
+        if not whole(self.trained):
+            part = "those around the clicked point" if self.viewer.picked else "those in the middle"
         return f"The network sees **{count:,}** of {total:,} points: {part}, prepared as in training."
 
 
@@ -74,7 +87,18 @@ def look(trained: Trained, cloud: Cloud, near: Tensor | None = None) -> Seen:
     part.features[INDEX] = kept
     prepared = replace(trained.prepare, voxel=0.0)(part, torch.Generator().manual_seed(0))
     batch = collate([prepared], trained.prepare.features).to(device_of(trained.model))
-    return Seen(prepared.features[INDEX], prepared.points.float(), batch.inputs())
+    index = prepared.features[INDEX]
+    return Seen(index, cloud.points[index], prepared.points.float(), batch.inputs())
+
+
+def around(levels: Levels, near: Tensor) -> Cloud:
+    """The leaves nearest to a place (1, 3), whole, until there are enough points: an even sample of a large cloud is
+    thinner than what a network for scenes has learned on."""
+    place = near[0].double().numpy()
+    apart = np.maximum(np.maximum(levels.low - place, place - levels.high), 0)[:, :2]
+    order = np.argsort((apart**2).sum(1), kind="stable")
+    enough = int(np.searchsorted(levels.counts[order].cumsum(), AROUND)) + 1
+    return join([levels.read(int(leaf), int(levels.counts[leaf])) for leaf in order[:enough]]).cloud
 
 
 def _piece(points: Tensor, near: Tensor | None, count: int) -> Tensor:

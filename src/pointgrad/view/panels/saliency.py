@@ -41,12 +41,12 @@ class Saliency(NetworkPanel):
         row = self._row(seen) if at_point else None
         logits, gradient = gradient_of(self.trained.model, seen, lambda logits: self._output(logits, row))
         number, name = self._chosen(logits, row)
-        total = torch.zeros(len(self.points), 3).index_add_(0, seen.index, gradient)  # copies of a point add up
-        index = torch.unique(seen.index)
-        strength = total[index].norm(dim=1)
+        index, copy = torch.unique(seen.index, return_inverse=True)
+        strength = torch.zeros(len(index), 3).index_add_(0, copy, gradient).norm(dim=1)  # copies of a point add up
+        own = torch.zeros(len(index), 3, dtype=seen.own.dtype).index_copy_(0, copy, seen.own)
         if not bool(strength.isfinite().all()):
             raise ValueError(f"the gradient of {name} must be finite, got NaN or infinity from the network")
-        self._draw(self.points[index], strength)
+        self._draw(self.local(own), strength)
         top = strength.topk(math.ceil(TOP * len(strength))).values
         part = float(top.sum() / strength.sum()) if float(strength.sum()) > 0 else 0.0
         chance = logits.softmax(1)[:, number].mean() if row is None else logits[row].softmax(0)[number]
@@ -71,7 +71,7 @@ class Saliency(NetworkPanel):
     def _row(self, seen: Seen) -> int:
         """Which of the points that the network sees is nearest to the clicked one."""
         assert self.clicked is not None
-        return int(pointgrad.knn(self.points[seen.index], 1, self.clicked).index[0, 0])
+        return int(pointgrad.knn(self.local(seen.own), 1, self.clicked).index[0, 0])
 
     def _chosen(self, logits: Tensor, row: int | None) -> tuple[int, str]:
         """The class, from logits (1 or n, classes)."""
