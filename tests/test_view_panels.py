@@ -261,7 +261,7 @@ def test_interpolation(see, power):
         assert f"| {weight:.3f} |" in text
     widths = {name: entry[2] for name, entry in drawn.items() if name.startswith("weights/line")}
     assert len(widths) == 4
-    assert np.allclose(sorted(widths.values()), sorted(1 + 9 * weights[11].numpy()), atol=1e-4)
+    assert np.allclose(sorted(widths.values()), sorted(3 + 12 * weights[11].numpy()), atol=1e-4)
     labels = {value for name, value in drawn.items() if name.startswith("weights/word")}
     assert labels == {f"{weight:.2f}" for weight in weights[11].tolist() if weight >= 0.01}
     painted = {by: show(viewer, "interpolation", colors=by, **controls)[0]["values"][1] for by in ("real", "error")}

@@ -110,7 +110,7 @@ def take(session: Session) -> None:
     session.show("groups", click=back, count=48, k=64)
     session.save("groups")
     panel = session.show("interpolation", click=back, count=96)
-    session.closer(panel, 3.0 * panel.reach)
+    session.closer(panel, 2.2 * panel.reach)
     session.save("interpolation")
     panel = session.show("attention", click=(0.5, 0.9, 0.55), layer="blocks.2.0", channels="group 1")
     session.closer(panel, 1.6 * panel.reach)

@@ -78,7 +78,7 @@ class Interpolation(Panel):
         else:
             low, high = np.quantile(real[real.isfinite()].numpy(), (0.02, 0.98))
             painted = ramp((real if self._colors.value == REAL else value).numpy(), low, high)
-        self.drawn(self.points, painted, 0.8, "values")
+        self.drawn(self.points, painted, 0.65, "values")
 
     def _draw_weights(self, samples: Tensor, values: Tensor, k: int, power: float) -> str:
         overlay, query = self.viewer.overlay, self.clicked
@@ -90,7 +90,7 @@ class Interpolation(Panel):
         rows = ["| weight | distance | value |", "|---|---|---|"]
         for number, weight in enumerate(weights.tolist()):
             end = ends[number : number + 1]
-            overlay.lines(f"weights/line {number}", center, end, np.array(WEIGHT), 1.0 + 9.0 * weight)
+            overlay.lines(f"weights/line {number}", center, end, np.array(WEIGHT), 3.0 + 12.0 * weight)
             if weight >= LEAST:
                 overlay.word(f"weights/word {number}", f"{weight:.2f}", end[0])
             apart = float((samples[index[number]] - query[0]).norm())
