@@ -1,6 +1,8 @@
 """The viewer's operator panels: what they compute and draw, against brute force, without a browser."""
 
+import contextlib
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from pointgrad.nn import Level, VectorAttention
 from pointgrad.train import Trained
 from pointgrad.view import Viewer, server
 from pointgrad.view.levels import Part
+from pointgrad.view.overlay import BEADS, Overlay, _ball
 from pointgrad.view.panels import attention, network, saliency
 from pointgrad.view.stage import Picked
 
@@ -325,6 +328,60 @@ def test_a_large_cloud_is_sampled(see, monkeypatch):
     assert len(viewer.work.cloud) == 500
     for title in TITLES:
         assert show(viewer, title, click=0)[1]
+
+
+def test_the_overlay(web):
+    """Drawing again replaces, nothing is drawn for nothing, and removing a name removes what is under it."""
+    overlay = Overlay(web.scene)
+    stage = SimpleNamespace(point_size=0.1)
+    for count in (0, 5, BEADS + 1, 1, 5):
+        overlay.points("a/points", stage, np.zeros((count, 3), np.float32), np.zeros(3, np.uint8))
+        overlay.lines("a/lines", np.zeros(3), np.ones((count, 3)), np.zeros(3, np.uint8))
+        overlay.balls("a/balls", np.zeros((count, 3)), 1.0, (1, 2, 3))
+        assert set(overlay._nodes) == ({"a/points", "a/lines", "a/balls"} if count else set())
+    overlay.balls("a/balls", np.zeros((3, 3)), 0.0, (1, 2, 3))
+    overlay.word("ab", "hello", np.zeros(3))
+    assert set(overlay._nodes) == {"a/points", "a/lines", "ab"}
+    overlay.remove("a")
+    assert set(overlay._nodes) == {"ab"}
+    overlay.clear()
+    assert not overlay._nodes
+
+
+def test_a_ball_is_round_and_seen_from_outside():
+    corners, faces = _ball(32)
+    assert np.allclose(np.linalg.norm(corners, axis=1), 1, atol=1e-6)
+    a, b, c = (corners[faces[:, corner]].astype(float) for corner in range(3))
+    volume = float((a * np.cross(b, c)).sum() / 6)  # positive if its triangles face outwards
+    assert volume == pytest.approx(4 / 3 * np.pi, rel=0.03)
+
+
+def test_looking_closer(see):
+    """The camera goes to the clicked point, from the side where it was."""
+    viewer = see(torch.rand(200, 3))
+    camera = SimpleNamespace(position=np.array([0.0, 0.0, 30.0]), look_at=np.zeros(3))
+    client = SimpleNamespace(camera=camera, atomic=contextlib.nullcontext)
+    panel = viewer._panels["neighbours"]
+    show(viewer, "neighbours")
+    panel._look_closer(client)
+    assert camera.position.tolist() == [0.0, 0.0, 30.0]  # nothing was clicked
+    show(viewer, "neighbours", kind="ball", radius=0.2, click=4)
+    panel._look_closer(client)
+    place = viewer.picked.position
+    assert np.allclose(camera.look_at, place, atol=1e-5)
+    away = camera.position - place
+    assert np.allclose(away[:2], 0, atol=1e-5)
+    assert 0.2 * viewer.stage.factor < away[2] < 0.2 * viewer.stage.factor * 5
+
+
+def test_a_small_cloud_bounds_the_slider(see):
+    viewer = see(torch.eye(3))  # all are equally far: the curve is flat
+    assert said(2**0.5) in show(viewer, "farthest points", count=2)[1]
+    panel = viewer._panels["farthest points"]
+    assert panel._count.max == 3
+    assert panel._count.value == 2
+    low, high = panel._curve.scales["y"]["range"]
+    assert low < 2**0.5 < high
 
 
 # -- networks ---------------------------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ NOTHING = "nothing"
 BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 16, 20)}
 STILL = 0.15  # seconds that a camera must rest before details follow it
 MARKED = (255, 0, 160)
-CLOSE = 2.0  # the distance from a ball that fills the picture, in its radii
 
 
 class _AnotherFileError(Exception):
@@ -101,14 +100,6 @@ class Viewer:
     def shows(self, control: Any) -> None:
         """Shows the active panel again when a person changes a control."""
         self._on(control, "panel", self._show_panel)
-
-    def look_closer(self, client: Any, place: np.ndarray, radius: float) -> None:
-        """Moves one browser's camera to a ball, (3,) in the scene, without turning it."""
-        if client is not None:
-            with client.atomic():
-                away = np.asarray(client.camera.position) - np.asarray(client.camera.look_at)
-                away = away / max(float(np.linalg.norm(away)), 1e-12)
-                client.camera.position, client.camera.look_at = place + away * radius * CLOSE, place
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -420,4 +411,4 @@ class Viewer:
         self.overlay.remove("picked")
         if self.picked is not None and self.stage is not None:
             place = self.picked.position[None].astype(np.float32)  # seen through, since others are near
-            self.overlay.balls("picked", place, 2.5 * self.stage.point_size, MARKED, 0.5)
+            self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKED, 0.5)

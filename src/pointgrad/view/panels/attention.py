@@ -59,8 +59,8 @@ class Attention(NetworkPanel):
         best, even = float(shown.max()), 1 / len(shown)
         self._words.content = (
             f"{self.basis()} This layer sees {len(points):,} of them (dark), and each attends to {len(shown)}. "
-            f"The largest weight is **{best:.3f}**, {best / even:.1f} times as much as if all were equal ({even:.3f}). "
-            f"{groups} groups of {layer.share} channels have weights of their own."
+            f"The largest weight is **{best:.3f}**, {best / even:.1f} times as much as if all were equal ({even:.3f})."
+            + (f" Each of {groups} groups of {layer.share} channels has weights of its own." if groups > 1 else "")
         )
 
     def _draw(self, points: Tensor, center: int, neighbors: Tensor, weights: Tensor) -> None:

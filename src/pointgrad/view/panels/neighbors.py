@@ -52,15 +52,16 @@ class Neighborhood(Panel):
         assert stage is not None
         center = self.place(query)
         overlay.lines("lines", center, self.place(points[index]), colors)
-        overlay.balls("ball", center if ball else center[:0], radius * stage.factor, CHOSEN, 0.15)
+        # The inner one first: a ball hides those that are drawn after it.
         overlay.balls("inner ball", center if ball else center[:0], inner * stage.factor, OTHER, 0.25)
+        overlay.balls("ball", center if ball else center[:0], radius * stage.factor, CHOSEN, 0.15)
         farthest = self.reach = float(distance.max()) if len(distance) else 0.0
         if ball:
             self.reach = radius
         text = f"**{len(index)}** found, the farthest at **{farthest:.4g}**; dark is near, bright is far."
         if ball:
-            apart = (points - query).norm(dim=1)
-            inside = int(((apart <= radius) & (apart >= inner)).sum())
+            distance2 = (points - query).square().sum(1)
+            inside = int(((distance2 <= radius**2) & (distance2 >= inner**2)).sum())
             text += f" The ball holds {inside:,} points"
             text += f", of which the {len(index)} {WHICH[select]} are taken." if inside > len(index) else "."
         if len(index) < k:

@@ -19,6 +19,7 @@ Value = TypeVar("Value")
 CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (70, 76, 84))
 CLICK = "Click a point."
 BEAD = 0.12  # the largest radius of a bead, in the scene
+CLOSE = 2.0  # the distance of the camera from a ball that fills the picture, in its radii
 REACH = 40  # the widest radius that a slider offers, in usual distances between points
 
 
@@ -104,9 +105,15 @@ class Panel:
         gui.add_button("Look closer").on_click(lambda event: self._look_closer(event.client))
 
     def _look_closer(self, client: Any) -> None:
+        """Without turning the camera."""
         query, stage = self.clicked, self.viewer.stage
-        if query is not None and stage is not None:
-            self.viewer.look_closer(client, self.place(query)[0], max(self.reach * stage.factor, stage.point_size))
+        if client is None or query is None or stage is None:
+            return
+        place, radius = self.place(query)[0], max(self.reach * stage.factor, stage.point_size)
+        with client.atomic():
+            away = np.asarray(client.camera.position) - np.asarray(client.camera.look_at)
+            away = away / max(float(np.linalg.norm(away)), 1e-12)
+            client.camera.position, client.camera.look_at = place + away * radius * CLOSE, place
 
     def drawn(self, points: Tensor, colors: Any, size: float, name: str = "chosen") -> None:
         """Points of the form of `points`, in one colour or one for each; size: in usual point sizes."""

@@ -75,6 +75,7 @@ class FarthestPoints(Panel):
         """A prefix of a sample is the sample of a smaller m: once is enough."""
         most = min(MOST, len(self.points))
         self._count.max = max(2, most)
+        self._count.value = min(self._count.value, self._count.max)
         return pointgrad.farthest_point_sampling(self.points, most, return_radius=True)
 
     def _order(self) -> Tensor:
@@ -107,7 +108,8 @@ class FarthestPoints(Panel):
             random = np.array([known[m] or np.nan for m in steps.tolist()])
         here = np.where(steps == count, farthest, np.nan)
         highest = float(np.nanmax([farthest, random]))
-        x, y = {"time": False, "distr": 3, "range": (1, last)}, {"distr": 3, "range": (float(farthest.min()), highest)}
+        x = {"time": False, "distr": 3, "range": (1, last)}
+        y = {"distr": 3, "range": (0.9 * float(farthest.min()), 1.1 * highest)}
         self._curve.scales = {"x": x, "y": y}
         self._curve.data = (steps.astype(float), farthest, random, here)
 
