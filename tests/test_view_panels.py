@@ -250,7 +250,7 @@ def test_interpolation(see, power):
     cloud = Cloud(torch.rand(400, 3) * 3, {"heat": torch.rand(400)})
     viewer = see(cloud)
     points, places = work(viewer)
-    controls = {"count": 30, "k": 4, "power": power, "column": "heat", "click": 11}
+    controls = {"count": 30, "k": 4, "power": power, "column": "heat", "click": 311}
     drawn, text = show(viewer, "interpolation", **controls)
     samples = rows(drawn["samples"][0], places)
     near = torch.cdist(points, points[samples]).topk(4, largest=False)
@@ -260,13 +260,14 @@ def test_interpolation(see, power):
     heat = viewer.work.cloud.features["heat"].double()
     expected = (weights * heat[samples][near.indices]).sum(1)
     assert said(float((expected - heat).abs().mean())) in text
-    for weight in weights[11].tolist():
+    assert 0.01 < float(weights[311].max()) < 0.99  # no sample itself
+    for weight in weights[311].tolist():
         assert f"| {weight:.3f} |" in text
     widths = {name: entry[2] for name, entry in drawn.items() if name.startswith("weights/line")}
     assert len(widths) == 4
-    assert np.allclose(sorted(widths.values()), sorted(3 + 12 * weights[11].numpy()), atol=1e-4)
+    assert np.allclose(sorted(widths.values()), sorted(3 + 12 * weights[311].numpy()), atol=1e-4)
     labels = {value for name, value in drawn.items() if name.startswith("weights/word")}
-    assert labels == {f"{weight:.2f}" for weight in weights[11].tolist() if weight >= 0.01}
+    assert labels == {f"{weight:.2f}" for weight in weights[311].tolist() if weight >= 0.01}
     painted = {by: show(viewer, "interpolation", colors=by, **controls)[0]["values"][1] for by in ("real", "error")}
     assert (painted["real"] != painted["error"]).any()
 
@@ -554,7 +555,7 @@ def test_the_saliency_panel(see):
     (expected,) = torch.autograd.grad(logits[:, 1].sum(), moving)
     logits, strength = logits.detach(), expected[0].norm(dim=1)
     top = strength.topk(2).values.sum() / strength.sum()
-    assert f"**{float(top):.1%}** of all gradient is at the 2 points (1%)" in text
+    assert f"**{float(top):.1%}** of all gradient is at the strongest 1% of the points (2)" in text
     assert "all 200 points" in text
     assert f"is {float(logits.softmax(1)[:, 1].mean()):.3f} on average" in text
     brightest = rows(drawn["strength 3"][0], places)
@@ -569,10 +570,17 @@ def test_the_saliency_panel(see):
 
 def test_saliency_adds_what_repeated_points_have(see):
     """A cloud of fewer points than the network wants is shown with repetitions."""
-    viewer = see(torch.randn(30, 3), trained(points=64))
-    drawn, text = show(viewer, "saliency")
+    network_ = Trained(Smooth("classification").eval(), "classification", ("a", "b", "c"), Prepare(70, "none"))
+    viewer = see(torch.randn(30, 3), network_)
+    drawn, text = show(viewer, "saliency", **{"class": "b"})
     assert "all 30 points" in text
     assert sum(len(entry[0]) for name, entry in drawn.items() if name.startswith("strength")) == 30
+    moving = viewer.work.cloud.points.clone().requires_grad_()
+    index = viewer._panels["saliency"].seen.index
+    assert index.bincount().tolist() != [1] * 30
+    (expected,) = torch.autograd.grad(network_.model(moving[index][None])[0, 1], moving)
+    strength = expected.norm(dim=1)
+    assert f"**{float(strength.max() / strength.sum()):.1%}** of all gradient is at the strongest 1% of the points (1)" in text
 
 
 def test_what_a_network_sees():

@@ -53,7 +53,7 @@ class Saliency(NetworkPanel):
         self._words.content = (
             f"How the output for **{name}** changes when a point moves: bright where it does most. "
             f"Its probability is {float(chance):.3f}{self._mean(row)}. "
-            f"**{part:.1%}** of all gradient is at the {len(top):,} points ({TOP:.0%}) with most of it. {self.basis()}"
+            f"**{part:.1%}** of all gradient is at the strongest {TOP:.0%} of the points ({len(top):,}). {self.basis()}"
         )
 
     def _draw(self, points: Tensor, strength: Tensor) -> None:
