@@ -580,7 +580,8 @@ def test_saliency_adds_what_repeated_points_have(see):
     assert index.bincount().tolist() != [1] * 30
     (expected,) = torch.autograd.grad(network_.model(moving[index][None])[0, 1], moving)
     strength = expected.norm(dim=1)
-    assert f"**{float(strength.max() / strength.sum()):.1%}** of all gradient is at the strongest 1% of the points (1)" in text
+    share = float(strength.max() / strength.sum())
+    assert f"**{share:.1%}** of all gradient is at the strongest 1% of the points (1)" in text
 
 
 def test_what_a_network_sees():
