@@ -1,9 +1,9 @@
 """Point Transformer's layers."""
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from pointgrad.nn.level import Level, check_level
@@ -32,6 +32,15 @@ def nearest(level: Level, centers: Level, k: int) -> Pairs:
     return nearest_pairs(found.index, level, centers)
 
 
+class Attended(NamedTuple):
+    """Of E pairs of a point and one of its neighbours: what they are, an encoding (E, C) of where the neighbour lies,
+    and weights (E, C / share), which sum to one over the neighbours of a point."""
+
+    pairs: Pairs
+    position: Tensor
+    weights: Tensor
+
+
 class VectorAttention(nn.Module):
     """Attention to the k nearest points with weights by channel: Point Transformer's layer (Zhao et al. 2021).
 
@@ -58,18 +67,22 @@ class VectorAttention(nn.Module):
         self.weigh = SharedMLP(channels, [channels // share] * 2, norm=norm, last="linear")
 
     def forward(self, level: Level) -> Level:
-        check_level(level, self.channels)
-        features: Any = level.features
-        pairs = nearest(level, level, self.k)
-        position = self.position(relative_positions(level, level, pairs))
-        query, key, value = (flat(linear(features)) for linear in (self.query, self.key, self.value))
-        contrast = gather(key, pairs.neighbors) - gather(query, pairs.centers) + position
-        logits = self.weigh(functional.relu(self.norm(contrast), inplace=True))
-        weights = segment_softmax(logits, pairs.ends)
+        pairs, position, weights = self.attend(level)
+        value = gather(flat(self.value(level.features)), pairs.neighbors)
         # Channel c has the weight c % (channels / share).
-        weighed = (gather(value, pairs.neighbors) + position).unflatten(-1, (self.share, -1)) * weights.unsqueeze(-2)
+        weighed = (value + position).unflatten(-1, (self.share, -1)) * weights.unsqueeze(-2)
         out = segment(weighed.flatten(-2), pairs.ends, "sum")
         return level._replace(features=out.unflatten(0, pairs.shape))
+
+    def attend(self, level: Level) -> Attended:
+        """How much each point attends to each of its neighbours: the weights that `forward` uses."""
+        check_level(level, self.channels)
+        pairs = nearest(level, level, self.k)
+        position = self.position(relative_positions(level, level, pairs))
+        query, key = (flat(linear(level.features)) for linear in (self.query, self.key))
+        contrast = gather(key, pairs.neighbors) - gather(query, pairs.centers) + position
+        logits = self.weigh(functional.relu(self.norm(contrast), inplace=True))
+        return Attended(pairs, position, segment_softmax(logits, pairs.ends))
 
 
 class TransitionDown(nn.Module):

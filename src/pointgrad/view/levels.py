@@ -6,7 +6,7 @@ points, for any n, cover it about as evenly as n points can. A level of detail i
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -32,6 +32,18 @@ class Part:
 
     cloud: Cloud
     number: np.ndarray
+
+
+def join(parts: Sequence[Part]) -> Part:
+    """Several parts as one."""
+    clouds = [part.cloud for part in parts]
+    joined = replace(
+        clouds[0],
+        points=torch.cat([cloud.points for cloud in clouds]),
+        features={name: torch.cat([cloud.features[name] for cloud in clouds]) for name in clouds[0].features},
+        labels=None if clouds[0].labels is None else torch.cat([c.labels for c in clouds if c.labels is not None]),
+    )
+    return Part(joined, np.concatenate([part.number for part in parts]))
 
 
 class Levels:
@@ -73,15 +85,7 @@ class Levels:
         """About so many points, evenly from all leaves: of each the same share."""
         share = min(1.0, count / max(1, len(self)))
         wanted = np.ceil(self.counts * share).astype(np.int64)
-        parts = [self.read(leaf, int(n)) for leaf, n in enumerate(wanted)]
-        clouds = [part.cloud for part in parts]
-        joined = replace(
-            clouds[0],
-            points=torch.cat([cloud.points for cloud in clouds]),
-            features={name: torch.cat([cloud.features[name] for cloud in clouds]) for name in clouds[0].features},
-            labels=None if clouds[0].labels is None else torch.cat([c.labels for c in clouds if c.labels is not None]),
-        )
-        return Part(joined, np.concatenate([part.number for part in parts]))
+        return join([self.read(leaf, int(n)) for leaf, n in enumerate(wanted)])
 
     def add(self, name: str, values: Tensor) -> None:
         """A column more: (total,), in the order of the file."""

@@ -419,5 +419,5 @@ class Viewer:
     def _mark(self) -> None:
         self.overlay.remove("picked")
         if self.picked is not None and self.stage is not None:
-            place = self.picked.position[None].astype(np.float32)
-            self.overlay.points("picked", self.stage, place, np.array(MARKED, np.uint8), 5.0)
+            place = self.picked.position[None].astype(np.float32)  # seen through, since others are near
+            self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKED, 0.5)

@@ -1,6 +1,12 @@
 """Operators made visible on the open cloud, each computed live by the library."""
 
+from pointgrad.view.panels.attention import Attention
+from pointgrad.view.panels.groups import Groups
+from pointgrad.view.panels.interpolation import Interpolation
+from pointgrad.view.panels.neighbors import Neighborhood
 from pointgrad.view.panels.panel import Panel as Panel
-from pointgrad.view.panels.sampling import FarthestPoints
+from pointgrad.view.panels.saliency import Saliency
+from pointgrad.view.panels.sampling import FarthestPoints, Voxels
 
-PANELS: tuple[type[Panel], ...] = (FarthestPoints,)  # in the order of the dropdown
+# In the order of the dropdown.
+PANELS: tuple[type[Panel], ...] = (FarthestPoints, Voxels, Neighborhood, Groups, Interpolation, Attention, Saliency)

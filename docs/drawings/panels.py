@@ -1,0 +1,153 @@
+"""The viewer's operator panels, as a browser shows them, on a chair that the library makes: needs viser, playwright and
+Chromium. The network of the last two learns for some minutes, once: it is kept under out/."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from style import ROOT
+
+from pointgrad import cli, data, train
+from pointgrad.data.datasets.shapes.kinds import KINDS
+from pointgrad.data.datasets.shapes.surface import Surface
+
+IMAGES = ROOT / "docs" / "images"
+NETWORK = ROOT / "out" / "panels_network"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+OPTIONS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+SIZE = {"width": 1280, "height": 800}
+PORT = 8290
+POINTS = 8192
+SHOWN = 512  # points that the network is trained on
+TRAINING = (
+    "train --data shapes --model point_transformer --options width=0.25 --epochs 8 --lr 0.004 --smoothing 0 "
+    f"--batch-size 16 --prepare.points {SHOWN} --augment.scale 0.9 1.1 --augment.translate 0.05 --no-tensorboard"
+)
+
+
+def chair() -> data.Cloud:
+    surface, rng = Surface(), np.random.default_rng(5)
+    KINDS["chair"].build(surface, rng.random(12).tolist())
+    points, parts = surface.sample(POINTS, rng)
+    return data.Cloud(torch.from_numpy(points.T.copy()), labels=torch.from_numpy(parts).long())
+
+
+def network() -> train.Trained:
+    if not (NETWORK / train.checkpoint.BEST).exists():
+        shutil.rmtree(NETWORK, ignore_errors=True)
+        assert cli.main([*TRAINING.split(), "--out", str(NETWORK)]) == 0
+    return train.load(NETWORK)
+
+
+class Session:
+    """A viewer and a browser that looks at it."""
+
+    def __init__(self, page: Any, viewer: Any) -> None:
+        self.page, self.viewer = page, viewer
+
+    def show(self, title: str, click: tuple[float, float, float] | None = None, **controls: Any) -> Any:
+        """A panel with the given controls; click: near the point at this place in the box of the cloud."""
+        from pointgrad.view.levels import Part
+        from pointgrad.view.stage import Picked
+
+        viewer = self.viewer
+        panel = viewer._panels[title]
+        viewer._panel.value = title
+        self.run(viewer._panel_changed)  # fits the ranges of the controls
+        for name, value in controls.items():
+            control = getattr(panel, f"_{name}")
+            control.value = value
+        viewer.picked = None
+        if click is not None:
+            points = viewer.work.cloud.points
+            low, high = points.amin(0), points.amax(0)
+            row = int((points - (low + torch.tensor(click) * (high - low))).norm(dim=1).argmin())
+            part = Part(viewer.work.cloud.select(torch.tensor([row])), viewer.work.number[row : row + 1])
+            viewer.picked = Picked(viewer.stage.place(part.cloud.points)[0], part)
+        viewer._home_all()
+        self.run(viewer._panel_changed)
+        return panel
+
+    def closer(self, panel: Any, radius: float | None = None) -> None:
+        if radius is not None:
+            panel.reach = radius
+        for client in self.viewer.server.get_clients().values():
+            panel._look_closer(client)
+
+    def run(self, task: Callable[[], None]) -> None:
+        self.viewer.worker.ask("picture", task)
+        self.viewer.wait()
+
+    def save(self, name: str) -> None:
+        time.sleep(4)  # until the browser has drawn it
+        path = IMAGES / f"view_{name}.png"
+        self.page.screenshot(path=path)
+        _smaller(path)
+        print(f"  {path.relative_to(ROOT)}: {path.stat().st_size // 1024} kB")
+
+
+def _smaller(path: Path) -> None:
+    """Fewer colours, which nobody sees."""
+    from PIL import Image
+
+    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def take(session: Session) -> None:
+    back = (0.5, 0.9, 0.75)  # of the chair: it faces the camera
+    session.show("farthest points", count=24, random=True, balls=True)
+    session.save("farthest")
+    session.show("voxel sampling", click=(0.9, 0.1, 0.5), edge=0.1)
+    session.save("voxels")
+    panel = session.show("neighbours", click=back, kind="ball", k=48, radius=0.07)
+    session.closer(panel, 2.2 * panel._radius.value)
+    session.save("neighbors")
+    session.show("groups", click=back, count=48, k=64)
+    session.save("groups")
+    panel = session.show("interpolation", click=back, count=96)
+    session.closer(panel, 2.2 * panel.reach)
+    session.save("interpolation")
+    panel = session.show("attention", click=(0.5, 0.9, 0.55), layer="blocks.2.0", channels="group 1")
+    session.closer(panel, 1.6 * panel.reach)
+    session.save("attention")
+    session.show("saliency")
+    session.save("saliency")
+
+
+def draw() -> None:
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    try:
+        import playwright.sync_api
+        import viser  # noqa: F401
+    except ModuleNotFoundError as error:
+        print(f"  skipped: pictures of the viewer need {error.name}", file=sys.stderr)
+        return
+    if browser is None:
+        print(f"  skipped: pictures of the viewer need a browser: {', '.join(BROWSERS)}", file=sys.stderr)
+        return
+    from pointgrad.view import Viewer, server
+
+    trained = network()
+    path = ROOT / "out" / "chair.ply"
+    data.write(path, chair())
+    web = server.start("127.0.0.1", PORT, "pointgrad")
+    try:
+        viewer = Viewer(web, [path], trained=trained)
+        viewer.wait()
+        with playwright.sync_api.sync_playwright() as play:
+            page = play.chromium.launch(executable_path=browser, args=OPTIONS).new_page(viewport=SIZE)
+            page.goto(server.address(web))
+            page.get_by_role("tab", name="Operators").click(timeout=60_000)
+            page.locator(".mantine-Notification-closeButton").first.click()
+            take(Session(page, viewer))
+    finally:
+        server.stop(web)
+
+
+if __name__ == "__main__":
+    draw()

@@ -1,0 +1,72 @@
+"""The neighbours of a clicked point."""
+
+from typing import Any
+
+import pointgrad
+from pointgrad.render.colors import ramp
+from pointgrad.view.panels.panel import CHOSEN, CLICK, OTHER, Panel, seeded
+
+NEAREST, BALL = "k nearest", "ball"
+
+
+class Neighborhood(Panel):
+    """The k nearest points of the clicked one, or those in a ball around it."""
+
+    title = "neighbours"
+
+    def build(self, gui: Any) -> None:
+        self._kind = gui.add_dropdown("Kind", (NEAREST, BALL))
+        self._k = gui.add_slider("k", 1, 256, 1, 16, hint="The most that are found")
+        self._radius = gui.add_slider("radius", 0.0, 1.0, 0.001, 0.1, hint="In the units of the cloud")
+        self._inner = gui.add_slider("min radius", 0.0, 1.0, 0.001, 0.0, hint="Nearer points do not count")
+        self._select = gui.add_dropdown("Select", ("nearest", "first", "random"), hint="Which k, if there are more")
+        self.closer(gui)
+        self._words = gui.add_markdown("")
+        for control in (self._kind, self._k, self._radius, self._inner, self._select):
+            self.viewer.shows(control)
+
+    def show(self) -> None:
+        self.fit_radius(self._radius, usual=4.0, least=0.5)
+        self.fit_radius(self._inner, usual=0.0)
+        ball = self._kind.value == BALL
+        for control in (self._radius, self._inner, self._select):
+            control.visible = ball
+        query = self.clicked
+        if query is None:
+            self._words.content = CLICK
+            return
+        points, k = self.points, self._k.value
+        radius, inner, select = self._radius.value, self._inner.value, self._select.value
+        if ball and inner >= radius:
+            raise ValueError(f"min radius must be below radius = {radius:.4g}, got {inner:.4g}")
+        if ball:
+            found = seeded(lambda: pointgrad.ball_query(points, radius, k, query, select=select, min_radius=inner))
+        else:
+            found = pointgrad.knn(points, k, query)
+        index = found.index[0][found.index[0] >= 0]
+        distance = found.distance2[0, : len(index)].sqrt()
+        rank = distance.argsort(stable=True).argsort().numpy()
+        colors = ramp(rank, 0, max(1, len(rank)))
+        self.drawn(points[index], colors, 0.8, "neighbors")
+        overlay, stage = self.viewer.overlay, self.viewer.stage
+        assert stage is not None
+        center = self.place(query)
+        overlay.lines("lines", center, self.place(points[index]), colors)
+        # The inner one first: a ball hides those that are drawn after it.
+        overlay.balls("inner ball", center if ball else center[:0], inner * stage.factor, OTHER, 0.25)
+        overlay.balls("ball", center if ball else center[:0], radius * stage.factor, CHOSEN, 0.15)
+        farthest = self.reach = float(distance.max()) if len(distance) else 0.0
+        if ball:
+            self.reach = radius
+        text = f"**{len(index)}** found, the farthest at **{farthest:.4g}**; dark is near, bright is far."
+        if ball:
+            distance2 = (points - query).square().sum(1)
+            inside = int(((distance2 <= radius**2) & (distance2 >= inner**2)).sum())
+            text += f" The ball holds {inside:,} points"
+            text += f", of which the {len(index)} {WHICH[select]} are taken." if inside > len(index) else "."
+        if len(index) < k:
+            text += f" The index has {k} places: the other {k - len(index)} are **-1**, for nothing here."
+        self._words.content = text
+
+
+WHICH = {"nearest": "nearest", "first": "of smallest index", "random": "drawn at random"}
