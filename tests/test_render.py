@@ -377,7 +377,7 @@ def test_examples_of_a_run():
     import io
 
     from pointgrad.train import pictures
-from pointgrad.train.evaluation import Example
+    from pointgrad.train.evaluation import Example
 
     def opened(chosen, classes):
         return np.asarray(image.open(io.BytesIO(pictures.examples(chosen, classes))).convert("RGB"))
