@@ -2,13 +2,11 @@
 Chromium. The network of the last two learns for some minutes, once: it is kept under out/."""
 
 import shutil
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import photo
 import torch
 from style import ROOT
 
@@ -18,10 +16,6 @@ from pointgrad.data.datasets.shapes.surface import Surface
 
 IMAGES = ROOT / "docs" / "images"
 NETWORK = ROOT / "out" / "panels_network"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-OPTIONS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
-SIZE = {"width": 1280, "height": 800}
-PORT = 8290
 POINTS = 8192
 SHOWN = 512  # points that the network is trained on
 TRAINING = (
@@ -84,18 +78,7 @@ class Session:
         self.viewer.wait()
 
     def save(self, name: str) -> None:
-        time.sleep(4)  # until the browser has drawn it
-        path = IMAGES / f"view_{name}.png"
-        self.page.screenshot(path=path)
-        _smaller(path)
-        print(f"  {path.relative_to(ROOT)}: {path.stat().st_size // 1024} kB")
-
-
-def _smaller(path: Path) -> None:
-    """Fewer colours, which nobody sees."""
-    from PIL import Image
-
-    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+        photo.save(self.page, IMAGES / f"view_{name}.png")
 
 
 def take(session: Session) -> None:
@@ -120,34 +103,21 @@ def take(session: Session) -> None:
 
 
 def draw() -> None:
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    try:
-        import playwright.sync_api
-        import viser  # noqa: F401
-    except ModuleNotFoundError as error:
-        print(f"  skipped: pictures of the viewer need {error.name}", file=sys.stderr)
-        return
-    if browser is None:
-        print(f"  skipped: pictures of the viewer need a browser: {', '.join(BROWSERS)}", file=sys.stderr)
+    if why := photo.missing():
+        print(f"  {why}")
         return
     from pointgrad.view import Viewer, server
 
     trained = network()
     path = ROOT / "out" / "chair.ply"
     data.write(path, chair())
-    web = server.start("127.0.0.1", PORT, "pointgrad")
+    web = server.start("127.0.0.1", None, "pointgrad")
+    viewer = Viewer(web, [path], trained=trained)
     try:
-        viewer = Viewer(web, [path], trained=trained)
         viewer.wait()
-        with playwright.sync_api.sync_playwright() as play:
-            page = play.chromium.launch(executable_path=browser, args=OPTIONS).new_page(viewport=SIZE)
-            page.goto(server.address(web))
-            page.get_by_role("tab", name="Operators").click(timeout=60_000)
-            page.locator(".mantine-Notification-closeButton").first.click()
+        with photo.page(server.address(web)) as page:
+            page.get_by_role("tab", name="Operators").click()
             take(Session(page, viewer))
     finally:
+        viewer.close()
         server.stop(web)
-
-
-if __name__ == "__main__":
-    draw()

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 SIZE = 10.0  # of the longest side of any cloud in the scene: the browser's near and far planes fit
 GAP = 1.05  # from a cloud to its copy beside it, in widths
 HOME = np.array([-0.45, -0.75, 0.5])  # the direction from which a cloud is looked at first
-FILLS = 0.9  # the distance from there, in diameters of the cloud
+FILLS = 0.74  # the distance from there, in diameters of the cloud
 SPACED = 1 << 16  # points that the usual distance between points is found from
+CLOSED = 1.4  # distances of points are uneven: a surface closes at so many times the middle one
 SMALLEST = 1e-4
 DIM = np.array([196, 200, 206], np.uint8)
 
@@ -161,4 +162,4 @@ class Stage:
         nearest = knn(torch.from_numpy(self.place(sample)), 2).distance2[:, 1].sqrt()
         apart = float(nearest[nearest > 0].median()) if bool((nearest > 0).any()) else SIZE / 50
         density = len(sample) / min(len(self.levels), self._budget)  # of a surface: distances go with its root
-        return min(max(apart * density**0.5, SMALLEST), SIZE / 50)
+        return min(max(CLOSED * apart * density**0.5, SMALLEST), SIZE / 50)
