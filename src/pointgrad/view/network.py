@@ -1,6 +1,7 @@
 """What a trained network says of the open cloud: columns for every point, as they come, or the class of the whole."""
 
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from pointgrad.predict.labels import Settings, parts
 from pointgrad.predict.scene import Progress, collect
 from pointgrad.render.colors import ERROR
 from pointgrad.train import Trained
+from pointgrad.view.levels import Levels
 
 PREDICTION, CONFIDENCE = "prediction", "confidence"
 EVERY = 2.0  # seconds between two looks at what is there so far
 TOP = 3
+OBJECT = 100_000  # points of an object that are looked at
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,56 @@ class Columns:
         if self.error is None or not bool((self.error >= 0).any()):
             return None
         return float((self.error == 0).sum() / (self.error >= 0).sum())
+
+    def in_words(self) -> str:
+        known, right = int((self.prediction >= 0).sum()), self.accuracy()
+        said = f"the network has labelled {known:,} of {len(self.prediction):,} points"
+        return said if right is None else f"{said}, {right:.1%} of the labelled ones right"
+
+
+class _NotWantedError(Exception):
+    """Nobody looks at what the network is asked about any more."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A network that is asked about a cloud, in a thread of its own, as long as somebody wants to know.
+
+    wanted: whether somebody does. say: takes what is going on, in words. got: takes columns. failed: takes an error.
+    """
+
+    trained: Trained
+    clouds: Callable[[], Iterable[Cloud]]
+    levels: Levels
+    wanted: Callable[[], bool]
+    say: Callable[[str], None]
+    got: Callable[[Columns], None]
+    failed: Callable[[Exception], None]
+
+    def start(self) -> None:
+        self.say("the network is asked ...")
+        threading.Thread(target=self._run, name="pointgrad network", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            if self.trained.task == "classification":
+                answer = class_of(self.trained, self.levels.sample(OBJECT).cloud)
+                self.say(f"the network says: **{answer}**")
+                return
+            total, labelled = self.levels.total, self.levels.labelled
+            for columns in label_points(self.trained, self.clouds, total, labelled, self._progress):
+                self.got(columns)
+        except _NotWantedError:
+            return
+        except (ValueError, OSError, RuntimeError, MemoryError) as error:
+            if self.wanted():
+                self.say(f"the network cannot: {' '.join(str(error).split())}")
+                self.failed(error)
+
+    def _progress(self, what: str, done: int) -> None:
+        if not self.wanted():
+            raise _NotWantedError
+        self.say(f"the network: {what} {done:,} of {self.levels.total:,} points")
 
 
 def label_points(

@@ -36,10 +36,6 @@ STILL = 0.15  # seconds that a camera must rest before details follow it
 MARKED = (255, 0, 160)
 
 
-class _AnotherFileError(Exception):
-    """What the network is asked about is not shown any more."""
-
-
 class Viewer:
     """Shows files in all browsers that are connected to a server; they share one set of controls."""
 
@@ -164,30 +160,13 @@ class Viewer:
     # -- the network ----------------------------------------------------------------------------------------------
 
     def _ask_network(self, trained: Trained, levels: Levels) -> None:
-        """In a thread of its own, which ends when another file is opened."""
-        clouds = self._clouds
-        self._said.content = "the network is asked ..."
+        def say(text: str) -> None:
+            self._said.content = text
 
-        def progress(what: str, done: int) -> None:
-            if self.levels is not levels:
-                raise _AnotherFileError
-            self._said.content = f"the network: {what} {done:,} of {levels.total:,} points"
+        def got(columns: network.Columns) -> None:
+            self.worker.ask("prediction", lambda: self._predicted(levels, columns))
 
-        def ask() -> None:
-            try:
-                if trained.task == "classification":
-                    answer = network.class_of(trained, levels.sample(WORKED_ON).cloud)
-                    self._said.content = f"the network says: **{answer}**"
-                    return
-                for columns in network.label_points(trained, clouds, levels.total, levels.labelled, progress):
-                    self.worker.ask("prediction", lambda columns=columns: self._predicted(levels, columns))  # type: ignore[misc]
-            except _AnotherFileError:
-                return
-            except (ValueError, OSError, RuntimeError, MemoryError) as error:
-                self._said.content = f"the network cannot: {' '.join(str(error).split())}"
-                self.tell(error)
-
-        threading.Thread(target=ask, name="pointgrad network", daemon=True).start()
+        network.Asking(trained, self._clouds, levels, lambda: self.levels is levels, say, got, self.tell).start()
 
     def _predicted(self, levels: Levels, columns: network.Columns) -> None:
         if self.levels is not levels or self.stage is None:
@@ -204,11 +183,7 @@ class Viewer:
         if first and levels.labelled:
             self._home_all()
         self._draw()
-        known = int((columns.prediction >= 0).sum())
-        right = columns.accuracy()
-        self._said.content = f"the network has labelled {known:,} of {levels.total:,} points" + (
-            "" if right is None else f", {right:.1%} of the labelled ones right"
-        )
+        self._said.content = columns.in_words()
 
     def _stream(self, path: Path) -> Callable[[], Iterable[Cloud]]:
         """The clouds of a file, each time from the beginning."""
