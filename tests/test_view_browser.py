@@ -90,8 +90,10 @@ def test_colours_sizes_classes_and_clicks(opened):
     assert f"{float(world[0]):.6f}".rstrip("0").rstrip(".") in page.text()
 
     before = page.count(BLUE)
-    page.number("Point size", 3)
-    assert page.until(lambda: page.count(BLUE) > 1.3 * before)
+    page.number("Point size", 0.2)
+    assert page.until(lambda: page.count(BLUE) < before / 2)
+    page.number("Point size", 1)
+    assert page.until(lambda: page.count(BLUE) > 0.9 * before)
 
     page.page.get_by_text("Classes shown").click()
     page.page.get_by_role("checkbox", name="glass").click()
