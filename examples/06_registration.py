@@ -14,7 +14,8 @@ import pointgrad
 
 def scan(count, device):  # (count, 3): the surface of a boulder
     x, y, z = directions = torch.nn.functional.normalize(torch.randn(3, count, device=device), dim=0)
-    return (directions * (1 + 0.3 * torch.sin(3 * x + y) + 0.2 * torch.cos(4 * z - 2 * y) * x)).T
+    bumps = 1 + 0.3 * torch.sin(3 * x + y) + 0.2 * torch.cos(4 * z - 2 * y) * x
+    return (directions * bumps).T * torch.tensor([1.4, 1.0, 0.7], device=device)
 
 
 def rotation(vector):  # (3,), an axis times an angle -> (3, 3): the exponential of the cross product with it
@@ -22,7 +23,7 @@ def rotation(vector):  # (3,), an axis times an angle -> (3, 3): the exponential
     return torch.linalg.matrix_exp(cross.mT)
 
 
-def main(count=4000, steps=120):
+def main(count=6000, steps=120):
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     first, second = scan(count, device), scan(count, device)
