@@ -14,24 +14,22 @@ from matplotlib.figure import Figure
 from pointgrad import data, knn, models, predict, train
 
 
-def make_scan(path, n=20000):  # ground, trees and walls, with the numbers that LAS has for them
-    place = (torch.rand(2, 12, 3) * torch.tensor([60, 40, 0]))[:, torch.randint(12, (n,))]
-    trees, walls = torch.randn(n, 3) + torch.tensor([0, 0, 4]), torch.rand(n, 3) * torch.tensor([8, 0.2, 6])
-    points = torch.cat([torch.rand(n, 3) * torch.tensor([60, 40, 0.1]), place[0] + trees, place[1] + walls])
-    data.write(path, data.Cloud(points, labels=torch.tensor([2, 5, 6]).repeat_interleave(n)))
-
-
 def main(scan=None, epochs=20, pieces=128, size=1024):
     torch.manual_seed(0)
     Path("out").mkdir(exist_ok=True)
-    if scan is None:
-        make_scan(scan := "out/04_scan.laz")
+    if scan is None:  # ground, trees and walls, with the numbers that LAS has for them
+        scan, n = "out/04_scan.laz", 20000
+        place = (torch.rand(2, 12, 3) * torch.tensor([60, 40, 0]))[:, torch.randint(12, (n,))]
+        trees, walls = torch.randn(n, 3) + torch.tensor([0, 0, 4]), torch.rand(n, 3) * torch.tensor([8, 0.2, 6])
+        points = torch.cat([torch.rand(n, 3) * torch.tensor([60, 40, 0.1]), place[0] + trees, place[1] + walls])
+        data.write(scan, data.Cloud(points, labels=torch.tensor([2, 5, 6]).repeat_interleave(n)))
     cloud = data.read(scan)
     if cloud.labels is None:
         raise data.FileError(f"{scan}: expected a class for each point, found none")
+    cloud = cloud.select(cloud.labels >= 0)  # -1: none
     codes, cloud.labels = cloud.labels.unique(return_inverse=True)
-    is_south = cloud.points[:, 1] < cloud.points[:, 1].median()
-    south, north = cloud.select(is_south), cloud.select(~is_south)
+    y = cloud.points[:, 1]
+    south, north = cloud.select(y < y.median()), cloud.select(y >= y.median())
 
     voxel = 3 * knn(cloud.points, 2).distance2[:, 1].sqrt().median().item()  # of each, one point is kept
     cut = data.Compose(data.Crop(size), data.Normalize("center"), data.Rotate("z"), data.Flip())
@@ -40,18 +38,19 @@ def main(scan=None, epochs=20, pieces=128, size=1024):
     optimizer = torch.optim.AdamW(model.to("cuda" if torch.cuda.is_available() else "cpu").parameters(), 0.003)
     for epoch in range(epochs):
         loader.set_epoch(epoch)  # other pieces
-        figures = train.train_epoch(model, loader, optimizer, classes=len(codes)).compute()
-        print(f"epoch {epoch + 1:2}: loss {figures['loss']:.3f}, mean IoU in training {figures['miou']:.2f}")
+        metrics = train.train_epoch(model, loader, optimizer, classes=len(codes))
+        print(f"epoch {epoch + 1:2}: mean IoU in training {metrics.compute()['miou']:.2f}")
 
     prepare = data.Prepare(points=size, normalize="center", voxel=voxel)
     found = predict.label(train.Trained(model, "segmentation", tuple(codes.tolist()), prepare), north)
-    data.write("out/04_labelled.laz", data.Cloud(north.points, {"confidence": found.confidence}, codes[found.labels]))
+    columns = {"confidence": found.confidence, "truth": codes[north.labels]}
+    data.write("out/04_labelled.laz", data.Cloud(north.points, columns, codes[found.labels], origin=north.origin))
     metrics, figure = train.Metrics(len(codes)), Figure(figsize=(12, 5), layout="constrained")
     metrics.add(torch.nn.functional.one_hot(found.labels, len(codes)), north.labels)
     for code, row in zip(codes.tolist(), metrics.per_class(), strict=True):
         print(f"class {code}: {row['count']:6} points in the north, IoU {row['iou']:.2f}")
     for axes, name, labels in zip(figure.subplots(1, 2), ("truth", "found"), (north.labels, found.labels), strict=True):
-        axes.scatter(*(north.points @ torch.tensor([[1, 0], [0.4, 0.5], [0, 1.0]]).double()).T, c=labels, s=1)
+        axes.scatter(*(north.world() @ torch.tensor([[1, 0], [0.4, 0.5], [0, 1.0]]).double()).T, c=labels, s=1)
         axes.set(title=name, aspect="equal", xticks=[], yticks=[])
     figure.savefig("out/04_segmentation.png", dpi=100)
     return metrics.compute()["miou"]
