@@ -1,8 +1,7 @@
 """Every point of a scan gets a class: a network learns on the south of the place, and is tested on the north.
 
-    python examples/04_segmentation.py [SCAN]    a file with labels, such as LAS, LAZ or PLY; without one, a made scan
-
-Writes out/04_labelled.laz, the half that training never saw with the classes found, and out/04_segmentation.png.
+python examples/04_segmentation.py [SCAN]    a file with labels, such as LAS, LAZ or PLY; without one, a made scan
+out/04_labelled.laz: the half that training never saw, with the classes found; out/04_segmentation.png
 """
 
 import sys
@@ -28,9 +27,8 @@ def main(scan=None, epochs=20, pieces=128, size=1024):
         raise data.FileError(f"{scan}: expected a class for each point, found none")
     cloud = cloud.select(cloud.labels >= 0)  # -1: none
     codes, cloud.labels = cloud.labels.unique(return_inverse=True)
-    y = cloud.points[:, 1]
-    south, north = cloud.select(y < y.median()), cloud.select(y >= y.median())
-
+    is_south = cloud.points[:, 1] < cloud.points[:, 1].median()
+    south, north = cloud.select(is_south), cloud.select(~is_south)
     voxel = 3 * knn(cloud.points, 2).distance2[:, 1].sqrt().median().item()  # of each, one point is kept
     cut = data.Compose(data.Crop(size), data.Normalize("center"), data.Rotate("z"), data.Flip())
     loader = data.Loader([data.VoxelSample(voxel)(south, torch.Generator())] * pieces, batch_size=8, transform=cut)
@@ -40,16 +38,15 @@ def main(scan=None, epochs=20, pieces=128, size=1024):
         loader.set_epoch(epoch)  # other pieces
         metrics = train.train_epoch(model, loader, optimizer, classes=len(codes))
         print(f"epoch {epoch + 1:2}: mean IoU in training {metrics.compute()['miou']:.2f}")
-
     prepare = data.Prepare(points=size, normalize="center", voxel=voxel)
     found = predict.label(train.Trained(model, "segmentation", tuple(codes.tolist()), prepare), north)
-    columns = {"confidence": found.confidence, "truth": codes[north.labels]}
-    data.write("out/04_labelled.laz", data.Cloud(north.points, columns, codes[found.labels], origin=north.origin))
+    truth, north.labels = north.labels, codes[found.labels]
+    data.write("out/04_labelled.laz", north)
     metrics, figure = train.Metrics(len(codes)), Figure(figsize=(12, 5), layout="constrained")
-    metrics.add(torch.nn.functional.one_hot(found.labels, len(codes)), north.labels)
+    metrics.add(torch.nn.functional.one_hot(found.labels, len(codes)), truth)
     for code, row in zip(codes.tolist(), metrics.per_class(), strict=True):
         print(f"class {code}: {row['count']:6} points in the north, IoU {row['iou']:.2f}")
-    for axes, name, labels in zip(figure.subplots(1, 2), ("truth", "found"), (north.labels, found.labels), strict=True):
+    for axes, name, labels in zip(figure.subplots(1, 2), ("truth", "found"), (truth, found.labels), strict=True):
         axes.scatter(*(north.world() @ torch.tensor([[1, 0], [0.4, 0.5], [0, 1.0]]).double()).T, c=labels, s=1)
         axes.set(title=name, aspect="equal", xticks=[], yticks=[])
     figure.savefig("out/04_segmentation.png", dpi=100)

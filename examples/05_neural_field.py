@@ -23,36 +23,37 @@ def field(grid, mlp, x):  # (N, 3) in [-1, 1] -> f (N,) and its gradient (N, 3)
     return f, torch.autograd.grad(f.sum(), x, create_graph=True)[0]
 
 
-def main(steps=300, batch=2048):
-    Path("out").mkdir(exist_ok=True)
+def main(steps=300):
+    torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     start = (2 * torch.rand(20000, 3, device=device) - 1).requires_grad_()
     (normals,) = torch.autograd.grad(distance(start).sum(), start)
     points = (start - distance(start)[:, None] * normals).detach()  # on the surface
     x = torch.cartesian_prod(*3 * [torch.linspace(-0.99, 0.99, 41, device=device)])
     figure, rows = Figure(figsize=(12, 4), layout="constrained"), []
-    plans = (("at first", 0, 0.0), ("without the eikonal loss", steps, 0.0), ("with it", steps, 0.1))
-    for axes, (name, steps, eikonal) in zip(figure.subplots(1, 3), plans, strict=True):
+    for axes, weight in zip(figure.subplots(1, 3), (None, 0, 0.1), strict=True):  # of the eikonal loss; None: untrained
         torch.manual_seed(0)
         grid = torch.nn.Parameter(0.01 * torch.randn(1, 8, 16, 16, 16, device=device))  # 8 features at each corner
         mlp = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Softplus(beta=30), torch.nn.Linear(64, 1)).to(device)
         optimizer = torch.optim.Adam([grid, *mlp.parameters()], 0.003)
-        for _ in range(steps):
-            pick = torch.randint(len(points), (batch,), device=device)
+        for _ in range(steps if weight is not None else 0):
+            pick = torch.randint(len(points), (2048,), device=device)
             f, slope = field(grid, mlp, points[pick])
-            _, anywhere = field(grid, mlp, 2 * torch.rand(batch, 3, device=device) - 1)
+            _, anywhere = field(grid, mlp, 2 * torch.rand(2048, 3, device=device) - 1)
             fits = f.abs().mean() + 0.1 * (slope - normals[pick]).norm(dim=1).mean()
             optimizer.zero_grad()
-            (fits + eikonal * (anywhere.norm(dim=1) - 1).square().mean()).backward()
+            (fits + weight * (anywhere.norm(dim=1) - 1).square().mean()).backward()
             optimizer.step()
         (f, anywhere), (on, slope) = field(grid, mlp, x), field(grid, mlp, points)
-        rows.append(
-            [e.abs().mean().item() for e in (anywhere.norm(dim=1) - 1, on / slope.norm(dim=1), f - distance(x))]
+        errors = (anywhere.norm(dim=1) - 1, on / slope.norm(dim=1), f - distance(x))
+        rows.append([error.abs().mean().item() for error in errors])
+        print(
+            "weight {}: ||grad f| - 1| {:.3f}, zero level off by {:.4f}, distance by {:.3f}".format(weight, *rows[-1])
         )
-        print("{:>25}: ||grad f| - 1| {:.3f}, zero level off by {:.4f}, distance by {:.3f}".format(name, *rows[-1]))
         axes.contourf(f.detach().cpu().view(41, 41, 41)[:, :, 20].T, levels=20, cmap="RdBu", vmin=-0.8, vmax=0.8)
         axes.contour(f.detach().cpu().view(41, 41, 41)[:, :, 20].T, levels=[0], colors="black", linewidths=2)
-        axes.set(title=name, aspect="equal", xticks=[], yticks=[])
+        axes.set(title=f"weight of the eikonal loss: {weight}", aspect="equal", xticks=[], yticks=[])
+    Path("out").mkdir(exist_ok=True)
     figure.savefig("out/05_neural_field.png", dpi=100)
     return rows
 
