@@ -1,7 +1,7 @@
 """An operator of your own, with a backward derived by hand, and the audit that tells a right one from a wrong one.
 
 Density at points: y_i = sum_k w_ik, w_ik = exp(-|d_ik|² / h²), d_ik = x_j - x_i for the neighbour j = index[i, k].
-With t_ik = -2 / h² g_i w_ik d_ik, the upstream gradient g reaches x_j as t_ik and x_i as -t_ik. Writes out/02_audit.html.
+With t_ik = -2 / h² g_i w_ik d_ik, an upstream gradient g reaches x_j as t_ik and x_i as -t_ik. Page: out/02_audit.html.
 """
 
 from pathlib import Path

@@ -27,8 +27,7 @@ def main(scan=None, epochs=20, pieces=128, size=1024):
         raise data.FileError(f"{scan}: expected a class for each point, found none")
     cloud = cloud.select(cloud.labels >= 0)  # -1: none
     codes, cloud.labels = cloud.labels.unique(return_inverse=True)
-    is_south = cloud.points[:, 1] < cloud.points[:, 1].median()
-    south, north = cloud.select(is_south), cloud.select(~is_south)
+    south, north = map(cloud.select, cloud.points[:, 1].argsort().chunk(2))  # by place: no point is in both
     voxel = 3 * knn(cloud.points, 2).distance2[:, 1].sqrt().median().item()  # of each, one point is kept
     cut = data.Compose(data.Crop(size), data.Normalize("center"), data.Rotate("z"), data.Flip())
     loader = data.Loader([data.VoxelSample(voxel)(south, torch.Generator())] * pieces, batch_size=8, transform=cut)
@@ -38,8 +37,8 @@ def main(scan=None, epochs=20, pieces=128, size=1024):
         loader.set_epoch(epoch)  # other pieces
         metrics = train.train_epoch(model, loader, optimizer, classes=len(codes))
         print(f"epoch {epoch + 1:2}: mean IoU in training {metrics.compute()['miou']:.2f}")
-    prepare = data.Prepare(points=size, normalize="center", voxel=voxel)
-    found = predict.label(train.Trained(model, "segmentation", tuple(codes.tolist()), prepare), north)
+    trained = train.Trained(model, "segmentation", tuple(codes.tolist()), data.Prepare(size, "center", voxel))
+    found = predict.label(trained, north)
     truth, north.labels = north.labels, codes[found.labels]
     data.write("out/04_labelled.laz", north)
     metrics, figure = train.Metrics(len(codes)), Figure(figsize=(12, 5), layout="constrained")

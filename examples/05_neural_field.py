@@ -32,7 +32,6 @@ def main(steps=300):
     x = torch.cartesian_prod(*3 * [torch.linspace(-0.99, 0.99, 41, device=device)])
     figure, rows = Figure(figsize=(12, 4), layout="constrained"), []
     for axes, weight in zip(figure.subplots(1, 3), (None, 0, 0.1), strict=True):  # of the eikonal loss; None: untrained
-        torch.manual_seed(0)
         grid = torch.nn.Parameter(0.01 * torch.randn(1, 8, 16, 16, 16, device=device))  # 8 features at each corner
         mlp = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Softplus(beta=30), torch.nn.Linear(64, 1)).to(device)
         optimizer = torch.optim.Adam([grid, *mlp.parameters()], 0.003)
@@ -47,9 +46,7 @@ def main(steps=300):
         (f, anywhere), (on, slope) = field(grid, mlp, x), field(grid, mlp, points)
         errors = (anywhere.norm(dim=1) - 1, on / slope.norm(dim=1), f - distance(x))
         rows.append([error.abs().mean().item() for error in errors])
-        print(
-            "weight {}: ||grad f| - 1| {:.3f}, zero level off by {:.4f}, distance by {:.3f}".format(weight, *rows[-1])
-        )
+        print("weight {}: ||grad f| - 1| {:.3f}, zero level off by {:.4f}, distance {:.3f}".format(weight, *rows[-1]))
         axes.contourf(f.detach().cpu().view(41, 41, 41)[:, :, 20].T, levels=20, cmap="RdBu", vmin=-0.8, vmax=0.8)
         axes.contour(f.detach().cpu().view(41, 41, 41)[:, :, 20].T, levels=[0], colors="black", linewidths=2)
         axes.set(title=f"weight of the eikonal loss: {weight}", aspect="equal", xticks=[], yticks=[])
