@@ -10,13 +10,15 @@ import torch
 from matplotlib.figure import Figure
 
 import pointgrad
-from pointgrad import data
 
 
 def main(sizes=(500, 2000, 8000), samples=64):
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shapes = [data.Shapes("test", points=size)[kind] for size, kind in zip(sizes, (3, 0, 8), strict=True)]
-    points = torch.cat([shape.points for shape in shapes]).to(device)  # (N, 3)
+    torch.manual_seed(0)
+    u, v = torch.tensor([[2 * torch.pi], [torch.pi]], device=device) * torch.rand(2, sum(sizes), device=device)
+    points = torch.stack(
+        [(2 + v.cos()) * u.cos(), (2 + v.cos()) * u.sin(), v.sin()], 1
+    )  # (N, 3), each cloud half a torus
     offsets = torch.tensor([0, *sizes], device=device).cumsum(0)  # cloud b is points[offsets[b]:offsets[b + 1]]
     sample_offsets = torch.arange(len(sizes) + 1, device=device) * samples
 
@@ -43,12 +45,10 @@ def main(sizes=(500, 2000, 8000), samples=64):
 
     figure = Figure(figsize=(12, 4), layout="constrained")
     parts = [values.detach().cpu().split(n) for values, n in ((points, sizes), (smooth, sizes), (centers, samples))]
-    for place, (cloud, color, picks) in enumerate(zip(*parts, strict=True), start=1):
-        axes = figure.add_subplot(1, len(sizes), place, projection="3d", title=f"{len(cloud):,} points")
-        axes.scatter(*cloud.T, c=color[:, 0], s=3)
-        axes.scatter(*picks.T, s=16, color="#e07b39", depthshade=False)
-        axes.set(aspect="equal")
-        axes.set_axis_off()
+    for axes, cloud, color, picks in zip(figure.subplots(1, len(sizes)), *parts, strict=True):
+        axes.scatter(*cloud[:, :2].T, c=color[:, 0], s=4)
+        axes.scatter(*picks[:, :2].T, s=20, color="#e07b39")
+        axes.set(title=f"{len(cloud):,} points, {len(picks)} samples", aspect="equal", xticks=[], yticks=[])
     Path("out").mkdir(exist_ok=True)
     figure.savefig("out/01_operators.png", dpi=100)
     return total

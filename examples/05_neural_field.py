@@ -31,11 +31,11 @@ def main(steps=300):
     points = (start - distance(start)[:, None] * normals).detach()  # on the surface
     x = torch.cartesian_prod(*3 * [torch.linspace(-0.99, 0.99, 41, device=device)])
     figure, rows = Figure(figsize=(12, 4), layout="constrained"), []
-    for axes, weight in zip(figure.subplots(1, 3), (None, 0, 0.1), strict=True):  # of the eikonal loss; None: untrained
+    for axes, weight in zip(figure.subplots(1, 3), ("untrained", 0, 0.1), strict=True):
         grid = torch.nn.Parameter(0.01 * torch.randn(1, 8, 16, 16, 16, device=device))  # 8 features at each corner
         mlp = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Softplus(beta=30), torch.nn.Linear(64, 1)).to(device)
         optimizer = torch.optim.Adam([grid, *mlp.parameters()], 0.003)
-        for _ in range(steps if weight is not None else 0):
+        for _ in range(0 if weight == "untrained" else steps):
             pick = torch.randint(len(points), (2048,), device=device)
             f, slope = field(grid, mlp, points[pick])
             _, anywhere = field(grid, mlp, 2 * torch.rand(2048, 3, device=device) - 1)
@@ -49,7 +49,7 @@ def main(steps=300):
         print("weight {}: ||grad f| - 1| {:.3f}, zero level off by {:.4f}, distance {:.3f}".format(weight, *rows[-1]))
         axes.contourf(f.detach().cpu().view(41, 41, 41)[:, :, 20].T, levels=20, cmap="RdBu", vmin=-0.8, vmax=0.8)
         axes.contour(f.detach().cpu().view(41, 41, 41)[:, :, 20].T, levels=[0], colors="black", linewidths=2)
-        axes.set(title=f"weight of the eikonal loss: {weight}", aspect="equal", xticks=[], yticks=[])
+        axes.set(title=f"eikonal weight: {weight}", aspect="equal", xticks=[], yticks=[])
     Path("out").mkdir(exist_ok=True)
     figure.savefig("out/05_neural_field.png", dpi=100)
     return rows

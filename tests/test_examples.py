@@ -83,7 +83,7 @@ def test_custom_operator(run):
 
 
 def test_classification(run):
-    accuracy = run("03", epochs=4, size=480, points=256)
+    accuracy = run("03", epochs=4, size=360, points=192)
     assert accuracy > 2 / 12, "a guess would be right for one in twelve"
     assert is_picture("out/03_classification/curves.png")
 
@@ -98,7 +98,7 @@ def test_segmentation(run):
 
 def test_segmentation_of_files_it_cannot_use(tmp_path):
     (tmp_path / "points.xyz").write_text("0 0 0\n1 1 1\n")
-    for name, message in (("none.laz", "no such file"), ("points.xyz", "expected a class for each point, found none")):
+    for name, message in (("none.laz", "No such file"), ("points.xyz", "expected a class for each point, found none")):
         done = start("04", name, cwd=tmp_path)
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
