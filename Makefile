@@ -12,9 +12,9 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src
 .PHONY: demo test lint bench docs figures clean
 
 demo: $(VENV)/installed
-	$(BIN)/python examples/operators.py
-	$(BIN)/python examples/gradients.py
-	$(BIN)/python examples/learning.py
+	$(BIN)/python examples/demo/operators.py
+	$(BIN)/python examples/demo/gradients.py
+	$(BIN)/python examples/demo/learning.py
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto

@@ -95,16 +95,6 @@ def test_reference_has_every_public_name(package):
     assert sorted(shown) == sorted(f"{package}.{name}" for name in exported(package))
 
 
-def test_examples_are_listed():
-    """`python docs/site/examples.py` writes the list."""
-    sys.path.insert(0, str(pages.DOCS / "site"))
-    try:
-        import examples
-    finally:
-        sys.path.pop(0)
-    assert examples.PAGE.read_text() == examples.written()
-
-
 class Links(html.parser.HTMLParser):
     """What a page loads or leads to, and where in it one can be led to."""
 

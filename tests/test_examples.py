@@ -1,102 +1,140 @@
-"""The versions of examples/vectorisation.py agree with each other and with NumPy; its page shows what was measured."""
+"""The numbered examples: each runs with small sizes, and what it claims holds."""
 
-import json
+import importlib.util
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
+import pages
 import pytest
-from scipy.spatial.distance import cdist
-from torch import Tensor
+import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from examples import vectorisation
+import pointgrad
+from pointgrad import data
 
-ROOT = Path(__file__).parents[1]
-TINY = 24
+pytest.importorskip("matplotlib")
+pytest.importorskip("lightning_fabric")
+pytest.importorskip("laspy")
 
-
-def weighted(weights, values, index):
-    grouped = np.stack([cloud[rows] for cloud, rows in zip(values, index, strict=True)])  # (B, M, K, C)
-    return (np.repeat(weights, values.shape[2] // weights.shape[3], axis=3) * grouped).sum(2)
-
-
-def histogram(index, weights, size):
-    out = np.zeros(size)
-    np.add.at(out, index, weights)
-    return out
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SOURCE = Path(pointgrad.__file__).parents[1]  # also where the package is not installed
+NUMBERED = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 
 
-def unfolded(image, kernel):
-    windows = np.lib.stride_tricks.sliding_window_view(image, (kernel, kernel), axis=(1, 2))
-    return windows.transpose(0, 3, 4, 1, 2).reshape(len(image) * kernel**2, -1)
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Calls an example's main in a folder of its own, where it leaves its files."""
+
+    def call(name, *arguments, **options):
+        (path,) = EXAMPLES.glob(f"{name}_*.py")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.main(*arguments, **options)
+
+    monkeypatch.chdir(tmp_path)
+    return call
 
 
-def interpolated(corners, points):
-    """One axis after another, instead of eight weights."""
-    values = corners.reshape(-1, 2, 2, 2, corners.shape[2])
-    for axis in range(3):
-        share = ((points[:, axis] + 1) / 2).reshape(-1, *[1] * (values.ndim - 2))
-        values = (1 - share) * values[:, 0] + share * values[:, 1]
-    return values
+def start(name, *arguments, cwd):
+    """As a program."""
+    (path,) = EXAMPLES.glob(f"{name}_*.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, str(path), *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100)
 
 
-def sampled(points, count):
-    distance, picks = cdist(points, points), [0]
-    for _ in range(count - 1):
-        picks.append(int(distance[picks].min(0).argmax()))
-    return np.array(picks)
+def is_picture(path):
+    return Path(path).read_bytes().startswith(b"\x89PNG")
 
 
-BY_NUMPY = {
-    "broadcasting": lambda points, queries: cdist(queries, points).min(1) ** 2,
-    "matrix product": np.dot,
-    "einsum": weighted,
-    "gather": lambda features, index: np.take(features, index, axis=0),
-    "scatter-add": histogram,
-    "unfold": unfolded,
-    "trilinear": interpolated,
-    "sampling": sampled,
-}
+def test_they_are_numbered():
+    assert [path.name[:2] for path in NUMBERED] == [f"{number:02}" for number in range(1, 9)]
 
 
-def test_every_work_has_an_oracle():
-    assert [work.name for work in vectorisation.works()] == list(BY_NUMPY)
+@pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)
+def test_short_and_listed(path):
+    text = path.read_text()
+    assert text.count("\n") < 60
+    assert re.match(r'"""[A-Z].*\.\n\n', text), "a docstring whose first line says what it shows"
+    assert f"({path.name})" in (EXAMPLES / "README.md").read_text()
 
 
-@pytest.mark.parametrize("work", vectorisation.works(), ids=lambda work: work.name)
-def test_versions_agree(work):
-    inputs = work.inputs(TINY)
-    arrays = [value.numpy() if isinstance(value, Tensor) else value for value in inputs]
-    expected = BY_NUMPY[work.name](*arrays)
-    for call in vectorisation.versions(work, loops=True).values():
-        received = call(*inputs)
-        assert received.shape == expected.shape
-        np.testing.assert_allclose(received.numpy(), expected, rtol=1e-4, atol=1e-5)
+def test_links():
+    pages.check_links(EXAMPLES / "README.md")
 
 
-def test_a_version_that_differs_is_found():
-    work = vectorisation.works()[1]
-    wrong = vectorisation.Work(**{**vars(work), "naive": lambda a, b: a @ b + 1})
-    with pytest.raises(AssertionError):
-        vectorisation.compare(wrong, work.inputs(4), loops=True)
+def test_operators(run, capsys):
+    sizes = (50, 80, 200)
+    torch.testing.assert_close(run("01", sizes, samples=16), [float(size) for size in sizes], rtol=1e-3, atol=0)
+    printed = capsys.readouterr().out
+    assert printed.count("same samples True, same neighbours True") == 2
+    assert is_picture("out/01_operators.png")
 
 
-def test_measures_and_tables():
-    work = vectorisation.works()[3]
-    tiny = vectorisation.Work(**{**vars(work), "small": 9, "large": 17})
-    row = vectorisation.measure(tiny, "cpu")
-    assert set(row["small"]["ms"]) == {"naive", "vectorised", "kernel"}
-    assert set(row["large"]["ms"]) == {"vectorised", "kernel"}
-    small, large = vectorisation.table([row])
-    assert "n = 9" in small[1]
-    assert large[2] == large[5] == "—"
+def test_custom_operator(run):
+    right, wrong = run("02")
+    assert right.ok
+    assert right["gradgradcheck"].status == "passed"
+    assert wrong["gradcheck"].status == "failed"
+    assert "is wrong by" in Path("out/02_audit.html").read_text()
 
 
-def test_the_page_shows_what_was_measured():
-    record = json.loads((ROOT / "benchmarks" / "results" / "vectorisation.json").read_text())
-    assert {"torch", "python", "where", "pointgrad", "date"} <= set(record["machine"])
-    assert [row["name"] for row in record["rows"]] == list(BY_NUMPY)
-    page = (ROOT / "docs" / "book" / "vectorisation.md").read_text()
-    for line in vectorisation.table(record["rows"]):
-        assert f"| {' | '.join(line)} |" in page
+def test_classification(run):
+    accuracy = run("03", epochs=4, size=360, points=192)
+    assert accuracy > 2 / 12, "a guess would be right for one in twelve"
+    assert is_picture("out/03_classification/curves.png")
+
+
+def test_segmentation(run):
+    assert run("04", epochs=8, pieces=64) > 0.4, "a guess would have 0.17"
+    cloud = data.read("out/04_labelled.laz")
+    assert set(cloud.labels.tolist()) <= {2, 5, 6}
+    assert cloud.points[:, 1].min() >= 15, "the north alone"
+    assert is_picture("out/04_segmentation.png")
+
+
+def test_segmentation_of_files_it_cannot_use(tmp_path):
+    (tmp_path / "points.xyz").write_text("0 0 0\n1 1 1\n")
+    for name, message in (("none.laz", "No such file"), ("points.xyz", "expected a class for each point, found none")):
+        done = start("04", name, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert name in done.stderr
+        assert message in done.stderr
+
+
+def test_neural_field(run):
+    untrained, without, with_it = run("05", steps=60)
+    assert with_it[0] < without[0] / 1.5, "the gradient's length"
+    assert with_it[1] < untrained[1] / 10, "the zero level"
+    assert is_picture("out/05_neural_field.png")
+
+
+def test_registration(run):
+    assert run("06", count=2500, steps=72) < 46.2 / 8, "degrees"
+    assert is_picture("out/06_registration.png")
+
+
+def test_distributed(tmp_path):
+    done = start("07", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^ +\d    (\d\.\d{8})       (\d\.\d{8})$", done.stdout, re.MULTILINE)
+    assert len(rows) == 3
+    for two, one in rows:
+        assert float(two) == pytest.approx(float(one), rel=1e-4)
+
+
+def test_large_scene(run):
+    miou, _ = run("08", 100_000, epochs=4)
+    assert miou > 0.4, "a guess would have 0.2"
+    assert len(data.read("out/08_labelled.laz")) == 100_000
+    assert is_picture("out/08_large_scene.png")
+
+
+def test_large_scene_of_a_word(tmp_path):
+    done = start("08", "many", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "POINTS must be a whole number, got many\n"

@@ -1,6 +1,6 @@
 """Learning with the commands of pointgrad: one network tells kinds of objects apart, another finds their parts.
 
-    python examples/learning.py
+    python examples/demo/learning.py
 
 Trains both from nothing, on built-in data, in about three minutes on two CPU cores, and writes all to out/learning. The
 test objects have proportions that no object of the training has.

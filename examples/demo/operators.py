@@ -1,6 +1,6 @@
 """Every operator on this machine: agreement with the reference, gradient check, time against plain PyTorch.
 
-    python examples/operators.py
+    python examples/demo/operators.py
 
 Runs on the CPU, and on the GPU where there is one. The cloud is made here, nothing is downloaded.
 """

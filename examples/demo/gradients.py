@@ -1,6 +1,6 @@
 """Looking into gradients: a network on points, what its backward holds, its layers, and an operator with a mistake.
 
-    python examples/gradients.py
+    python examples/demo/gradients.py
 
 Writes out/graph.html and out/audit.html: open them in a browser.
 """
