@@ -1,6 +1,9 @@
-"""Docstrings, which are plain text, become Markdown for the reference: lists of arguments, and examples as code."""
+"""Docstrings, which are plain text, become Markdown for the reference: lists of arguments, and examples as code.
+A name that is both a function and the file that holds it is the function, as it is in Python."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
@@ -11,9 +14,27 @@ NAMED = r"(\*{0,2}\w+(?:, \*{0,2}\w+)*)( \([^)]*\))?: "
 class Docstrings(griffe.Extension):
     """`name: meaning` lines become a list if they name arguments or fields; `>>>` lines become a block."""
 
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        if obj.docstring:
-            obj.docstring.value = markdown(obj.docstring.value, _names(obj))
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        modules = []
+        for member in _members(pkg):
+            if isinstance(member, griffe.Alias):
+                with contextlib.suppress(griffe.AliasResolutionError):  # of another package
+                    member.resolve_target()  # now, before files go out of sight
+            elif member.docstring:
+                member.docstring.value = markdown(member.docstring.value, _names(member))
+            if isinstance(member, griffe.Module):
+                modules.append(member)
+        for module in modules:
+            for name, target in module.imports.items():
+                if target == f"{module.path}.{name}.{name}":
+                    module.set_member(name, griffe.Alias(name, module[name][name], parent=module))
+
+
+def _members(obj: griffe.Object) -> Iterator[griffe.Object | griffe.Alias]:
+    for member in obj.members.values():
+        yield member
+        if isinstance(member, griffe.Object):
+            yield from _members(member)
 
 
 def markdown(text: str, names: set[str]) -> str:
