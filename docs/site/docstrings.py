@@ -58,7 +58,8 @@ def _example(paragraph: str) -> str:
 
 
 def _list(paragraph: str, names: set[str]) -> str:
-    """Indented lines belong to the item above them; a line that names nothing ends the list."""
+    """Indented lines belong to the item above them, and so do those that end its sentence; what else names nothing ends
+    the list."""
 
     def broken(found: re.Match[str]) -> str:
         return "\n" if _item(found.string[found.end() :], names) else ""
@@ -68,7 +69,7 @@ def _list(paragraph: str, names: set[str]) -> str:
     # `classes: of the output. channels: of the features.` is two items.
     for line in re.sub(rf"(?<=\. )(?={NAMED})", broken, paragraph).splitlines():
         item = _item(line, names)
-        if inside and not item and not line.startswith(" "):
+        if inside and not item and not line.startswith(" ") and lines[-1].endswith((".", ":")):
             lines.append("")
             inside = False
         if item:
