@@ -180,6 +180,8 @@ def _shows_docstrings(site):
     assert "&gt;&gt;&gt; " in knn
     assert "<blockquote>" not in page
     assert re.search(r">k<.*?>int<", knn, re.DOTALL)
+    for name, page in site.items():  # a function that is called as its file is shown, not the file
+        assert not name.startswith("api/") or "doc-symbol-module" not in page.read_text(), name
 
 
 def _join(page: str, target: str) -> str:

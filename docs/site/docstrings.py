@@ -1,6 +1,9 @@
-"""Docstrings, which are plain text, become Markdown for the reference: lists of arguments, and examples as code."""
+"""Docstrings, which are plain text, become Markdown for the reference: lists of arguments, and examples as code.
+A name that is both a function and the file that holds it is the function, as it is in Python."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
@@ -11,9 +14,27 @@ NAMED = r"(\*{0,2}\w+(?:, \*{0,2}\w+)*)( \([^)]*\))?: "
 class Docstrings(griffe.Extension):
     """`name: meaning` lines become a list if they name arguments or fields; `>>>` lines become a block."""
 
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        if obj.docstring:
-            obj.docstring.value = markdown(obj.docstring.value, _names(obj))
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        modules = []
+        for member in _members(pkg):
+            if isinstance(member, griffe.Alias):
+                with contextlib.suppress(griffe.AliasResolutionError):  # of another package
+                    member.resolve_target()  # now, before files go out of sight
+            elif member.docstring:
+                member.docstring.value = markdown(member.docstring.value, _names(member))
+            if isinstance(member, griffe.Module):
+                modules.append(member)
+        for module in modules:
+            for name, target in module.imports.items():
+                if target == f"{module.path}.{name}.{name}":
+                    module.set_member(name, griffe.Alias(name, module[name][name], parent=module))
+
+
+def _members(obj: griffe.Object) -> Iterator[griffe.Object | griffe.Alias]:
+    for member in obj.members.values():
+        yield member
+        if isinstance(member, griffe.Object):
+            yield from _members(member)
 
 
 def markdown(text: str, names: set[str]) -> str:
@@ -37,7 +58,8 @@ def _example(paragraph: str) -> str:
 
 
 def _list(paragraph: str, names: set[str]) -> str:
-    """Indented lines belong to the item above them; a line that names nothing ends the list."""
+    """Indented lines belong to the item above them, and so do those that end its sentence; what else names nothing ends
+    the list."""
 
     def broken(found: re.Match[str]) -> str:
         return "\n" if _item(found.string[found.end() :], names) else ""
@@ -47,7 +69,7 @@ def _list(paragraph: str, names: set[str]) -> str:
     # `classes: of the output. channels: of the features.` is two items.
     for line in re.sub(rf"(?<=\. )(?={NAMED})", broken, paragraph).splitlines():
         item = _item(line, names)
-        if inside and not item and not line.startswith(" "):
+        if inside and not item and not line.startswith(" ") and lines[-1].endswith((".", ":")):
             lines.append("")
             inside = False
         if item:

@@ -75,7 +75,9 @@ class VectorAttention(nn.Module):
         return level._replace(features=out.unflatten(0, pairs.shape))
 
     def attend(self, level: Level) -> Attended:
-        """How much each point attends to each of its neighbours: the weights that `forward` uses."""
+        """How much each point attends to each of its neighbours: the weights that `forward` uses, (E, C / share) for E
+        pairs of a point and a neighbour. Returns `Attended(pairs, position, weights)`; `pairs.centers` and
+        `pairs.neighbors`, (E,), say which."""
         check_level(level, self.channels)
         pairs = nearest(level, level, self.k)
         position = self.position(relative_positions(level, level, pairs))

@@ -37,7 +37,9 @@ Evaluate = Callable[[Path, Progress], Evaluation]
 class RunViewer:
     """Shows a run in all browsers that are connected to a server, and follows it; they share one set of controls.
 
-    evaluate: makes the evaluation of a run that has not kept one, from its best checkpoint.
+    server: whose page is filled. path: a run folder of `pointgrad train`; nothing in it is changed.
+    evaluate: called as `evaluate(path, progress)` to evaluate the best checkpoint of a run that has kept no evaluation,
+        when somebody asks for it; `progress(done, all)` counts batches. Without it nobody can ask.
     """
 
     def __init__(self, server: "viser.ViserServer", path: Path, *, evaluate: Evaluate | None = None) -> None:
@@ -61,14 +63,14 @@ class RunViewer:
         self._clock.start()
 
     def tell(self, error: Exception | str) -> None:
-        """One line, in the browsers and on the terminal."""
+        """Says one line, in the browsers and on the terminal."""
         text = " ".join(str(error).split()) or type(error).__name__
         print(f"pointgrad view: {text}", file=sys.stderr, flush=True)
         for client in self.server.get_clients().values():
             client.add_notification("pointgrad", text, auto_close_seconds=10, color="red", with_close_button=True)
 
     def wait(self) -> None:
-        """Until everything that was asked for is done."""
+        """Returns when everything that was asked for is done."""
         self._evaluator.wait()
         self.worker.wait()
 

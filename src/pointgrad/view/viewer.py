@@ -37,7 +37,12 @@ MARKED = (255, 0, 160)
 
 
 class Viewer:
-    """Shows files in all browsers that are connected to a server; they share one set of controls."""
+    """Shows files in all browsers that are connected to a server; they share one set of controls.
+
+    server: whose page is filled. paths: files to choose from, at least one; the first is opened, in a thread.
+    trained: a network, as `pointgrad.train.load` gives it, that labels what is opened. budget: points drawn at once.
+    columns: as for `pointgrad.data.read`. category: of what is in the files, for a network that labels parts.
+    """
 
     def __init__(
         self,
@@ -73,14 +78,14 @@ class Viewer:
 
     @property
     def work(self) -> Part:
-        """The points that operators are shown on: all, or an even sample of a large cloud."""
+        """The points that operators are shown on: all, or an even sample of about 100,000 of a larger cloud."""
         if self._work is None:
             assert self.levels is not None
             self._work = self.levels.sample(WORKED_ON)
         return self._work
 
     def names(self, by: str) -> dict[int, str]:
-        """Of the classes in a column."""
+        """The names of the classes in a column, by number."""
         known = self._names.get(by, {})
         if by == ERROR:
             return {0: "right", 1: "wrong", -1: "unknown"}
@@ -89,7 +94,7 @@ class Viewer:
         return known
 
     def tell(self, error: Exception | str) -> None:
-        """One line, in the browsers and on the terminal."""
+        """Says one line, in the browsers and on the terminal."""
         text = " ".join(str(error).split()) or type(error).__name__
         print(f"pointgrad view: {text}", file=sys.stderr, flush=True)
         for client in self.server.get_clients().values():
@@ -106,7 +111,7 @@ class Viewer:
         self.worker.ask("open", lambda: self._open(path))
 
     def wait(self) -> bool:
-        """Until everything that was asked for is done; whether a file is open."""
+        """Returns when everything that was asked for is done: whether a file is open."""
         self.worker.wait()
         return self.levels is not None
 
