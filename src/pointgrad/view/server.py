@@ -25,9 +25,9 @@ def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
     _check(host, chosen)
     with contextlib.redirect_stdout(io.StringIO()):  # its banner
         server = viser.ViserServer(host=host, port=chosen, label=label, verbose=False)
-    if server.get_port() != chosen:  # taken since: viser takes the next one without a word
+    if port is not None and server.get_port() != port:  # taken since: viser takes the next one without a word
         stop(server)
-        raise ValueError(f"port {chosen} of {host} must be free, another program took it just now")
+        raise ValueError(f"port {port} of {host} must be free, another program took it just now")
     server.scene.set_up_direction("+z")
     return server
 
