@@ -21,8 +21,9 @@ def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
     except ModuleNotFoundError as error:
         raise ValueError(f"the viewer needs {error.name}: pip install 'pointgrad[view]'") from None
     logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
+    if port is not None:
+        _check(host, port)
     chosen = port if port is not None else _free(host)
-    _check(host, chosen)
     with contextlib.redirect_stdout(io.StringIO()):  # its banner
         server = viser.ViserServer(host=host, port=chosen, label=label, verbose=False)
     if port is not None and server.get_port() != port:  # taken since: viser takes the next one without a word
