@@ -340,6 +340,16 @@ def test_impossible_places_are_refused(host, port):
         server.start(host, port, "x")
 
 
+def test_a_place_that_is_not_here_is_looked_for_once(monkeypatch):
+    pytest.importorskip("viser")
+    asked, find = [], socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *where, **how: asked.append(where) or find(*where, **how))
+    for host in ("nowhere.invalid", "192.0.2.1"):
+        with pytest.raises(ValueError, match=f"host must be an address of this machine, got {host}: "):
+            server.start(host, None, "x")
+    assert len(asked) == 2
+
+
 LOCAL = {"127.0.0.1": True, "::1": True, "localhost": True, "0.0.0.0": False, "192.168.1.2": False}
 
 
@@ -403,6 +413,35 @@ def test_serves_until_it_is_interrupted(tmp_path):
         errors = process.stderr.read()
     assert errors.count("\n") == 1
     assert "broken.ply" in errors
+
+
+# A file that is read in compiled code, as LAZ is, in a thread that the interpreter cannot stop.
+SLOW = """
+import sys
+from unittest import mock
+import torch
+from pointgrad.cli import main
+
+def slow(*_):
+    print("reading", flush=True)
+    while True:
+        torch.rand(2000, 2000).sort()
+
+with mock.patch("pointgrad.view.viewer.build", slow):
+    sys.exit(main(["view", sys.argv[1]]))
+"""
+
+
+def test_an_interrupt_ends_it_at_once_while_a_file_is_read(tmp_path):
+    pytest.importorskip("viser")
+    np.save(tmp_path / "good.npy", np.zeros((4, 3)))
+    command = [sys.executable, "-c", SLOW, tmp_path / "good.npy"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.stdout.readline() != "reading\n":
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""
 
 
 def test_closing_does_not_wait_for_a_network(tmp_path):

@@ -1,6 +1,7 @@
 """The web server of a viewer: on this machine only, unless told otherwise, and on a port that is free."""
 
 import contextlib
+import errno
 import io
 import ipaddress
 import logging
@@ -41,7 +42,7 @@ def address(server: "viser.ViserServer") -> str:
     """What to open in a browser."""
     host = server.get_host()
     shown = "localhost" if is_local(host) else socket.gethostname() if host in ("0.0.0.0", "::") else host
-    return f"http://{shown}:{server.get_port()}"
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{server.get_port()}"
 
 
 def is_local(host: str) -> bool:
@@ -55,10 +56,12 @@ def is_local(host: str) -> bool:
 def _free(host: str) -> int:
     for port in range(PORT, PORT + TRIED):
         try:
-            _check(host, port)
-        except ValueError:
-            continue
-        return port
+            _bind(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:  # no other port would do
+                raise ValueError(f"host must be an address of this machine, got {host}: {error.strerror}") from None
+        else:
+            return port
     raise ValueError(f"a port from {PORT} to {PORT + TRIED - 1} of {host} must be free, none is")
 
 
@@ -66,9 +69,13 @@ def _check(host: str, port: int) -> None:
     if not 0 < port < 65536:
         raise ValueError(f"port must be from 1 to 65535, got {port}")
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was closed just now is free
-            probe.bind(where)
+        _bind(host, port)
     except OSError as error:
         raise ValueError(f"port {port} of {host} must be free to listen on: {error.strerror or error}") from None
+
+
+def _bind(host: str, port: int) -> None:
+    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was closed just now is free
+        probe.bind(where)
