@@ -55,14 +55,19 @@ def is_local(host: str) -> bool:
 
 def _free(host: str) -> int:
     for port in range(PORT, PORT + TRIED):
-        try:
-            _bind(host, port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:  # no other port would do
-                raise ValueError(f"host must be an address of this machine, got {host}: {error.strerror}") from None
-        else:
+        if not _taken(host, port):
             return port
     raise ValueError(f"a port from {PORT} to {PORT + TRIED - 1} of {host} must be free, none is")
+
+
+def _taken(host: str, port: int) -> bool:
+    try:
+        _bind(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return True
+        raise ValueError(f"host must be an address of this machine, got {host}: {error.strerror}") from None
+    return False
 
 
 def _check(host: str, port: int) -> None:

@@ -1,7 +1,9 @@
 """The viewer: one open cloud, its controls, and what happens in the browser."""
 
+import errno
 import io
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +20,7 @@ from pointgrad.render.names import class_names
 from pointgrad.render.source import Source
 from pointgrad.train import Trained
 from pointgrad.view import network, words
+from pointgrad.view.classes import Classes
 from pointgrad.view.detail import Camera
 from pointgrad.view.levels import Levels, Part, build
 from pointgrad.view.overlay import Overlay
@@ -60,7 +63,6 @@ class Viewer:
         self._work: Part | None = None
         self._camera: Camera | None = None
         self._moved = 0.0
-        self._hidden: set[int] = set()
         self._expected = 0  # points of the file that is being opened
         self._path = self.paths[0]  # that is open
         self._build()
@@ -133,7 +135,7 @@ class Viewer:
             names = {by: class_names(path, by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
             self._file.value = str(self._path)
-            self.tell(error)
+            self.tell(_about(path, error))
             return
         finally:
             self._progress.visible = False
@@ -141,7 +143,6 @@ class Viewer:
         self._path, self.levels, self.picked, self._work, self._clouds = path, levels, None, None, clouds
         self.stage = Stage(self.server.scene, levels, self._budget)
         self._names = names
-        self._hidden.clear()
         self._values.content = "Click a point."
         self._file.value = str(path)
         self._fill_choices(first_choice(self.work.cloud), NOTHING)
@@ -171,7 +172,7 @@ class Viewer:
     def _predicted(self, levels: Levels, columns: network.Columns) -> None:
         if self.levels is not levels or self.stage is None:
             return
-        first = network.PREDICTION not in self._by.options
+        first = network.PREDICTION not in levels.added  # the file may have one of its own
         for name, values in columns.named().items():
             levels.add(name, values)
         self.stage.refill()
@@ -224,8 +225,7 @@ class Viewer:
         home = gui.add_button("Reset camera")
         shot = gui.add_button("Screenshot")
         self._legend = gui.add_html("")
-        self._classes = gui.add_folder("Classes shown", expand_by_default=False, visible=False)
-        self._boxes: list[Any] = []
+        self._classes = Classes(gui, self._on, self._draw)
         with gui.add_folder("Values"):
             self._values = gui.add_markdown("Click a point.")
         self._on(self._file, "open", lambda: self._open(Path(self._file.value)))
@@ -269,22 +269,7 @@ class Viewer:
         scale = self._scale(self._by.value)
         beside = None if self._beside.value in (NOTHING, self._by.value) else self._scale(self._beside.value)
         self._legend.content = words.legend(scale) + ("" if beside is None else words.legend(beside, "beside it"))
-        for box in self._boxes:
-            box.remove()
-        self._hidden.clear()
-        self._classes.visible = scale.kind == "class"
-        with self._classes:
-            self._boxes = [self._box(scale, number) for number in (scale.counts if scale.kind == "class" else ())]
-
-    def _box(self, scale: Scale, number: int) -> Any:
-        box = self.server.gui.add_checkbox(f"{scale.name(number)}", True)
-
-        def changed() -> None:
-            (self._hidden.discard if box.value else self._hidden.add)(number)
-            self._draw()
-
-        self._on(box, f"class {number}", changed)
-        return box
+        self._classes.fill(self.levels, scale)
 
     def _recolored(self) -> None:
         if self.levels is not None:
@@ -301,11 +286,17 @@ class Viewer:
             return
         beside = None if self._beside.value == NOTHING else self._scale(self._beside.value)
         look = Look(
-            self._scale(self._by.value), beside, frozenset(self._hidden), self._size.value, self._active() is not None
+            self._scale(self._by.value),
+            beside,
+            frozenset(self._classes.hidden),
+            self._size.value,
+            self._active() is not None,
         )
         self.stage.draw(look, self._camera)
         drawn, total = self.stage.drawn, len(self.levels)
-        self._status.content = f"**{self._path.name}** {total:,} points" + (f", {drawn:,} drawn" * (drawn < total))
+        self._status.content = f"**{words.plain(self._path.name)}** {total:,} points" + (
+            f", {drawn:,} drawn" * (drawn < total)
+        )
         self.server.flush()
 
     def _paint_background(self) -> None:
@@ -396,3 +387,11 @@ class Viewer:
         if self.picked is not None and self.stage is not None:
             place = self.picked.position[None].astype(np.float32)  # seen through, since others are near
             self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKED, 0.5)
+
+
+def _about(path: Path, error: Exception) -> str:
+    """What an error says, with the file that it is about."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"{path}: needs room for all of its columns, twice, in {tempfile.gettempdir()} (TMPDIR), which is full"
+    text = str(error) or type(error).__name__
+    return text if str(path) in text else f"{path}: {text}"

@@ -46,8 +46,17 @@ def values(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> str:
         known = names(name).get(int(values[0])) if len(values) == 1 and values.dtype.kind in "iu" else None
         numbers = ", ".join(_number(value) for value in values)
         rows[name] = numbers if known is None else f"{known} ({numbers})"
-    lines = [f"| {name} | {value.replace('|', chr(92) + '|')} |" for name, value in rows.items()]
+    lines = [f"| {plain(name)} | {plain(value)} |" for name, value in rows.items()]
     return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def plain(text: str) -> str:
+    """As it is, in one line of Markdown.
+
+    >>> print(plain("a_b <i>"))
+    a\\_b \\<i\\>
+    """
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|$~&!" else letter for letter in " ".join(text.split()))
 
 
 def _number(value: np.generic) -> str:
