@@ -452,6 +452,38 @@ def test_columns_named_like_ours(opened, capfd):
     assert (labelling._by.value, labelling._beside.value) == ("prediction", "label")
 
 
+def test_operators_refuse_what_they_cannot_compute(opened, capfd):
+    viewer = opened(data.Cloud(torch.rand(200, 3).double() * 1e300))
+    for title in viewer._panels:
+        viewer._panel.value = title
+        viewer.worker.ask("another panel", viewer._panel_changed)
+        viewer.wait()
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == len(viewer._panels)
+    assert {line[:57] for line in said} == {"pointgrad view: operators compute with clouds of up to 1e"}
+
+
+def test_a_name_that_is_no_text(tmp_path, capfd):
+    pytest.importorskip("viser")
+    path = tmp_path / os.fsdecode(b"a\xff.ply")
+    try:
+        data.write(path, data.Cloud(torch.rand(30, 3)))
+    except OSError:
+        pytest.skip("a file system that has no such names")
+    web = server.start("127.0.0.1", None, "x")
+    viewer = Viewer(web, [path, path.with_name(os.fsdecode(b"none\xff.ply"))])
+    assert viewer.wait()
+    viewer.open(viewer.paths[1])
+    viewer.wait()
+    said = capfd.readouterr()
+    assert r"a\xff.ply: 30 points" in said.out
+    assert r"none\xff.ply: expected a file that can be read" in said.err
+    for text in (*viewer._file.options, viewer._file.value, viewer._status.content):
+        assert text.encode()
+    viewer.close()
+    server.stop(web)
+
+
 def test_a_full_disk_is_said_with_its_place(opened, monkeypatch, capfd):
     viewer = opened(data.Cloud(torch.rand(30, 3)))
 

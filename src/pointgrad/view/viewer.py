@@ -1,9 +1,7 @@
 """The viewer: one open cloud, its controls, and what happens in the browser."""
 
-import errno
 import io
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -92,7 +90,7 @@ class Viewer:
 
     def tell(self, error: Exception | str) -> None:
         """One line, in the browsers and on the terminal."""
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = words.one_line(str(error)) or type(error).__name__
         print(f"pointgrad view: {text}", file=sys.stderr, flush=True)
         for client in self.server.get_clients().values():
             client.add_notification("pointgrad", text, auto_close_seconds=10, color="red", with_close_button=True)
@@ -134,8 +132,8 @@ class Viewer:
             levels = build(clouds, self._report)
             names = {by: class_names(path, by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
-            self._file.value = str(self._path)
-            self.tell(_about(path, error))
+            self._file.value = _listed(self._path)
+            self.tell(words.about(path, error))
             return
         finally:
             self._progress.visible = False
@@ -144,7 +142,7 @@ class Viewer:
         self.stage = Stage(self.server.scene, levels, self._budget)
         self._names = names
         self._values.content = "Click a point."
-        self._file.value = str(path)
+        self._file.value = _listed(path)
         self._fill_choices(first_choice(self.work.cloud), NOTHING)
         self._home_all()
         self._draw()
@@ -153,7 +151,7 @@ class Viewer:
             self._ask_network(self.trained, levels)
         lost = levels.total - len(levels)
         print(
-            f"{path}: {levels.total:,} points in {time.monotonic() - began:.1f} s"
+            f"{_listed(path)}: {levels.total:,} points in {time.monotonic() - began:.1f} s"
             + (f", {lost:,} of them without finite coordinates and not shown" if lost else ""),
             flush=True,
         )
@@ -215,8 +213,8 @@ class Viewer:
             self._build_operators(gui)
 
     def _build_view(self, gui: Any) -> None:
-        names = [str(path) for path in self.paths]
-        self._file = gui.add_dropdown("File", names, initial_value=names[0], visible=len(names) > 1)
+        files = {_listed(path): path for path in self.paths}
+        self._file = gui.add_dropdown("File", tuple(files), initial_value=next(iter(files)), visible=len(files) > 1)
         self._by = gui.add_dropdown("Colour by", ("height",))
         self._beside = gui.add_dropdown("Beside it", (NOTHING,), hint="The same cloud once more, in other colours")
         self._size = gui.add_slider("Point size", 0.2, 5.0, 0.1, 1.0)
@@ -228,7 +226,7 @@ class Viewer:
         self._classes = Classes(gui, self._on, self._draw)
         with gui.add_folder("Values"):
             self._values = gui.add_markdown("Click a point.")
-        self._on(self._file, "open", lambda: self._open(Path(self._file.value)))
+        self._on(self._file, "open", lambda: self._open(files[self._file.value]))
         self._on(self._by, "colors", self._recolored)
         self._on(self._beside, "colors", self._placed)
         self._on(self._size, "draw", self._draw)
@@ -367,7 +365,7 @@ class Viewer:
         image = client.get_render(client.camera.image_height, client.camera.image_width, transport_format="png")
         memory = io.BytesIO()
         Image.fromarray(image).save(memory, "png")
-        client.send_file_download(f"{self._path.stem}.png", memory.getvalue(), save_immediately=True)
+        client.send_file_download(f"{words.one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
 
     def _clicked(self, event: Any) -> None:
         ray = np.array(event.ray_origin), np.array(event.ray_direction)
@@ -389,9 +387,5 @@ class Viewer:
             self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKED, 0.5)
 
 
-def _about(path: Path, error: Exception) -> str:
-    """What an error says, with the file that it is about."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"{path}: needs room for all of its columns, twice, in {tempfile.gettempdir()} (TMPDIR), which is full"
-    text = str(error) or type(error).__name__
-    return text if str(path) in text else f"{path}: {text}"
+def _listed(path: Path) -> str:
+    return words.one_line(str(path))
