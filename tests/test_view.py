@@ -370,6 +370,39 @@ def test_impossible_places_are_refused(host, port):
         server.start(host, port, "x")
 
 
+ORIGINS = {
+    None: True,
+    "http://localhost:{}": True,
+    "http://localhost": False,
+    "https://elsewhere.example": False,
+    "null": False,
+}
+
+
+@pytest.mark.parametrize(("origin", "welcome"), ORIGINS.items())
+def test_pages_of_other_sites_cannot_connect(origin, welcome):
+    viser = pytest.importorskip("viser")
+    client = pytest.importorskip("websockets.sync.client")
+    from websockets.exceptions import InvalidStatus
+
+    web = server.start("127.0.0.1", None, "x")
+    port = web.get_port()
+    where = {
+        "origin": origin and origin.format(port),
+        "subprotocols": [f"viser-v{viser.__version__}"],
+        "max_size": None,
+    }
+    try:
+        if welcome:
+            with client.connect(f"ws://localhost:{port}", **where) as connection:
+                assert connection.recv(timeout=30)
+        else:
+            with pytest.raises(InvalidStatus, match="403"):
+                client.connect(f"ws://localhost:{port}", **where)
+    finally:
+        server.stop(web)
+
+
 def test_a_place_that_is_not_here_is_looked_for_once(monkeypatch):
     pytest.importorskip("viser")
     asked, find = [], socket.getaddrinfo

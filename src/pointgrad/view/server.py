@@ -2,11 +2,14 @@
 
 import contextlib
 import errno
+import http
 import io
 import ipaddress
 import logging
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import viser
@@ -24,13 +27,37 @@ def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
     logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
     chosen = port if port is not None else _free(host)
     _check(host, chosen)
-    with contextlib.redirect_stdout(io.StringIO()):  # its banner
+    with contextlib.redirect_stdout(io.StringIO()), _own_pages_only():  # without its banner
         server = viser.ViserServer(host=host, port=chosen, label=label, verbose=False)
     if server.get_port() != chosen:  # taken since: viser takes the next one without a word
         stop(server)
         raise ValueError(f"port {chosen} of {host} must be free, another program took it just now")
     server.scene.set_up_direction("+z")
     return server
+
+
+@contextlib.contextmanager
+def _own_pages_only() -> Iterator[None]:
+    """Servers that are started meanwhile refuse pages of other sites. Any page in a browser on this machine can reach
+    a local port, and viser, which has no option for that, would let it see the cloud and steer the viewer."""
+    from websockets.asyncio import server
+
+    serve = server.serve
+
+    def guarded(*arguments: Any, process_request: Any, **options: Any) -> Any:
+        def process(connection: Any, request: Any) -> Any:
+            origin = request.headers.get("Origin")  # programs send none
+            if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+                return connection.respond(http.HTTPStatus.FORBIDDEN, "This is for pages of this server only.\n")
+            return process_request(connection, request)
+
+        return serve(*arguments, process_request=process, **options)
+
+    server.serve = guarded  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        server.serve = serve  # type: ignore[misc]
 
 
 def stop(server: "viser.ViserServer") -> None:
