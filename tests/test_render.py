@@ -285,6 +285,24 @@ def test_several_clouds_share_their_colours():
     assert np.array_equal(render.picture(mixed, size=(99, 60)), render.picture(mixed, "height", size=(99, 60)))
 
 
+def test_a_column_called_rgb_is_a_column_where_there_are_no_colours():
+    cloud = Cloud(torch.rand(60, 3), {"rgb": torch.rand(60)})
+    assert "rgb" in render.choices(cloud)
+    other = Cloud(cloud.points, {"other": cloud.features["rgb"]})
+    size = {"size": (64, 48), "legend": False}
+    assert np.array_equal(render.picture(cloud, "rgb", **size), render.picture(other, "other", **size))
+    with pytest.raises(ValueError, match="colours must be by height, other, got rgb"):
+        render.picture(other, "rgb", **size)
+
+
+def test_the_longest_turn(tmp_path):
+    frames = [np.full((8, 8, 3), shade, np.uint8) for shade in (0, 255)]
+    for suffix in ("gif", "webp"):
+        render.save(tmp_path / f"a.{suffix}", frames, seconds=600)
+        with pytest.raises(ValueError, match="seconds must be above 0 and at most 600, got 1000"):
+            render.save(tmp_path / f"b.{suffix}", frames, seconds=1000)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -113,7 +113,12 @@ def test_a_damaged_las_file(tmp_path, command):
         (["--out", "a.jpg", "--background", "transparent"], "a.jpg: expected a name that ends in .png, .webp for"),
         (["--out", "a.png", "--frames", "4"], "a.png: expected a name that ends in .gif, .webp for several frames"),
         (["--out", "a.gif", "--frames", "1"], "--frames must be from 2 to 360, got 1"),
-        (["--out", "a.gif", "--seconds", "0"], "--seconds must be above 0, got 0.0"),
+        (["--out", "a.gif", "--seconds", "0"], "--seconds must be above 0 and at most 600, got 0.0"),
+        (["--out", "a.gif", "--seconds", "inf"], "--seconds must be above 0 and at most 600, got inf"),
+        (
+            ["--out", "a.webp", "--frames", "2", "--seconds", "601"],
+            "--seconds must be above 0 and at most 600, got 601",
+        ),
         (["--out", "a.png", "--elevation", "100"], "elevation must be from -90 to 90, got 100.0"),
         (["--out", "a.png", "--titles", "a", "b"], "--titles must be one for each of 1 files, got 2"),
         (["--out", "street.npz/a.png"], "expected a folder that can be written to, got street.npz"),

@@ -1,11 +1,14 @@
 """The viewer without a browser: levels of detail, picking, the worker, the server, the command."""
 
+import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +23,9 @@ from pointgrad.cli import main
 from pointgrad.predict import tree
 from pointgrad.view import Viewer, network, server, words
 from pointgrad.view.detail import COARSEST, Camera, shares
-from pointgrad.view.levels import build
+from pointgrad.view.levels import Part, build
 from pointgrad.view.picking import pick
-from pointgrad.view.stage import SIZE, Look, Stage
+from pointgrad.view.stage import SIZE, Look, Picked, Stage
 from pointgrad.view.worker import Worker
 
 
@@ -261,6 +264,19 @@ def test_legend_escapes_names_and_is_short():
     assert "and 60 more" in text
 
 
+@pytest.mark.parametrize(
+    "name", ["<img src=x onerror=alert(1)>", "a|b", "{alert(1)}", "**b**_c_", "[l](x)", "a\nb", "&lt;"]
+)
+def test_names_are_not_markup(name):
+    cloud = data.Cloud(torch.zeros(1, 3), {name: torch.zeros(1, dtype=torch.long)})
+    text = words.values(Picked(np.zeros(3), Part(cloud, np.array([0]))), lambda by: {0: name})
+    bare = text.replace("\\\\", "").split("\n")[-1]
+    assert text.count("\n") == 6  # a head of two rows, then number, x, y, z and the column
+    assert bare.replace("\\|", "").count("|") == 3  # the two cells of a row
+    marks = [bare[place - 1] for place, letter in enumerate(bare) if letter in "<>{}*_[]&"]
+    assert set(marks) <= {"\\"}
+
+
 # -- the network ----------------------------------------------------------------------------------------------------
 
 
@@ -282,6 +298,20 @@ def test_columns_of_a_network_are_those_of_predict(labelled):
     assert torch.equal(columns.error == 0, known & right)
     assert torch.equal(columns.error == 1, known & ~right)
     assert columns.accuracy() == pytest.approx(float(right[known].float().mean()))
+
+
+def test_an_answer_about_another_file_is_not_said():
+    levels, said = build(lambda: [data.Cloud(torch.rand(100, 3))]), []
+
+    class Whole(torch.nn.Module):
+        def forward(self, points, features=None, **_):
+            return torch.zeros(len(points), 2)
+
+    for wanted in (True, False):
+        asked = trained(Whole(), task="classification", classes=("a_b", "<b>"))
+        network.Asking(asked, tuple, levels, lambda wanted=wanted: wanted, said.append, None, said.append)._run()
+    levels.close()
+    assert said == [r"the network says: **a\_b 50.0%, \<b\> 50.0%**"]
 
 
 # -- the worker -----------------------------------------------------------------------------------------------------
@@ -340,12 +370,165 @@ def test_impossible_places_are_refused(host, port):
         server.start(host, port, "x")
 
 
+ORIGINS = {
+    None: True,
+    "http://localhost:{}": True,
+    "http://localhost": False,
+    "https://elsewhere.example": False,
+    "null": False,
+}
+
+
+@pytest.mark.parametrize(("origin", "welcome"), ORIGINS.items())
+def test_pages_of_other_sites_cannot_connect(origin, welcome):
+    viser = pytest.importorskip("viser")
+    client = pytest.importorskip("websockets.sync.client")
+    from websockets.exceptions import InvalidStatus
+
+    web = server.start("127.0.0.1", None, "x")
+    port = web.get_port()
+    where = {
+        "origin": origin and origin.format(port),
+        "subprotocols": [f"viser-v{viser.__version__}"],
+        "max_size": None,
+    }
+    try:
+        if welcome:
+            with client.connect(f"ws://localhost:{port}", **where) as connection:
+                assert connection.recv(timeout=30)
+        else:
+            with pytest.raises(InvalidStatus, match="403"):
+                client.connect(f"ws://localhost:{port}", **where)
+    finally:
+        server.stop(web)
+
+
+def test_a_place_that_is_not_here_is_looked_for_once(monkeypatch):
+    pytest.importorskip("viser")
+    asked, find = [], socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *where, **how: asked.append(where) or find(*where, **how))
+    for host in ("nowhere.invalid", "192.0.2.1"):
+        with pytest.raises(ValueError, match=f"host must be an address of this machine, got {host}: "):
+            server.start(host, None, "x")
+    assert len(asked) == 2
+
+
 LOCAL = {"127.0.0.1": True, "::1": True, "localhost": True, "0.0.0.0": False, "192.168.1.2": False}
 
 
 @pytest.mark.parametrize(("host", "local"), LOCAL.items())
 def test_which_places_are_local(host, local):
     assert server.is_local(host) == local
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Opens clouds; without a browser."""
+    pytest.importorskip("viser")
+    made = []
+
+    def opens(*clouds, **options):
+        paths = [tmp_path / f"{number}.ply" for number in range(len(clouds))]
+        for path, cloud in zip(paths, clouds, strict=True):
+            data.write(path, cloud)
+        web = server.start("127.0.0.1", None, "x")
+        made.append((web, Viewer(web, paths, **options)))
+        assert made[-1][1].wait()
+        return made[-1][1]
+
+    yield opens
+    for web, viewer in made:
+        viewer.close()
+        server.stop(web)
+
+
+def test_hidden_classes_stay_hidden(opened):
+    cloud = data.Cloud(torch.rand(400, 3), labels=torch.arange(400) % 4)
+    viewer = opened(cloud, cloud)
+    boxes = viewer._classes
+    boxes.hidden.update({1, 2})
+    viewer._beside.value = "height"
+    viewer.worker.ask("colors", viewer._placed)
+    viewer.wait()
+    assert boxes.hidden == {1, 2}
+    boxes.fill(viewer.levels, replace(viewer._scale("label"), counts={0: 1, 2: 5, 7: 3}))  # as predictions come
+    assert boxes.hidden == {2}
+    assert [box.value for box in boxes._boxes] == [True, False, True]
+    viewer.open(viewer.paths[1])
+    viewer.wait()
+    assert boxes.hidden == set()
+
+
+def test_thousands_of_classes_get_few_boxes(opened):
+    viewer = opened(data.Cloud(torch.rand(5000, 3), labels=torch.arange(5000)))
+    assert len(viewer._classes._boxes) == 256
+
+
+def test_columns_named_like_ours(opened, capfd):
+    """They are shown as they are, until a network says something under their name."""
+    names = ("rgb", "height", "prediction", "confidence", "error")
+    cloud = data.Cloud(torch.rand(300, 3), {name: torch.arange(300) % 3 for name in names}, torch.arange(300) % 2)
+    viewer = opened(cloud)
+    for by in viewer._by.options:
+        viewer._by.value = by
+        viewer.worker.ask("colors", viewer._recolored)
+        viewer.wait()
+    viewer._panel.value = "interpolation"
+    viewer.worker.ask("another panel", viewer._panel_changed)
+    viewer.wait()
+    errors = capfd.readouterr().err
+    assert errors == "pointgrad view: interpolation must have a column of values, got only classes\n"
+    labelling = opened(cloud, trained=trained(Relative(), normalize="center"))
+    end = time.monotonic() + 60
+    while not labelling._said.content.startswith("the network has labelled") and time.monotonic() < end:
+        time.sleep(0.05)
+    assert (labelling._by.value, labelling._beside.value) == ("prediction", "label")
+
+
+def test_operators_refuse_what_they_cannot_compute(opened, capfd):
+    viewer = opened(data.Cloud(torch.rand(200, 3).double() * 1e300))
+    for title in viewer._panels:
+        viewer._panel.value = title
+        viewer.worker.ask("another panel", viewer._panel_changed)
+        viewer.wait()
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == len(viewer._panels)
+    assert {line[:57] for line in said} == {"pointgrad view: operators compute with clouds of up to 1e"}
+
+
+def test_a_name_that_is_no_text(tmp_path, capfd):
+    pytest.importorskip("viser")
+    path = tmp_path / os.fsdecode(b"a\xff.ply")
+    try:
+        data.write(path, data.Cloud(torch.rand(30, 3)))
+    except OSError:
+        pytest.skip("a file system that has no such names")
+    web = server.start("127.0.0.1", None, "x")
+    viewer = Viewer(web, [path, path.with_name(os.fsdecode(b"none\xff.ply"))])
+    assert viewer.wait()
+    viewer.open(viewer.paths[1])
+    viewer.wait()
+    said = capfd.readouterr()
+    assert r"a\xff.ply: 30 points" in said.out
+    assert r"none\xff.ply: expected a file that can be read" in said.err
+    for text in (*viewer._file.options, viewer._file.value, viewer._status.content):
+        assert text.encode()
+    viewer.close()
+    server.stop(web)
+
+
+def test_a_full_disk_is_said_with_its_place(opened, monkeypatch, capfd):
+    viewer = opened(data.Cloud(torch.rand(30, 3)))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pointgrad.view.viewer.build", full)
+    viewer.open(viewer.paths[0])
+    assert viewer.wait()  # the one that was open
+    said = capfd.readouterr().err
+    assert said.startswith(f"pointgrad view: {viewer.paths[0]}: needs room ")
+    assert tempfile.gettempdir() in said
 
 
 # -- the command ----------------------------------------------------------------------------------------------------
@@ -403,6 +586,35 @@ def test_serves_until_it_is_interrupted(tmp_path):
         errors = process.stderr.read()
     assert errors.count("\n") == 1
     assert "broken.ply" in errors
+
+
+# A file that is read in compiled code, as LAZ is, in a thread that the interpreter cannot stop.
+SLOW = """
+import sys
+from unittest import mock
+import torch
+from pointgrad.cli import main
+
+def slow(*_):
+    print("reading", flush=True)
+    while True:
+        torch.rand(2000, 2000).sort()
+
+with mock.patch("pointgrad.view.viewer.build", slow):
+    sys.exit(main(["view", sys.argv[1]]))
+"""
+
+
+def test_an_interrupt_ends_it_at_once_while_a_file_is_read(tmp_path):
+    pytest.importorskip("viser")
+    np.save(tmp_path / "good.npy", np.zeros((4, 3)))
+    command = [sys.executable, "-c", SLOW, tmp_path / "good.npy"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.stdout.readline() != "reading\n":
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""
 
 
 def test_closing_does_not_wait_for_a_network(tmp_path):

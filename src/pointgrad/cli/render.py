@@ -12,7 +12,7 @@ from pointgrad.data.files.formats import choose
 from pointgrad.data.files.workspace import exists
 from pointgrad.render import class_names, save
 from pointgrad.render.legend import Title
-from pointgrad.render.save import SECONDS, check_suffix
+from pointgrad.render.save import LONGEST, SECONDS, check_suffix
 from pointgrad.render.scene import SAMPLE, Scene
 from pointgrad.render.source import Source
 from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scales
@@ -92,8 +92,8 @@ class Render:
             look = Look(
                 (self.width, self.height), self.azimuth, self.elevation, self.point_size, self.background, self.legend
             )
-            if not self.seconds > 0:
-                raise ValueError(f"--seconds must be above 0, got {self.seconds}")
+            if not 0 < self.seconds <= LONGEST:
+                raise ValueError(f"--seconds must be above 0 and at most {LONGEST:.0f}, got {self.seconds}")
             if self.frames is not None and not 2 <= self.frames <= MOST_FRAMES:
                 raise ValueError(f"--frames must be from 2 to {MOST_FRAMES}, got {self.frames}")
             files = [(file, self.out / place) for file, place in cloud_files(self.inputs, "draw", self.out)]

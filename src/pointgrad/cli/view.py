@@ -1,10 +1,14 @@
 """`pointgrad view FILES... [--checkpoint RUN]`: clouds, or a training, in a browser."""
 
+import os
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from tyro.conf import Positional
 
@@ -55,6 +59,12 @@ class View:
 
     def run(self) -> int:
         try:
+            return self._run()
+        except KeyboardInterrupt:
+            _end()
+
+    def _run(self) -> int:
+        try:
             runs = [path for path in self.inputs if is_run(path)]
             if runs and (len(self.inputs) > 1 or self.checkpoint is not None):
                 raise ValueError(f"{runs[0]}: a run folder must be the only thing to show, without --checkpoint")
@@ -79,10 +89,17 @@ class View:
                 return WRONG
             while True:
                 time.sleep(3600)
-        except KeyboardInterrupt:
-            return 0
         finally:
             server.stop(web)
+
+
+def _end() -> NoReturn:
+    """Without taking the interpreter down: a thread that is in compiled code by then, which reads or predicts, would
+    abort the process. Temporary files have no names, and vanish with it."""
+    with suppress(OSError):  # nobody may listen any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)
 
 
 def _opened(viewer: Viewer, paths: Sequence[Path]) -> bool:

@@ -102,10 +102,8 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
     >>> found.kind, 0 < found.low < found.high < 1
     ('value', True)
     """
-    if by == RGB:
-        colors = _colors(cloud)
-        if colors is None:
-            raise _missing(cloud, by)
+    colors = _colors(cloud)
+    if by == RGB and colors is not None:
         whole = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
         return Scale(by, "rgb", high=_white(colors, whole))
     values = column(cloud, by)
@@ -162,7 +160,7 @@ def column(cloud: Cloud, by: str) -> Tensor:
         return cloud.labels
     if by == HEIGHT and HEIGHT not in cloud.features:
         return cloud.points[:, 2].detach().double() + cloud.origin[2]
-    if by not in choices(cloud) or by in (LABEL, RGB):
+    if by not in choices(cloud) or by == LABEL or (by == RGB and RGB not in cloud.features):
         raise _missing(cloud, by)
     if by in cloud.features:
         found = cloud.features[by]

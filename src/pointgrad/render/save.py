@@ -13,6 +13,7 @@ from pointgrad.data.files.workspace import publish_bytes
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
 MOVING = (".gif", ".webp")
 SECONDS = 6.0  # of a turn
+LONGEST = 600.0  # seconds; a GIF can show no picture much longer
 
 
 def save(
@@ -32,6 +33,8 @@ def save(
         ...
     pointgrad.data.files.errors.FileError: a.txt: expected a name that ends in .png, .jpg, .jpeg, .webp, .gif
     """
+    if not 0 < seconds <= LONGEST:
+        raise ValueError(f"seconds must be above 0 and at most {LONGEST:.0f}, got {seconds}")
     path = Path(path)
     frames = [images] if isinstance(images, np.ndarray) else list(images)
     check_suffix(path, moving=len(frames) > 1, clear=frames[0].shape[2] == 4)

@@ -148,7 +148,7 @@ def _finite(cloud: Cloud) -> Cloud:
 
 def _only(cloud: Cloud, by: str) -> Cloud:
     """Without the columns that colours by this name do not need."""
-    wanted = CHANNELS if by == RGB else (by.partition("[")[0],)
+    wanted = (*CHANNELS, RGB) if by == RGB else (by.partition("[")[0],)
     return replace(cloud, features={name: cloud.features[name] for name in wanted if name in cloud.features})
 
 

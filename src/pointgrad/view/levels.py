@@ -50,6 +50,7 @@ class Levels:
     """The points of a file by leaf. low, high: (L, 3) the bounds of the leaves. counts: (L,) their points.
 
     total: points in the file; those without finite coordinates are not here. Positions are relative to `origin`.
+    added: columns that are not of the file.
     """
 
     def __init__(self, file: BinaryIO, scene: Scene, counts: np.ndarray, boxes: np.ndarray) -> None:
@@ -62,7 +63,7 @@ class Levels:
         self.origin = scene.like.origin
         self.source = scene.like.source
         self._first = np.concatenate([[0], counts.cumsum()])
-        self._added: dict[str, Tensor] = {}
+        self.added: dict[str, Tensor] = {}
         self._scales: dict[str, Scale] = {}
         self._reading = threading.Lock()
 
@@ -89,7 +90,7 @@ class Levels:
 
     def add(self, name: str, values: Tensor) -> None:
         """A column more: (total,), in the order of the file."""
-        self._added[name] = values
+        self.added[name] = values
         self._scales.pop(name, None)
 
     @property
@@ -122,7 +123,7 @@ class Levels:
         del columns["number"]
         points, labels = columns.pop("points"), columns.pop("labels", None)
         features = {name.removeprefix(FEATURE): column for name, column in columns.items()}
-        features |= {name: values[torch.from_numpy(number)] for name, values in self._added.items()}
+        features |= {name: values[torch.from_numpy(number)] for name, values in self.added.items()}
         return Part(replace(self._like, points=points, features=features, labels=labels), number)
 
 

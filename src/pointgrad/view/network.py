@@ -17,6 +17,7 @@ from pointgrad.predict.scene import Progress, collect
 from pointgrad.render.colors import ERROR
 from pointgrad.train import Trained
 from pointgrad.view.levels import Levels
+from pointgrad.view.words import plain
 
 PREDICTION, CONFIDENCE = "prediction", "confidence"
 EVERY = 2.0  # seconds between two looks at what is there so far
@@ -76,7 +77,8 @@ class Asking:
         try:
             if self.trained.task == "classification":
                 answer = class_of(self.trained, self.levels.sample(OBJECT).cloud)
-                self.say(f"the network says: **{answer}**")
+                if self.wanted():
+                    self.say(f"the network says: **{answer}**")
                 return
             total, labelled = self.levels.total, self.levels.labelled
             for columns in label_points(self.trained, self.clouds, total, labelled, self._progress):
@@ -85,7 +87,7 @@ class Asking:
             return
         except (ValueError, OSError, RuntimeError, MemoryError) as error:
             if self.wanted():
-                self.say(f"the network cannot: {' '.join(str(error).split())}")
+                self.say(f"the network cannot: {plain(str(error))}")
                 self.failed(error)
 
     def _progress(self, what: str, done: int) -> None:
@@ -122,8 +124,9 @@ def label_points(
 
 
 def class_of(trained: Trained, cloud: Cloud) -> str:
-    """What a classification network says, in words."""
+    """What a classification network says, in words, as Markdown."""
     best = classify(trained, [cloud]).probabilities[0].topk(min(TOP, len(trained.classes)))
     return ", ".join(
-        f"{trained.classes[number]} {chance:.1%}" for chance, number in zip(*(x.tolist() for x in best), strict=True)
+        f"{plain(trained.classes[number])} {chance:.1%}"
+        for chance, number in zip(*(x.tolist() for x in best), strict=True)
     )

@@ -19,7 +19,7 @@ from pointgrad.view.levels import build
 from pointgrad.view.overlay import Overlay
 from pointgrad.view.run_data import Follower, Moment, Row
 from pointgrad.view.stage import SIZE, Look, Stage
-from pointgrad.view.words import legend
+from pointgrad.view.words import legend, one_line
 from pointgrad.view.worker import Task, Worker
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class RunViewer:
 
     def tell(self, error: Exception | str) -> None:
         """Says one line, in the browsers and on the terminal."""
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = one_line(str(error)) or type(error).__name__
         print(f"pointgrad view: {text}", file=sys.stderr, flush=True)
         for client in self.server.get_clients().values():
             client.add_notification("pointgrad", text, auto_close_seconds=10, color="red", with_close_button=True)

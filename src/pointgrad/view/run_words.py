@@ -11,7 +11,7 @@ from torch import Tensor
 from pointgrad.render import Scale
 from pointgrad.train.evaluation import Evaluation, Example
 from pointgrad.view.run_data import Moment
-from pointgrad.view.words import ROW, SWATCH
+from pointgrad.view.words import ROW, SWATCH, plain
 
 NUMBERED = 14  # classes up to which the cells of a confusion matrix hold numbers, and columns have names
 NAMED = 40  # and rows have names; of more, it is a picture
@@ -25,7 +25,7 @@ SMALL = '<div style="font-size:.8em;padding:.2em 1em;line-height:1.35">{}</div>'
 def head(name: str, moment: Moment) -> str:
     """Markdown: which run, what it is doing, how far it is, what was best."""
     done = int(moment.history[-1]["epoch"]) if moment.history else 0
-    lines = [f"**{_plain(name)}**: {_plain(moment.state)}"]
+    lines = [f"**{plain(name)}**: {plain(moment.state)}"]
     if moment.history or moment.total is not None:
         lines.append(f"Epoch {done}" + (f" of {moment.total}" if moment.total is not None else ""))
     rows = {int(row["epoch"]): row for row in moment.history}
@@ -35,7 +35,7 @@ def head(name: str, moment: Moment) -> str:
         figures = [f"{label(key)} {row[f'{side}_{key}']:.4f}" for key in SHOWN if f"{side}_{key}" in row]
         data = "" if side == "val" else " on the training data"
         lines.append(f"Best: epoch {moment.best_epoch}, {', '.join(figures)}{data}")
-    return "\n\n".join([*lines, *(f"⚠ {_plain(problem)}" for problem in moment.problems)])
+    return "\n\n".join([*lines, *(f"⚠ {plain(problem)}" for problem in moment.problems)])
 
 
 def log(lines: Sequence[str]) -> str:
@@ -205,8 +205,3 @@ def _short(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f}{unit}" if count < 10 * size else f"{count / size:.0f}{unit}"
     return str(count)
-
-
-def _plain(text: str) -> str:
-    """As it is, in Markdown."""
-    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|$~" else letter for letter in text)

@@ -18,6 +18,7 @@ from pointgrad.render.names import class_names
 from pointgrad.render.source import Source
 from pointgrad.train import Trained
 from pointgrad.view import network, words
+from pointgrad.view.classes import Classes
 from pointgrad.view.detail import Camera
 from pointgrad.view.levels import Levels, Part, build
 from pointgrad.view.overlay import Overlay
@@ -65,7 +66,6 @@ class Viewer:
         self._work: Part | None = None
         self._camera: Camera | None = None
         self._moved = 0.0
-        self._hidden: set[int] = set()
         self._expected = 0  # points of the file that is being opened
         self._path = self.paths[0]  # that is open
         self._build()
@@ -95,7 +95,7 @@ class Viewer:
 
     def tell(self, error: Exception | str) -> None:
         """Says one line, in the browsers and on the terminal."""
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = words.one_line(str(error)) or type(error).__name__
         print(f"pointgrad view: {text}", file=sys.stderr, flush=True)
         for client in self.server.get_clients().values():
             client.add_notification("pointgrad", text, auto_close_seconds=10, color="red", with_close_button=True)
@@ -137,8 +137,8 @@ class Viewer:
             levels = build(clouds, self._report)
             names = {by: class_names(path, by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
-            self._file.value = str(self._path)
-            self.tell(error)
+            self._file.value = _listed(self._path)
+            self.tell(words.about(path, error))
             return
         finally:
             self._progress.visible = False
@@ -146,9 +146,8 @@ class Viewer:
         self._path, self.levels, self.picked, self._work, self._clouds = path, levels, None, None, clouds
         self.stage = Stage(self.server.scene, levels, self._budget)
         self._names = names
-        self._hidden.clear()
         self._values.content = "Click a point."
-        self._file.value = str(path)
+        self._file.value = _listed(path)
         self._fill_choices(first_choice(self.work.cloud), NOTHING)
         self._home_all()
         self._draw()
@@ -157,7 +156,7 @@ class Viewer:
             self._ask_network(self.trained, levels)
         lost = levels.total - len(levels)
         print(
-            f"{path}: {levels.total:,} points in {time.monotonic() - began:.1f} s"
+            f"{_listed(path)}: {levels.total:,} points in {time.monotonic() - began:.1f} s"
             + (f", {lost:,} of them without finite coordinates and not shown" if lost else ""),
             flush=True,
         )
@@ -176,7 +175,7 @@ class Viewer:
     def _predicted(self, levels: Levels, columns: network.Columns) -> None:
         if self.levels is not levels or self.stage is None:
             return
-        first = network.PREDICTION not in self._by.options
+        first = network.PREDICTION not in levels.added  # the file may have one of its own
         for name, values in columns.named().items():
             levels.add(name, values)
         self.stage.refill()
@@ -219,8 +218,8 @@ class Viewer:
             self._build_operators(gui)
 
     def _build_view(self, gui: Any) -> None:
-        names = [str(path) for path in self.paths]
-        self._file = gui.add_dropdown("File", names, initial_value=names[0], visible=len(names) > 1)
+        files = {_listed(path): path for path in self.paths}
+        self._file = gui.add_dropdown("File", tuple(files), initial_value=next(iter(files)), visible=len(files) > 1)
         self._by = gui.add_dropdown("Colour by", ("height",))
         self._beside = gui.add_dropdown("Beside it", (NOTHING,), hint="The same cloud once more, in other colours")
         self._size = gui.add_slider("Point size", 0.2, 5.0, 0.1, 1.0)
@@ -229,11 +228,10 @@ class Viewer:
         home = gui.add_button("Reset camera")
         shot = gui.add_button("Screenshot")
         self._legend = gui.add_html("")
-        self._classes = gui.add_folder("Classes shown", expand_by_default=False, visible=False)
-        self._boxes: list[Any] = []
+        self._classes = Classes(gui, self._on, self._draw)
         with gui.add_folder("Values"):
             self._values = gui.add_markdown("Click a point.")
-        self._on(self._file, "open", lambda: self._open(Path(self._file.value)))
+        self._on(self._file, "open", lambda: self._open(files[self._file.value]))
         self._on(self._by, "colors", self._recolored)
         self._on(self._beside, "colors", self._placed)
         self._on(self._size, "draw", self._draw)
@@ -274,22 +272,7 @@ class Viewer:
         scale = self._scale(self._by.value)
         beside = None if self._beside.value in (NOTHING, self._by.value) else self._scale(self._beside.value)
         self._legend.content = words.legend(scale) + ("" if beside is None else words.legend(beside, "beside it"))
-        for box in self._boxes:
-            box.remove()
-        self._hidden.clear()
-        self._classes.visible = scale.kind == "class"
-        with self._classes:
-            self._boxes = [self._box(scale, number) for number in (scale.counts if scale.kind == "class" else ())]
-
-    def _box(self, scale: Scale, number: int) -> Any:
-        box = self.server.gui.add_checkbox(f"{scale.name(number)}", True)
-
-        def changed() -> None:
-            (self._hidden.discard if box.value else self._hidden.add)(number)
-            self._draw()
-
-        self._on(box, f"class {number}", changed)
-        return box
+        self._classes.fill(self.levels, scale)
 
     def _recolored(self) -> None:
         if self.levels is not None:
@@ -306,11 +289,17 @@ class Viewer:
             return
         beside = None if self._beside.value == NOTHING else self._scale(self._beside.value)
         look = Look(
-            self._scale(self._by.value), beside, frozenset(self._hidden), self._size.value, self._active() is not None
+            self._scale(self._by.value),
+            beside,
+            frozenset(self._classes.hidden),
+            self._size.value,
+            self._active() is not None,
         )
         self.stage.draw(look, self._camera)
         drawn, total = self.stage.drawn, len(self.levels)
-        self._status.content = f"**{self._path.name}** {total:,} points" + (f", {drawn:,} drawn" * (drawn < total))
+        self._status.content = f"**{words.plain(self._path.name)}** {total:,} points" + (
+            f", {drawn:,} drawn" * (drawn < total)
+        )
         self.server.flush()
 
     def _paint_background(self) -> None:
@@ -381,7 +370,7 @@ class Viewer:
         image = client.get_render(client.camera.image_height, client.camera.image_width, transport_format="png")
         memory = io.BytesIO()
         Image.fromarray(image).save(memory, "png")
-        client.send_file_download(f"{self._path.stem}.png", memory.getvalue(), save_immediately=True)
+        client.send_file_download(f"{words.one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
 
     def _clicked(self, event: Any) -> None:
         ray = np.array(event.ray_origin), np.array(event.ray_direction)
@@ -401,3 +390,7 @@ class Viewer:
         if self.picked is not None and self.stage is not None:
             place = self.picked.position[None].astype(np.float32)  # seen through, since others are near
             self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKED, 0.5)
+
+
+def _listed(path: Path) -> str:
+    return words.one_line(str(path))

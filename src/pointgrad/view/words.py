@@ -1,7 +1,10 @@
 """What the panel shows in words: the legend, the values of a point."""
 
+import errno
 import html
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -46,8 +49,34 @@ def values(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> str:
         known = names(name).get(int(values[0])) if len(values) == 1 and values.dtype.kind in "iu" else None
         numbers = ", ".join(_number(value) for value in values)
         rows[name] = numbers if known is None else f"{known} ({numbers})"
-    lines = [f"| {name} | {value.replace('|', chr(92) + '|')} |" for name, value in rows.items()]
+    lines = [f"| {plain(name)} | {plain(value)} |" for name, value in rows.items()]
     return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def plain(text: str) -> str:
+    """As it is, in one line of Markdown.
+
+    >>> print(plain("a_b <i>"))
+    a\\_b \\<i\\>
+    """
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|$~&!" else letter for letter in one_line(text))
+
+
+def one_line(text: str) -> str:
+    """Such that a browser gets it: names of files may hold bytes that are no text.
+
+    >>> print(one_line("a\\n b\\udcff"))
+    a b\\xff
+    """
+    return " ".join(text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").split())
+
+
+def about(path: Path, error: Exception) -> str:
+    """What an error says, with the file that it is about."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"{path}: needs room for all of its columns, twice, in {tempfile.gettempdir()} (TMPDIR), which is full"
+    text = str(error) or type(error).__name__
+    return text if str(path) in text else f"{path}: {text}"
 
 
 def _number(value: np.generic) -> str:

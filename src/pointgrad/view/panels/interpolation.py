@@ -58,9 +58,11 @@ class Interpolation(Panel):
         """Classes have no values between them."""
         cloud = self.viewer.work.cloud
         found = [by for by in colors.choices(cloud) if by != colors.RGB and colors.scale(cloud, by).kind == "value"]
+        if not found:
+            raise ValueError("interpolation must have a column of values, got only classes")
         before = self._column.value
         self._column.options = tuple(found)
-        self._column.value = before if before in found else colors.HEIGHT
+        self._column.value = before if before in found else found[0]
 
     def _order(self, known: Tensor) -> Tensor:
         rows = known.nonzero()[:, 0]

@@ -20,6 +20,7 @@ CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (70, 76, 84))
 CLICK = "Click a point."
 BEAD = 0.12  # the largest radius of a bead, in the scene
 CLOSE = 2.0  # the distance of the camera from a ball that fills the picture, in its radii
+WIDEST = 1e18  # of a cloud whose squared distances float32 can hold
 REACH = 40  # the widest radius that a slider offers, in usual distances between points
 
 
@@ -62,7 +63,7 @@ class Panel:
     @property
     def points(self) -> Tensor:
         """(N, 3) float32: the points that are worked on, in the cloud's units, from its lower corner."""
-        return self.keep("points", None, lambda: self.local(self.viewer.work.cloud.points))
+        return self.keep("points", None, self._points)
 
     @property
     def clicked(self) -> Tensor | None:
@@ -79,6 +80,13 @@ class Panel:
             return float(apart[apart > 0].median()) if bool((apart > 0).any()) else 0.0
 
         return self.keep("spacing", None, find)
+
+    def _points(self) -> Tensor:
+        points = self.local(self.viewer.work.cloud.points)
+        across = float(points.amax())
+        if not across <= WIDEST:
+            raise ValueError(f"operators compute with clouds of up to {WIDEST:.0e} units across, got {across:.0e}")
+        return points
 
     def local(self, points: Tensor) -> Tensor:
         corner = self.keep("corner", None, lambda: self.viewer.work.cloud.points.amin(0))
