@@ -19,6 +19,7 @@ class Overlay:
     def __init__(self, scene: "viser.SceneApi") -> None:
         self._scene = scene
         self._nodes: dict[str, Any] = {}
+        self._count = 0  # nodes so far
         # Colours have meanings: a soft light keeps them as they are, and beads still look round.
         scene.configure_environment_map(None)
         scene.configure_default_lights(enabled=False)
@@ -34,7 +35,7 @@ class Overlay:
             self._meshes(name, places, size * stage.point_size, colors, 12, None)
             return
         self._nodes[name] = self._scene.add_point_cloud(
-            f"/overlay/{name}", places, colors, point_size=size * stage.point_size,
+            self._fresh(name), places, colors, point_size=size * stage.point_size,
             point_shape="circle", point_shading="flat", precision="float32",
         )  # fmt: skip
 
@@ -45,13 +46,13 @@ class Overlay:
             segments = np.stack([np.broadcast_to(starts, ends.shape), ends], axis=1)
             both = np.broadcast_to(_linear(colors).reshape(-1, 1, 3), segments.shape)
             self._nodes[name] = self._scene.add_line_segments(
-                f"/overlay/{name}", segments, both, thickness=width, thickness_units="screen"
+                self._fresh(name), segments, both, thickness=width, thickness_units="screen"
             )
 
     def word(self, name: str, text: str, place: np.ndarray, anchor: Any = "top-left") -> None:
         """anchor: what of the text is at the place, such as "bottom-center"."""
         self.remove(name)
-        self._nodes[name] = self._scene.add_label(f"/overlay/{name}", text, position=place, anchor=anchor)
+        self._nodes[name] = self._scene.add_label(self._fresh(name), text, position=place, anchor=anchor)
 
     def balls(
         self, name: str, places: np.ndarray, radius: float, color: tuple[int, int, int], opacity: float = 0.2
@@ -67,9 +68,14 @@ class Overlay:
         corners, faces = _ball(around)
         turned = np.tile(np.array([1.0, 0.0, 0.0, 0.0], np.float32), (len(places), 1))
         self._nodes[name] = self._scene.add_batched_meshes_simple(
-            f"/overlay/{name}", corners * np.float32(radius), faces, turned, places.astype(np.float32),
+            self._fresh(name), corners * np.float32(radius), faces, turned, places.astype(np.float32),
             batched_colors=_linear(colors), opacity=opacity, lod="off", cast_shadow=False, receive_shadow=False,
         )  # fmt: skip
+
+    def _fresh(self, name: str) -> str:
+        """A node that was never there: a browser that changes one in place may draw it half old, half new."""
+        self._count += 1
+        return f"/overlay/{name}/{self._count}"
 
     def remove(self, name: str) -> None:
         for other in list(self._nodes):
