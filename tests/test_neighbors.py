@@ -175,7 +175,7 @@ def test_an_open_ball_ends_just_below_its_radius(dtype, place):
     square = radius * radius
     below = torch.nextafter(square, torch.zeros_like(square))
     eps = torch.finfo(dtype).eps
-    x = radius * (1 + torch.arange(-100, 100, dtype=dtype) * eps)
+    x = radius * (1 + torch.arange(-16, 16, dtype=dtype) * eps)
     y = radius * torch.linspace(0, 2, 9, dtype=dtype) * eps**0.5
     x, y = torch.cartesian_prod(x, y).unbind(1)
     distance2 = x * x + y * y
