@@ -1,11 +1,12 @@
 """The viewer in a real browser: what is drawn, what controls change, what a click reads."""
 
 import io
+import time
 
 import numpy as np
 import pytest
 import torch
-from browser import Page, chromium
+from browser import PATIENCE, Page, chromium
 from scenes import Relative, trained
 
 import pointgrad
@@ -197,12 +198,17 @@ def test_a_file_that_vanishes_and_one_that_is_none(opened, scene, capfd):
     viewer.wait()
 
 
-def test_closed_and_opened_again(browser, opened):
+def test_closed_and_opened_again(browser, opened, capfd):
     viewer, first = opened("walls.laz")
     assert first.until(lambda: first.count(GREEN) > 500)
     first.choose("Colour by", "height")
     first.until(lambda: first.count(GREEN, 4) == 0)
     first.close()
+    said, end = "", time.monotonic() + PATIENCE
+    while "closed" not in said and time.monotonic() < end:
+        time.sleep(0.1)
+        said += capfd.readouterr().out
+    assert f"the last browser is closed; {server.address(viewer.server)} is served until Ctrl-C" in said
     second = Page(browser, server.address(viewer.server))
     try:
         assert second.until(lambda: second.count((53, 183, 121), 30) > 100)  # as it was left

@@ -34,6 +34,12 @@ def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
         stop(server)
         raise ValueError(f"port {port} of {host} must be free, another program took it just now")
     server.scene.set_up_direction("+z")
+
+    def left(client: "viser.ClientHandle") -> None:
+        if not server.get_clients():
+            print(f"the last browser is closed; {address(server)} is served until Ctrl-C", flush=True)
+
+    server.on_client_disconnect(left)
     return server
 
 
