@@ -15,6 +15,7 @@ from tyro.conf import Positional
 from pointgrad import train
 from pointgrad.view import RunViewer, Viewer, server
 from pointgrad.view.run_data import is_run
+from pointgrad.view.viewer import BUDGET
 
 from .device import device
 from .evaluate_run import evaluate_run
@@ -45,7 +46,7 @@ class View:
     port: int | None = None
     """Without it, the first free one from 8080 on."""
 
-    points: int = 1_000_000
+    points: int = BUDGET
     """How many points are drawn at once; of larger clouds the nearest parts in detail, the rest in fewer points."""
 
     columns: str | None = None

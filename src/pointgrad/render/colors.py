@@ -24,6 +24,7 @@ PALETTE = np.array([
     (196, 176, 220), (196, 160, 130), (90, 60, 110),
 ], np.uint8)  # fmt: skip
 RIGHT, WRONG = (190, 196, 204), (210, 40, 40)
+RIGHT_OR_WRONG = {0: "right", 1: "wrong"}  # of the column ERROR
 
 # Dark blue to yellow, of evenly rising lightness.
 RAMP = np.array([

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from pointgrad.data import Cloud
-from pointgrad.render.colors import ERROR, HEIGHT, LABEL, Scale
+from pointgrad.render.colors import ERROR, HEIGHT, LABEL, RIGHT_OR_WRONG, Scale
 from pointgrad.render.legend import Title
 from pointgrad.render.save import encode
 from pointgrad.render.scene import Scene
@@ -80,7 +80,7 @@ def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
     for by, clouds in groups.items():
         found = [scene(cloud, look, by) for cloud in clouds]
         scenes += found
-        scales += shared_scales(found, by, {0: "right", 1: "wrong"} if by == ERROR else dict(enumerate(classes)))
+        scales += shared_scales(found, by, RIGHT_OR_WRONG if by == ERROR else dict(enumerate(classes)))
     return encode(".png", list(compose(scenes, scales, look, titles, columns=columns)))
 
 

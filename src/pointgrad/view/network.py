@@ -20,7 +20,7 @@ from pointgrad.view.levels import Levels
 from pointgrad.view.words import plain
 
 PREDICTION, CONFIDENCE = "prediction", "confidence"
-EVERY = 2.0  # seconds between two looks at what is there so far
+EVERY = 2.0  # seconds between two looks at what is there so far, for each million points: all of it is drawn again
 TOP = 3
 OBJECT = 100_000  # points of an object that are looked at
 
@@ -117,7 +117,7 @@ def label_points(
                 wrong = part.truth != torch.from_numpy(part.labels)
                 known = (part.truth >= 0) & (part.truth < classes)
                 columns.error[number] = torch.where(known, wrong, -1).to(torch.int8)
-            if time.monotonic() - shown > EVERY:
+            if time.monotonic() - shown > EVERY * max(1.0, total / 1e6):
                 yield columns
                 shown = time.monotonic()
     yield columns

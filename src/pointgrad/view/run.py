@@ -1,6 +1,5 @@
 """The page of a training: its curves, its confusion matrix, and the clouds that it does worst on."""
 
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pointgrad.data import Cloud
-from pointgrad.render import Scale, colors
+from pointgrad.render import Scale
+from pointgrad.render.colors import ERROR, HEIGHT, LABEL
 from pointgrad.train.checkpoint import BEST
 from pointgrad.train.evaluation import Evaluation, Example
 from pointgrad.view import run_words as words
 from pointgrad.view.curves import Curves
 from pointgrad.view.levels import build
-from pointgrad.view.overlay import Overlay
+from pointgrad.view.network import PREDICTION
+from pointgrad.view.page import Page
 from pointgrad.view.run_data import Follower, Moment, Row
 from pointgrad.view.stage import SIZE, Look, Stage
-from pointgrad.view.words import legend, one_line
-from pointgrad.view.worker import Task, Worker
+from pointgrad.view.words import legend
+from pointgrad.view.worker import Worker
 
 if TYPE_CHECKING:
     import viser
@@ -28,13 +29,12 @@ if TYPE_CHECKING:
 SECONDS = 1.0  # between two looks at the folder
 ALL, NONE = "all", "none"
 NOT_KEPT = "This run has kept no evaluation of its best checkpoint."
-PREDICTION, ERROR, TRUTH = "prediction", "error", "label"
 
 Progress = Callable[[int, int], None]  # batches that are done, and all
 Evaluate = Callable[[Path, Progress], Evaluation]
 
 
-class RunViewer:
+class RunViewer(Page):
     """Shows a run in all browsers that are connected to a server, and follows it; they share one set of controls.
 
     server: whose page is filled. path: a run folder of `pointgrad train`; nothing in it is changed.
@@ -43,9 +43,8 @@ class RunViewer:
     """
 
     def __init__(self, server: "viser.ViserServer", path: Path, *, evaluate: Evaluate | None = None) -> None:
-        self.server, self.path, self._evaluate = server, path, evaluate
-        self.overlay = Overlay(server.scene)
-        self.stage: Stage | None = None
+        super().__init__(server)
+        self.path, self._evaluate = path, evaluate
         self.moment: Moment | None = None
         self.evaluation: Evaluation | None = None  # that is shown
         self.chosen: Example | None = None
@@ -56,18 +55,11 @@ class RunViewer:
         self._plotted: list[Row] = []
         self._seen: np.ndarray | None = None  # the middle of what browsers look at
         self._build()
-        self.worker, self._evaluator = Worker(self.tell), Worker(self.tell)
+        self._evaluator = Worker(self.tell)
         self._ended = threading.Event()
         self.worker.ask("look", self.look)
         self._clock = threading.Thread(target=self._tick, name="pointgrad view clock", daemon=True)
         self._clock.start()
-
-    def tell(self, error: Exception | str) -> None:
-        """Says one line, in the browsers and on the terminal."""
-        text = one_line(str(error)) or type(error).__name__
-        print(f"pointgrad view: {text}", file=sys.stderr, flush=True)
-        for client in self.server.get_clients().values():
-            client.add_notification("pointgrad", text, auto_close_seconds=10, color="red", with_close_button=True)
 
     def wait(self) -> None:
         """Returns when everything that was asked for is done."""
@@ -186,10 +178,6 @@ class RunViewer:
         self._step.on_click(lambda event: self._go(event.target.value))
         home.on_click(lambda event: self._home(event.client))
 
-    def _on(self, control: Any, name: str, task: Task) -> None:
-        """Has a task done when a person, not we, changes a control."""
-        control.on_update(lambda event: self.worker.ask(name, task) if event.client is not None else None)
-
     # -- examples -------------------------------------------------------------------------------------------------
 
     def _list(self) -> None:
@@ -241,13 +229,6 @@ class RunViewer:
         self._recentre()
         self.server.flush()
 
-    def _clear(self) -> None:
-        self.overlay.clear()
-        if self.stage is not None:
-            self.stage.clear()
-            self.stage.levels.close()
-            self.stage = None
-
     def _draw(self) -> None:
         stage, example, found = self.stage, self.chosen, self.evaluation
         if stage is None or example is None or found is None:
@@ -255,11 +236,11 @@ class RunViewer:
         top = np.array([0.0, 0.0, stage.extent[2] / 2 + SIZE / 12])
         if example.target.dim():
             by, right = self._by.value, f"{100 * example.right:.1f} % right"
-            look = Look(Scale(by, "class"), Scale(TRUTH, "class"), size=self._size.value)
+            look = Look(Scale(by, "class"), Scale(LABEL, "class"), size=self._size.value)
             self.overlay.word("prediction", f"{by}: {right}", top, "bottom-center")
             self.overlay.word("truth", "truth", top + stage.shift, "bottom-center")
         else:
-            scale = stage.levels.scale(colors.HEIGHT, {})
+            scale = stage.levels.scale(HEIGHT, {})
             look = Look(scale, size=self._size.value)
             self._legend.content = legend(scale)
             true, said = (found.classes[int(each)] for each in (example.target, example.predicted))
@@ -271,10 +252,8 @@ class RunViewer:
 
     # -- browsers -------------------------------------------------------------------------------------------------
 
-    def _view(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where a camera is, and what it looks at, to see all that is shown."""
-        assert self.stage is not None
-        return self.stage.view(self.chosen is not None and bool(self.chosen.target.dim()))
+    def _has_copy(self) -> bool:
+        return self.chosen is not None and bool(self.chosen.target.dim())
 
     def _recentre(self) -> None:
         """Another cloud, seen as the one before: cameras move along with the middle."""
@@ -286,11 +265,6 @@ class RunViewer:
             else:
                 client.camera.position = client.camera.position + middle - self._seen  # takes look_at along
         self._seen = middle
-
-    def _home(self, client: Any) -> None:
-        if client is not None and self.stage is not None:
-            with client.atomic():
-                client.camera.position, client.camera.look_at = self._view()
 
 
 def _set(handle: Any, content: str) -> None:

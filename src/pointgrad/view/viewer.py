@@ -1,7 +1,6 @@
 """The viewer: one open cloud, its controls, and what happens in the browser."""
 
 import io
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 
 from pointgrad.data import Cloud
 from pointgrad.render import Scale, first_choice
-from pointgrad.render.colors import ERROR, LABEL
+from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.render.names import class_names
 from pointgrad.render.source import Source
 from pointgrad.train import Trained
@@ -21,10 +20,9 @@ from pointgrad.view import network, words
 from pointgrad.view.classes import Classes
 from pointgrad.view.detail import Camera
 from pointgrad.view.levels import Levels, Part, build
-from pointgrad.view.overlay import Overlay
+from pointgrad.view.page import Page
 from pointgrad.view.panels import PANELS, Panel
 from pointgrad.view.stage import Look, Picked, Stage
-from pointgrad.view.worker import Task, Worker
 
 if TYPE_CHECKING:
     import viser
@@ -37,7 +35,7 @@ STILL = 0.15  # seconds that a camera must rest before details follow it
 MARKED = (255, 0, 160)
 
 
-class Viewer:
+class Viewer(Page):
     """Shows files in all browsers that are connected to a server; they share one set of controls.
 
     server: whose page is filled. paths: files to choose from, at least one; the first is opened, in a thread.
@@ -55,12 +53,11 @@ class Viewer:
         columns: str | None = None,
         category: int | None = None,
     ) -> None:
-        self.server, self.paths, self.trained = server, list(paths), trained
+        super().__init__(server)
+        self.paths, self.trained = list(paths), trained
         self._budget, self._columns, self._category = budget, columns, category
         self.levels: Levels | None = None
-        self.stage: Stage | None = None
         self.picked: Picked | None = None
-        self.overlay = Overlay(server.scene)
         self._clouds: Callable[[], Iterable[Cloud]] = tuple
         self._names: dict[str, dict[int, str]] = {}
         self._work: Part | None = None
@@ -69,7 +66,6 @@ class Viewer:
         self._expected = 0  # points of the file that is being opened
         self._path = self.paths[0]  # that is open
         self._build()
-        self.worker = Worker(self.tell)
         server.on_client_connect(self._connected)
         server.scene.on_click()(self._clicked)
         self.open(self._path)
@@ -88,17 +84,10 @@ class Viewer:
         """The names of the classes in a column, by number."""
         known = self._names.get(by, {})
         if by == ERROR:
-            return {0: "right", 1: "wrong", -1: "unknown"}
+            return {**RIGHT_OR_WRONG, -1: "unknown"}
         if self.trained is not None and (by == network.PREDICTION or (by == LABEL and not known)):
             return dict(enumerate(self.trained.classes))
         return known
-
-    def tell(self, error: Exception | str) -> None:
-        """Says one line, in the browsers and on the terminal."""
-        text = words.one_line(str(error)) or type(error).__name__
-        print(f"pointgrad view: {text}", file=sys.stderr, flush=True)
-        for client in self.server.get_clients().values():
-            client.add_notification("pointgrad", text, auto_close_seconds=10, color="red", with_close_button=True)
 
     def shows(self, control: Any) -> None:
         """Shows the active panel again when a person changes a control."""
@@ -118,16 +107,8 @@ class Viewer:
     def close(self) -> None:
         """Ends what is being done. The server is not touched."""
         self.worker.stop()
-        self._leave()
-
-    def _leave(self) -> None:
-        """Shows nothing any more."""
-        if self.stage is not None:
-            self.stage.clear()
-        self.overlay.clear()
-        left, self.levels, self.stage = self.levels, None, None
-        if left is not None:
-            left.close()
+        self.levels = None
+        self._clear()
 
     def _open(self, path: Path) -> None:
         began = time.monotonic()
@@ -142,8 +123,8 @@ class Viewer:
             return
         finally:
             self._progress.visible = False
-        self._leave()
         self._path, self.levels, self.picked, self._work, self._clouds = path, levels, None, None, clouds
+        self._clear()  # of what was open, now that nobody asks a network about it any more
         self.stage = Stage(self.server.scene, levels, self._budget)
         self._names = names
         self._values.content = "Click a point."
@@ -252,10 +233,6 @@ class Viewer:
                 panel.build(gui)
         self._on(self._panel, "another panel", self._panel_changed)
 
-    def _on(self, control: Any, name: str, task: Task) -> None:
-        """Has a task done when a person, not we, changes a control."""
-        control.on_update(lambda event: self.worker.ask(name, task) if event.client is not None else None)
-
     def _fill_choices(self, by: str, beside: str) -> None:
         assert self.levels is not None
         choices = tuple(self.levels.choices())
@@ -350,17 +327,14 @@ class Viewer:
         timer.daemon = True
         timer.start()
 
+    def _has_copy(self) -> bool:
+        return bool(self._beside.value != NOTHING)
+
     def _home_all(self) -> None:
-        assert self.stage is not None
         camera = self.server.initial_camera
-        camera.position, camera.look_at = self.stage.view(self._beside.value != NOTHING)
+        camera.position, camera.look_at = self._view()
         for client in self.server.get_clients().values():
             self._home(client)
-
-    def _home(self, client: Any) -> None:
-        if client is not None and self.stage is not None:
-            with client.atomic():
-                client.camera.position, client.camera.look_at = self.stage.view(self._beside.value != NOTHING)
 
     def _screenshot(self, client: Any) -> None:
         from PIL import Image
