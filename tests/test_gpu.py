@@ -9,6 +9,11 @@ from cases import CASES, Make
 import pointgrad
 from pointgrad import farthest_point_sampling as fps
 
+pytest.importorskip("triton", reason="needs Triton")
+
+from pointgrad.ops.sampling import kernels as sampling_kernels
+from reliability import gpu_contention, sizes
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 FIXED = [case for case in CASES if not case.waits]
@@ -141,25 +146,78 @@ def test_memory_is_what_the_rooms_state():
     assert extra(lambda: fps(points, 100)) <= 48 * 512 + 2048
 
 
-def test_sampling_beside_other_work():
-    """Programs that wait for each other must not hang when another stream fills the GPU."""
-    points = torch.rand(1, 100_000, 3, device="cuda")
-    expected = fps(points, 500)
-    other = torch.cuda.Stream()
-    a = torch.randn(4096, 4096, device="cuda")
-    torch.cuda.synchronize()
-    with torch.cuda.stream(other):
-        for _ in range(50):
-            a = torch.tanh(a @ a)
-    results = [fps(points, 500) for _ in range(10)]
-    torch.cuda.synchronize()
-    assert all(torch.equal(result, expected) for result in results)
+@pytest.mark.parametrize("scene", gpu_contention.SCENES)
+def test_sampling_never_hangs(scene):
+    """Programs that wait for each other must not wait for ever when others fill the GPU."""
+    assert gpu_contention.watched(scene, rounds=16)["state"] == "right"
 
 
-def test_more_than_two_billion_elements():
-    features = torch.zeros(40_000_000, 64, dtype=torch.float16, device="cuda")
-    features[-1] = 7
-    index = torch.tensor([39_999_999, 0, -1], device="cuda")
-    assert pointgrad.gather(features, index)[:, 0].tolist() == [7, 0, 0]
-    many = torch.full((40_000_000,), 39_999_999, device="cuda")
-    assert (pointgrad.gather(features, many)[-1] == 7).all()
+def test_sampling_shares_only_what_its_words_can_name():
+    """A place in a program's slice has 24 bits."""
+    for batch, size in [(66, 40_000_000), (120, 20_000_000), (1, 2**31 - 1)]:
+        how = sampling_kernels.plan(batch, size, torch.float32, processors=132)
+        assert how.programs == 1 or -(-size // how.programs) < 2**24
+
+
+@pytest.mark.parametrize("name", ["gather", "group", "scatter", "interpolate"])
+def test_more_than_two_billion_numbers(name):
+    """Forward and backward, compared with plain indexing at many places, the last among them."""
+    if torch.cuda.get_device_properties(0).total_memory < 40 * 2**30:
+        pytest.skip("needs 40 GiB of GPU memory")
+    assert sizes.measured(name, sizes.BEYOND_32_BITS, "cuda")["elements"] > 2**31
+
+
+def test_training_step_captured_and_replayed():
+    """Sampling, neighbours, groups, attention, interpolation, their backward passes and the optimiser in one graph."""
+    torch.manual_seed(0)
+    points, target = torch.rand(2, 500, 3, device="cuda"), torch.rand(2, 500, 8, device="cuda")
+
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.out = torch.nn.Linear(3, 8), torch.nn.Linear(8, 8)
+
+        def forward(self, points):
+            features = self.embed(points)
+            centers = pointgrad.farthest_point_sampling(points, 100)
+            some = pointgrad.gather(points, centers)
+            index = pointgrad.knn(points, 8, some).index
+            grouped = pointgrad.group(features, index).amax(2)
+            heads = grouped.view(2, 100, 2, 4)
+            near = pointgrad.knn(some, 5).index
+            mixed = pointgrad.neighbor_attention(heads, heads, heads, near).flatten(2)
+            return self.out(pointgrad.interpolate(mixed, some, points))
+
+    def trained(captured):
+        torch.manual_seed(1)
+        network = Network().cuda()
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+
+        def step():
+            optimizer.zero_grad(set_to_none=False)
+            (network(points) - target).square().mean().backward()
+            optimizer.step()
+
+        if not captured:
+            for _ in range(6):
+                step()
+            return network.state_dict()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):  # compiles, and allocates the gradients
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        for _ in range(3):
+            graph.replay()
+        return network.state_dict()
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        expected, received = trained(captured=False), trained(captured=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.testing.assert_close(received, expected)

@@ -73,7 +73,7 @@ def operator(
         return run(_forced_for("cpu") or _default_on_cpu(), args)
 
     def on_cuda(*args: Any) -> Any:
-        with torch.cuda.device(next(arg.device for arg in args if isinstance(arg, Tensor))):
+        with torch.cuda.device(_device_of(args)):
             return run(_forced_for("cuda") or _default_on_cuda(), args)
 
     _library.impl(name, on_cpu, "CPU")
@@ -91,6 +91,12 @@ def operator(
         return op(*args)
 
     return call
+
+
+def _device_of(args: tuple[Any, ...]) -> torch.device:
+    """Where a call runs, however the calling thread is set: Triton launches on the current device. The doors have
+    checked that all tensors of a call are on one device."""
+    return next(arg.device for arg in args if isinstance(arg, Tensor))
 
 
 class backend:

@@ -22,6 +22,7 @@ from ..launch import INTERPRETED, can_launch_cooperatively, power_of_2
 from . import reference
 
 _TOP = 2  # candidates of each program in a round
+_MOST_PLACES = 2**24 - 4096  # of a program's slice, for which a published word has 24 bits
 
 
 class Plan(NamedTuple):
@@ -48,7 +49,7 @@ def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Pl
         return alone(num_points)
     most = 128 if num_points <= 128 * 4096 else 256
     programs = min(most, power_of_2(int(num_points**0.5 / 2) + 1, 2, 512) // 2)
-    while programs >= 1:
+    while programs >= 1 and triton.cdiv(num_points, programs) <= _MOST_PLACES:
         block = power_of_2(triton.cdiv(num_points, programs), 32, 4096)
         for warps in (4 if block >= 1024 else 1, block // 1024):
             if warps and programs * batch * warps <= 8 * processors:
