@@ -151,7 +151,7 @@ def _launch_attention(
         BLOCK_W=block_w,
         UNROLL=power_of_2(neighbors, 1, unroll),
         num_warps=power_of_2(block_g * widest // 512, num_warps, 16),  # wide heads are one tile
-        # Fused, a sum differs in its last bits between the threads that hold copies of it: a race decides which is stored.
+        # Fused, a sum's last bits differ between the threads that hold copies of it: a race decides which is stored.
         enable_fp_fusion=False,
     )
 
