@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures clean
+.PHONY: demo test lint bench docs figures precision clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -26,6 +26,9 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
+
+precision: $(VENV)/installed
+	$(BIN)/python -m reliability.precision --out reliability/results/precision.json
 
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
