@@ -1,4 +1,4 @@
-"""`python -m reliability.precision [--device cpu|cuda] --out FILE.json`: how exact results and gradients are in 16 bits.
+"""`python -m reliability.precision [--device cpu|cuda] --out FILE.json`: how exact results and gradients are.
 
 The same inputs, rounded to float16, bfloat16 or float32, go through each operator and through the same in plain
 PyTorch (`precision_subjects.py`); both are compared with plain PyTorch in float64. In 16 bits an operator may err at
@@ -111,7 +111,7 @@ def _compare(rows: list[tuple[Tensor, Tensor, Tensor]]) -> dict[str, float]:
         mine, theirs = (float(reduce((value - truth).abs().nan_to_num(torch.inf))) for value in (ours, plain))
         floor = float(reduce(half_unit))
         found |= {f"{kind}_error": mine, f"{kind}_error_plain": theirs, f"{kind}_ratio": mine / max(theirs, floor)}
-    return found
+    return {name: float(f"{number:.4g}") for name, number in found.items()}
 
 
 def unit_in_last_place(values: Tensor, dtype: torch.dtype) -> Tensor:
