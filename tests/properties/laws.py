@@ -21,8 +21,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = st.sampled_from([torch.float32, torch.float64])
 
 
-def law(*strategies, **named):
-    """Tries a test on inputs that hypothesis draws."""
+def law(*strategies, cost=1, **named):
+    """Tries a test on inputs that hypothesis draws; one that costs more than others gets fewer."""
 
     def decorate(test):
         @functools.wraps(test)
@@ -31,7 +31,9 @@ def law(*strategies, **named):
             COUNTS[os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]] += 1
 
         unhealthy = [HealthCheck.too_slow, HealthCheck.data_too_large]
-        limits = settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=unhealthy)
+        limits = settings(
+            max_examples=max(1, CASES // cost), deadline=None, database=None, suppress_health_check=unhealthy
+        )
         return limits(given(*strategies, **named)(counted))
 
     return decorate
