@@ -1,6 +1,7 @@
 # make demo, make test: environment, build and run, from a fresh clone. Variables:
 #   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
 #   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
+#   CASES   inputs for each law of numbers              make CASES=100 properties
 #   SUITES  what to measure; all but the slow ones      make SUITES=scaling OUT=out/scaling_cpu.json bench
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures clean
+.PHONY: demo test lint bench docs figures precision properties clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -26,6 +27,12 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
+
+precision: $(VENV)/installed
+	$(BIN)/python -m reliability.precision --out reliability/results/precision.json
+
+properties: $(VENV)/installed
+	$(BIN)/python -m reliability.properties --cases $(or $(CASES),1000) --out reliability/results/properties.json
 
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

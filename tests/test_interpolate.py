@@ -408,6 +408,18 @@ def test_slope_beside_a_point(near, power, place):
     torch.testing.assert_close(slope(torch.float32), slope(torch.float64), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-15, 1e-17, 1e-19, 1e-20, 1e-22, 1e-30, 1e-42])
+def test_slopes_of_a_cloud_that_is_almost_one_point(scale, place):
+    """Squared distances are denormal or nearly so: weights still sum to one, and no gradient is infinite or NaN."""
+    points = (torch.rand(9, 3, device=place.device) * scale).requires_grad_()
+    queries = (torch.rand(5, 3, device=place.device) * scale).requires_grad_()
+    features = torch.randn(9, 64, device=place.device) * 30
+    out = pointgrad.interpolate(torch.cat([features, torch.ones_like(features[:, :1])], 1), points, queries)
+    torch.testing.assert_close(out[:, -1], torch.ones_like(out[:, -1]))
+    grads = torch.autograd.grad(out.square().sum(), (points, queries))
+    assert all(grad.isfinite().all() for grad in grads)
+
+
 def test_interpolated_gradients_of_half_features_are_finite(place):
     """As under loss scaling: the gradient of a weight is a sum over channels, too large for float16."""
     points = torch.rand(30, 3, device=place.device, requires_grad=True)

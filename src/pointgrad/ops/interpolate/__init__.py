@@ -39,8 +39,9 @@ def interpolate(
 
     A query that coincides with points takes their features (their mean, if several do). Fewer than k points share
     the weight among them; none give zeros. No small number is added to a distance, so clouds of any scale
-    are interpolated alike. Gradients reach features, points and queries, twice; the weights of a query that
-    coincides with a point pass none, because they have a cusp there.
+    are interpolated alike; only what is nearer than 3e-16 (float64: 1e-146) coincides, because slopes would overflow.
+    Gradients reach features, points and queries, twice; the weights of a query that coincides with a point pass
+    none, because they have a cusp there.
 
     >>> points = torch.tensor([[0.], [1.]])
     >>> interpolate(torch.tensor([[10.], [20.]]), points, torch.tensor([[0.25], [1.]]), k=2)
@@ -93,12 +94,14 @@ def interpolate_at(features: Tensor, index: Tensor, weights: Tensor) -> Tensor:
 
 def _inverse_distance(distance2: Tensor, there: Tensor, power: float) -> Tensor:
     """Weights that sum to one. Distances are taken relative to the nearest, so nothing overflows."""
-    exact = there & (distance2 == 0)
+    # The slope of a share is 1 / distance2: what a sum over channels may multiply it with must not make it infinite.
+    limits = torch.finfo(distance2.dtype)
+    exact = there & (distance2 < limits.tiny / limits.eps)
     coincides = exact.any(-1, keepdim=True)
     safe = torch.where(there & ~coincides, distance2, 1)
     # The nearest comes first. Its own weight is one, whatever its distance: no difference of large slopes remains.
     nearest, others = safe[..., :1], safe[..., 1:]
-    share = (nearest / others).clamp(min=torch.finfo(safe.dtype).tiny) ** (power / 2)
+    share = (nearest / others).clamp(min=limits.tiny) ** (power / 2)
     weights = torch.cat([torch.ones_like(nearest), share], dim=-1)
     weights = torch.where(coincides, exact.to(weights.dtype), torch.where(there, weights, 0))
     return weights / weights.sum(-1, keepdim=True).clamp(min=1)
