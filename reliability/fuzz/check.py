@@ -97,11 +97,7 @@ def compare(
     sums: list[Tensor | None] = []
     grad_sums: dict[str, Tensor] = {}
     if operator.magnitudes is not None and (floats or grads):
-        double = {
-            name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-            for name, value in arguments.items()
-        }
-        sums, grad_sums = operator.magnitudes(double, [grad.double() for grad in upstream], expected)
+        sums, grad_sums = operator.magnitudes(arguments, [grad.double() for grad in upstream], expected)
     bound = Bound(inputs + outputs, operator.rounds, tally)
     remaining = iter(sums)
     for number, (mine, theirs) in enumerate(zip(outputs, expected, strict=True)):

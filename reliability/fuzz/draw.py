@@ -61,8 +61,8 @@ class Draw:
             self._generator = torch.Generator().manual_seed(self.number("seed", 0, 2**31 - 1))
         return self._generator
 
-    def dtype(self, allowed: Sequence[torch.dtype] = FLOATS) -> torch.dtype:
-        return self.pick("dtype", allowed)
+    def dtype(self, allowed: Sequence[torch.dtype] = FLOATS, name: str = "dtype") -> torch.dtype:
+        return self.pick(name, allowed)
 
     def floats(self, name: str, dtype: torch.dtype, *shape: int, kinds: Sequence[str] = VALUES) -> Tensor:
         values = _numbers(self.pick(f"{name} values", kinds), shape, dtype, self.generator)

@@ -14,11 +14,11 @@ from .operators import Arguments, Operator
 EDGES = (15, 16, 17, 159, 161, 255, 256, 257, 271, 273, 4095, 4097, 4111)
 
 
-def searched(draw: Draw, most_dims: int = 19) -> tuple[Arguments, torch.dtype]:
-    """Points, and maybe queries."""
+def searched(draw: Draw, most_dims: int = 19, own_queries: bool = False) -> tuple[Arguments, torch.dtype]:
+    """Points, and queries; without `own_queries` maybe none."""
     dtype, (layout, batch) = draw.dtype(), draw.layout()
     dims = draw.pick("dims", [d for d in (3, 3, 3, 2, 1, 4, 5, 8, 9, 16, 19) if d <= most_dims])
-    own = draw.flag("own")
+    own = not own_queries and draw.flag("own")
     edges = EDGES if layout == "packed" and not own else EDGES[:-3]
     most = 5000 if layout == "packed" and not own and not draw.flag("few", 2) else 257
     arguments = draw.clouds("points", "", dtype, dims, layout, batch, most=most, edges=edges)
@@ -76,7 +76,7 @@ def _edge_rows(arguments: Arguments) -> int:
 
 def pulls(points: Tensor, queries: Tensor | None, index: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of absolute values in the gradients of squared distances, for points and for queries."""
-    centers = points if queries is None else queries
+    points, centers = points.double(), (points if queries is None else queries).double()
     there = (index >= 0).unsqueeze(-1)
     with pointgrad.backend("reference"):
         delta = torch.where(there, pointgrad.group(points, index) - centers.unsqueeze(-2), 0)

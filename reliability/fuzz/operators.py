@@ -12,7 +12,7 @@ import pointgrad
 from .draw import Draw
 
 Arguments = dict[str, Any]
-# From the arguments in float64, the upstream gradients and the reference's outputs: the sum of the absolute values of
+# From the arguments, the upstream gradients in float64 and the reference's outputs, in float64: the sum of the absolute values of
 # what is added up in each floating output, and in the gradient of each differentiable argument.
 # None: the same bits on every backend.
 Magnitudes = Callable[[Arguments, list[Tensor], list[Tensor]], tuple[list[Tensor | None], dict[str, Tensor]]]
@@ -64,6 +64,13 @@ def run(
     return [output.detach() for output in outputs], into, found
 
 
+def doubled(arguments: Arguments) -> Arguments:
+    return {
+        name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in arguments.items()
+    }
+
+
 def linear_in_each(
     call: Callable[..., Any], differentiable: tuple[str, ...], *, copies: bool = False, **signs: int
 ) -> Magnitudes:
@@ -75,10 +82,8 @@ def linear_in_each(
         arguments: Arguments, upstream: list[Tensor], outputs: list[Tensor]
     ) -> tuple[list[Tensor | None], dict[str, Tensor]]:
         positive = {
-            name: value.abs() * signs.get(name, 1)
-            if isinstance(value, Tensor) and value.is_floating_point()
-            else value
-            for name, value in arguments.items()
+            name: value.abs() * signs.get(name, 1) if isinstance(value, Tensor) and value.is_floating_point() else value
+            for name, value in doubled(arguments).items()
         }
         with pointgrad.backend("reference"):
             outputs, _, grads = run(absolute, positive, [grad.abs() for grad in upstream])

@@ -74,6 +74,8 @@ def _of_values(name: str, operator: Operator, arguments: Arguments) -> list[Any]
         return ways if len(value) > 1 else ways[:2]
     if name.endswith("lengths"):
         return [put(-1, 0), put(-most, 0), put(most, -1)]
+    if name in ("start", "target"):
+        return [put(most, 0), put(-most, 0), put(-2, 0)]
     if name == "index" and operator.rows is not None:
         rows, last = operator.rows(arguments), value.numel() - 1
         return [put(-2, last), put(rows, last), put(rows, 0), put(most, 0), put(-most - 1, last // 2)]

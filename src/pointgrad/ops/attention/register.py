@@ -29,7 +29,7 @@ def _grad_softmax(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     # What is masked takes no part, not even by zero times infinity.
     weights, grad_wide = output.to(wide), torch.where(mask, grad, 0).to(wide)
     slopes = weights * (grad_wide - (weights * grad_wide).sum(ctx.dim, keepdim=True))
-    return slopes.to(grad.dtype), None, None  # mask: booleans, dim: a number
+    return torch.where(mask, slopes, 0).to(grad.dtype), None, None  # mask: booleans, dim: a number
 
 
 masked_softmax = operator(
