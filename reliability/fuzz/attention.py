@@ -91,7 +91,7 @@ def _attention_magnitudes(
         forward = (shares.unsqueeze(-1) * picked.abs()).sum(-3)
         # Where the blur of a weight is no longer small, anything may come.
         eps = torch.finfo(torch.promote_types(outputs[0].dtype, torch.float32)).eps
-        anything = torch.where(blur.squeeze(-2) * eps > 0.01, 1e300, 0.0) if index.shape[-1] else forward.new_zeros(())
+        anything = 1e300 * (blur.squeeze(-2) * eps > 0.01).double() if index.shape[-1] else forward.new_zeros(())
         forward = forward + anything.unsqueeze(-1)
         if not upstream:
             return [forward], {}

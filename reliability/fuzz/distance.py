@@ -31,7 +31,9 @@ def _magnitudes(
 ) -> tuple[list[Tensor | None], dict[str, Tensor]]:
     """Distances are not negative, so a sum of them is its own magnitude. Gradients are those of the nearest."""
     none = arguments["reduction"] == "none"
-    grads = {name: torch.zeros(arguments[name].shape, dtype=torch.float64, device=arguments[name].device) for name in BOTH}
+    grads = {
+        name: torch.zeros(arguments[name].shape, dtype=torch.float64, device=arguments[name].device) for name in BOTH
+    }
     into = iter(upstream)
     for source, aim, direction in ((*BOTH, "to_targets"), (*reversed(BOTH), "to_points")):
         if upstream and arguments["direction"] in ("both", direction):
@@ -52,7 +54,11 @@ def _side(arguments: Arguments, source: str, aim: str, grad: Tensor) -> dict[str
             offsets=arguments.get(f"{other}offsets"), lengths=arguments.get(f"{other}lengths"),
         )  # fmt: skip
     if arguments["reduction"] != "none":
-        cloud = clouds.ids(points, offsets) if points.dim() == 2 else torch.arange(len(points)).unsqueeze(1).expand(points.shape[:2])
+        cloud = (
+            clouds.ids(points, offsets)
+            if points.dim() == 2
+            else torch.arange(len(points)).unsqueeze(1).expand(points.shape[:2])
+        )
         cloud = cloud.to(points.device)
         batch = clouds.batch_size(points, offsets)
         if arguments["batch_reduction"] != "none":

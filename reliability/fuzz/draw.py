@@ -88,7 +88,9 @@ class Draw:
         """(parts + 1,) from 0 to rows, never falling: offsets."""
         inner = torch.randint(0, rows + 1, (max(parts - 1, 0),), generator=self.generator).sort().values
         ends = torch.tensor([rows]) if parts else torch.tensor([], dtype=torch.int64)
-        return self._arranged(name, torch.cat([torch.tensor([0]), inner, ends]).to(self.pick(f"{name} dtype", INTEGERS)))
+        return self._arranged(
+            name, torch.cat([torch.tensor([0]), inner, ends]).to(self.pick(f"{name} dtype", INTEGERS))
+        )
 
     def clouds(
         self, name: str, prefix: str, dtype: torch.dtype, dims: int, layout: str, batch: int, **sizes: Any

@@ -50,7 +50,8 @@ OPERATORS = [
         bad={"index": [None, 3], "features": [None, 1.0]},
     ),
     Operator(
-        "group", pointgrad.group, _group, GRADS, linear_in_each(pointgrad.group, GRADS, copies=True, centers=-1), rows=_rows,
+        "group", pointgrad.group, _group, GRADS,
+        linear_in_each(pointgrad.group, GRADS, copies=True, centers=-1), rows=_rows,
         bad={"index": [None, 3], "features": [None, 1.0], "points": [2.0]},
     ),
 ]  # fmt: skip

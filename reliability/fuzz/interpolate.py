@@ -45,7 +45,9 @@ def _interpolate_magnitudes(
         for_weights = blur * (back * grad.unsqueeze(-2)).sum(-1)
         for_weights = (for_weights + (weights * for_weights).sum(-1, keepdim=True)) / total
         slopes = torch.where(there & ~coincides, power / 2 * ratio / safe * for_weights, 0)
-        slopes = blur * torch.cat([slopes[..., :1] + (slopes * safe / safe[..., :1]).sum(-1, keepdim=True), slopes[..., 1:]], -1)
+        slopes = blur * torch.cat(
+            [slopes[..., :1] + (slopes * safe / safe[..., :1]).sum(-1, keepdim=True), slopes[..., 1:]], -1
+        )
         for_points, for_queries = pulls(arguments["points"], arguments["queries"], found.index, slopes)
         rows = (weights.unsqueeze(-1) * grad.unsqueeze(-2)).flatten(-3, -2)
         for_features = blur * pointgrad.scatter(rows, found.index.flatten(-2), features.shape[-2])
@@ -118,7 +120,7 @@ def _cell_magnitudes(
     """Both backends place a point alike, to the bit; its eight shares are not negative."""
     points, mode, aligned = arguments["points"], arguments["padding_mode"], arguments["align_corners"]
     wide = points.to(torch.promote_types(points.dtype, torch.float32))
-    grid = arguments["grid"] if "grid" in arguments else None
+    grid = arguments.get("grid")
     size = arguments["size"] if grid is None else grid.shape[2:]
     shares, scale, voxel, inside = (part for part in reference._places(wide, tuple(size), mode, aligned))
     shares, scale = shares.double(), scale.double().abs()

@@ -85,7 +85,9 @@ def _entropy_magnitudes(
     axis, smoothing = min(1, x.dim() - 1), given.get("label_smoothing", 0.0)
     a, counts = _coefficients(given)
     if not x.shape[axis]:
-        return [torch.zeros_like(outputs[0], dtype=torch.float64)], {name: torch.zeros_like(given[name]) for name in GRADS if name in given and given[name].is_floating_point()}
+        return [torch.zeros_like(outputs[0], dtype=torch.float64)], {
+            name: torch.zeros_like(given[name]) for name in GRADS if name in given and given[name].is_floating_point()
+        }
     top = x.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(axis, keepdim=True)
     top = torch.where(top == -torch.inf, 0, top)
     total = (x - top).exp().sum(axis, keepdim=True)
@@ -99,7 +101,9 @@ def _entropy_magnitudes(
     grad = (upstream[0].abs() if none else (upstream[0].abs() / count).expand(rows.shape)).unsqueeze(axis)
     p = (x - top).exp() / total
     steep = torch.where(p > 0, 1 + (top - x), 1)
-    grads = {"input": torch.where(total == 0, 0, grad * (torch.where(p > 0, a.sum(axis, keepdim=True) * p * steep, 0) + a))}
+    grads = {
+        "input": torch.where(total == 0, 0, grad * (torch.where(p > 0, a.sum(axis, keepdim=True) * p * steep, 0) + a))
+    }
     if given["target"].is_floating_point():
         weight = given.get("weight", x.new_ones(x.shape[axis])).reshape(-1, *(1,) * (x.dim() - axis - 1))
         grads["target"] = grad * depth * weight * (1 - smoothing)

@@ -65,7 +65,11 @@ def by_index(points: Tensor, offsets: Any = None, lengths: Any = None, **asked: 
 
 def _edges(draw: Draw) -> Arguments:
     padded, rows = draw.flag("padded"), draw.size("points", most=65)
-    shape = (*((draw.number("clouds", 0, 3),) if padded else ()), draw.size("queries", most=65), draw.size("k", most=33))
+    shape = (
+        *((draw.number("clouds", 0, 3),) if padded else ()),
+        draw.size("queries", most=65),
+        draw.size("k", most=33),
+    )
     index = draw.index("index", rows, *shape)
     return {"index": index, "num_points": rows} if padded else {"index": index}
 

@@ -12,9 +12,9 @@ import pointgrad
 from .draw import Draw
 
 Arguments = dict[str, Any]
-# From the arguments, the upstream gradients in float64 and the reference's outputs, in float64: the sum of the absolute values of
-# what is added up in each floating output, and in the gradient of each differentiable argument.
-# None: the same bits on every backend.
+# From the arguments, the upstream gradients (in float64) and the reference's outputs: the sum of the absolute values of
+# what is added up in each floating output, and in the gradient of each differentiable argument, in float64. None, and
+# no entry for a gradient: the same bits on every backend.
 Magnitudes = Callable[[Arguments, list[Tensor], list[Tensor]], tuple[list[Tensor | None], dict[str, Tensor]]]
 
 

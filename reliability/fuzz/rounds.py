@@ -1,11 +1,11 @@
-"""Many cases of one family in this process, in rounds; a failure is made small by hypothesis and does not end the run."""
+"""Many cases of one family in this process, in rounds: hypothesis makes a failure small, and the next round begins."""
 
 import importlib
 import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase, strategies
 
+from . import FAMILIES
 from .check import Tally, draw_and_check
 from .draw import Draw
 from .operators import Arguments, Operator
@@ -21,7 +22,8 @@ ROUND = 500  # cases: hypothesis remembers those of a round
 
 
 def operators(family: str) -> list[Operator]:
-    return importlib.import_module(f"{__package__}.{family}").OPERATORS
+    """Of a family, or of a module from elsewhere."""
+    return importlib.import_module(f"{__package__}.{family}" if family in FAMILIES else family).OPERATORS
 
 
 def prepare() -> None:
@@ -40,53 +42,64 @@ def rounds(
 
     note: a file that always holds the case that runs: if the process dies, it is the one that did it.
     """
-    table, tiny = operators(family), backend == "triton" and device == "cpu"
     file = None if note is None else os.open(note, os.O_RDWR | os.O_CREAT)
     done = number = 0
     while done < cases:
-        tally, ran, failed = Tally(), 0, False
-        last: dict[str, Any] = {}
-        begin = time.perf_counter()
-
-        def about_to(choices: dict[str, Any], arguments: Arguments) -> None:
-            last["case"] = {"family": family, "choices": choices, "arguments": described(arguments)}
-            if file is not None:
-                text = json.dumps({**last["case"], "in_round": ran}).encode()
-                os.pwrite(file, text, 0)
-                os.ftruncate(file, len(text))
-
-        @hypothesis.seed(seed + number)
-        @hypothesis.settings(
-            max_examples=min(ROUND, cases - done), database=None, deadline=None, report_multiple_bugs=False,
-            phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
-        @hypothesis.given(strategies.data())
-        def one_round(data: Any) -> None:
-            nonlocal ran, failed
-            draw = Draw(data.conjecture_data.draw, device, tiny)
-            try:
-                draw_and_check(draw, table, backend, Tally() if failed else tally, about_to)
-            except Exception:  # what hypothesis itself stops is none
-                failed = True
-                raise
-            ran += not failed
-
-        found = None
-        try:
-            one_round()
-        except Exception as error:
-            found = {**last["case"], "error": f"{type(error).__name__}: {error}", "seed": seed + number}
-        counts = {what: dict(counter) for what, counter in tally.counts.items()}
-        done, number = done + ran + failed, number + 1
-        yield {"cases": ran + failed, "failure": found, "counts": counts, "seconds": time.perf_counter() - begin}
+        found = one_round(family, min(ROUND, cases - done), seed + number, device, backend, file)
+        done, number = done + found["cases"], number + 1
+        yield found
     if file is not None:
         os.close(file)
 
 
+def one_round(family: str, cases: int, seed: int, device: str, backend: str, file: int | None) -> dict[str, Any]:
+    """Up to so many cases: a failure ends the round, after hypothesis has made it small."""
+    table, tally, ran, failed = operators(family), Tally(), 0, False
+    last: dict[str, Any] = {}
+    begin = time.perf_counter()
+
+    def about_to(choices: dict[str, Any], arguments: Arguments) -> None:
+        last.update(family=family, choices=choices, arguments=described(arguments))
+        if file is not None:
+            text = json.dumps({**last, "in_round": ran}).encode()
+            os.pwrite(file, text, 0)
+            os.ftruncate(file, len(text))
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=cases, database=None, deadline=None, report_multiple_bugs=False,
+        phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(strategies.data())
+    def run_them(data: Any) -> None:
+        nonlocal ran, failed
+        draw = Draw(data.draw, device, interpreted(device, backend))
+        try:
+            # What is tried after a failure makes it small, and is no case of its own.
+            draw_and_check(draw, table, backend, Tally() if failed else tally, about_to)
+        except Exception:  # those with which hypothesis gives up a case are none
+            failed = True
+            raise
+        ran += not failed
+
+    failure = None
+    try:
+        run_them()
+    except Exception as error:
+        failure = {**last, "error": f"{type(error).__name__}: {error}", "seed": seed}
+    counts = {what: dict(counter) for what, counter in tally.counts.items()}
+    return {"cases": ran + failed, "failure": failure, "counts": counts, "seconds": time.perf_counter() - begin}
+
+
+def interpreted(device: str, backend: str) -> bool:
+    """Whether Triton's interpreter runs the kernels, which is slow: cases are small then."""
+    return backend == "triton" and device == "cpu"
+
+
 def replay(case: dict[str, Any], device: str, backend: str) -> None:
     """Runs one case again, from its choices."""
-    table, tiny = operators(case["family"]), backend == "triton" and device == "cpu"
-    draw_and_check(Draw(case["choices"], device, tiny), table, backend, Tally(), lambda choices, arguments: None)
+    draw = Draw(case["choices"], device, interpreted(device, backend))
+    draw_and_check(draw, operators(case["family"]), backend, Tally(), lambda choices, arguments: None)
 
 
 def described(arguments: Arguments) -> dict[str, str]:
@@ -101,6 +114,3 @@ def described(arguments: Arguments) -> dict[str, str]:
         return repr(value)[:60]
 
     return {name: text(value) for name, value in arguments.items()}
-
-
-Progress = Callable[[dict[str, Any]], None]

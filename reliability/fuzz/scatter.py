@@ -112,7 +112,10 @@ OPERATORS = [
         "scatter", pointgrad.scatter, _scatter, GRADS, _reduced, rows=_groups,
         bad={**BAD_REDUCE, "size": [-1, 2.0, True, "3", 2**63]},
     ),
-    Operator("segment", pointgrad.segment, _segment, GRADS, _reduced, bad={"reduce": ["median", None, 3], "offsets": [None, 3]}),
+    Operator(
+        "segment", pointgrad.segment, _segment, GRADS, _reduced,
+        bad={"reduce": ["median", None, 3], "offsets": [None, 3]},
+    ),
     Operator("segment_softmax", pointgrad.segment_softmax, _softmax, ("logits",), _softmax_magnitudes, rounds=True),
     Operator(
         "histogram", pointgrad.histogram, _histogram, ("weights",), linear_in_each(pointgrad.histogram, ("weights",)),

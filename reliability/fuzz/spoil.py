@@ -41,7 +41,7 @@ def _of_tensor(name: str, value: Tensor, several: bool) -> list[tuple[str, Any, 
         ("a dimension more", lambda v: v.unsqueeze(0), False),
         ("longer", lambda v: torch.cat([v, v[:1]]) if v.dim() else v, False),
         ("wider", lambda v: torch.cat([v, v[..., :1]], -1) if v.dim() else v, False),
-        ("many dimensions", lambda v: v.reshape(*v.shape, *(1,) * 6), True),
+        ("many dimensions", lambda v: v.reshape(*v.shape, *(1,) * 6), False),
     ]
     if value.dim():
         ways += [("sparse", lambda v: v.to_sparse(), True)]

@@ -247,9 +247,10 @@ def _composed_backward(
     keys = key.to(wide).flatten(-2)
     logits = scale * aggregate_weights(query.to(wide).flatten(-2), keys, index, heads)
     logits = logits if bias is None else logits + bias.to(wide)
-    weights = masked_softmax(logits, ((index >= 0) & (index < rows)).unsqueeze(-1), logits.dim() - 2)
+    there = ((index >= 0) & (index < rows)).unsqueeze(-1)
+    weights = masked_softmax(logits, there, logits.dim() - 2)
     slopes = aggregate_weights(grad.to(wide).flatten(-2), value.to(wide).flatten(-2), index, heads)
-    slopes = weights * (slopes - (weights * slopes).sum(-2, keepdim=True))
+    slopes = torch.where(there, weights * (slopes - (weights * slopes).sum(-2, keepdim=True)), 0)
     grad_query = scale * aggregate(slopes, keys, index)
     return grad_query.reshape(query.shape).to(query.dtype), weights, slopes
 
