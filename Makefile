@@ -2,15 +2,17 @@
 #   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
 #   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
 #   CASES   inputs for each law of numbers              make CASES=100 properties
+#   CASES   how many of each family of operators        make CASES=500 fuzz
 #   SUITES  what to measure; all but the slow ones      make SUITES=scaling OUT=out/scaling_cpu.json bench
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 OUT ?= out/cpu.json
+CASES ?= 10000
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures precision properties clean
+.PHONY: demo test lint bench fuzz docs figures precision properties clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -33,6 +35,11 @@ precision: $(VENV)/installed
 
 properties: $(VENV)/installed
 	$(BIN)/python -m reliability.properties --cases $(or $(CASES),1000) --out reliability/results/properties.json
+
+# The C++ kernels, then the Triton kernels in Triton's interpreter, which is slow.
+fuzz: $(VENV)/installed
+	$(BIN)/python -m reliability.fuzz --cases $(CASES) --out out/fuzz.json
+	$(BIN)/python -m reliability.fuzz --cases $$(($(CASES) / 40)) --backend triton --out out/fuzz_triton.json
 
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -270,6 +270,25 @@ def test_masked_softmax_of_extreme_logits(dtype, place):
     assert gradient.tolist() == quarter
 
 
+def test_what_is_not_there_gets_no_gradient_beside_an_overflow(place):
+    """Found by fuzzing: its weight, zero, was multiplied with an infinite sum."""
+    largest = torch.finfo(torch.float32).max
+    value = torch.tensor([largest, -0.3 * largest, -largest], device=place.device).reshape(1, 1, 3)
+    bias = torch.zeros(1, 2, 1, device=place.device, requires_grad=True)
+    empty, index = torch.zeros(1, 1, 0, device=place.device), torch.tensor([[0, -1]], device=place.device)
+    out = neighbor_attention(empty, empty, value, index, bias)
+    (grad,) = torch.autograd.grad(out, bias, torch.tensor([[[1.0, 2.0, -3.0]]], device=place.device))
+    assert grad[0, 1, 0] == 0
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_what_is_masked_gets_no_gradient_beside_a_nan(poison, place):
+    logits = torch.tensor([poison, 1.0, 2.0], device=place.device, requires_grad=True)
+    mask = torch.tensor([True, True, False], device=place.device)
+    (grad,) = torch.autograd.grad(masked_softmax(logits, mask).sum(), logits)
+    assert grad[2] == 0
+
+
 @pytest.mark.parametrize("shape", [(1, 4, 1), (4, 5), (5,), (3, 1, 5), ()])
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_masked_softmax_broadcasts_its_mask(shape, dim, place):

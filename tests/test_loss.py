@@ -122,6 +122,33 @@ def test_ignored_rows_take_no_part(place):
     assert grad.tolist() == [[0, 0], [0, 0]]
 
 
+@pytest.mark.parametrize("loss", [cross_entropy, nll_loss])
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+def test_weights_of_no_classes(loss, reduction, place):
+    """Found by fuzzing: all targets are ignored, and no weight can be looked up."""
+    logits = torch.zeros(3, 0, device=place.device, requires_grad=True)
+    target = torch.full((3,), -100, device=place.device)
+    out = loss(logits, target, torch.zeros(0, device=place.device), reduction=reduction)
+    assert torch.equal(out, torch.zeros_like(out))
+    assert torch.autograd.grad(out.sum(), logits)[0].shape == (3, 0)
+
+
+@pytest.mark.parametrize("positions", [(), (5,)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_mean_over_weights_of_zero(smoothing, positions, place):
+    """Found by fuzzing: the gradient of such a mean is infinite before it is multiplied, also with zero."""
+    logits = torch.randn(2, 3, *positions, device=place.device, requires_grad=True)
+    target, weight = torch.ones(2, *positions, device=place.device).long(), torch.tensor([1.0, 0.0, 2.0])
+    out = cross_entropy(logits, target, weight.to(place.device), label_smoothing=smoothing)
+    received = torch.autograd.grad(out, logits)
+    with pointgrad.backend("reference"):
+        expected = torch.autograd.grad(
+            cross_entropy(logits, target, weight.to(place.device), label_smoothing=smoothing), logits
+        )
+    torch.testing.assert_close(received, expected, equal_nan=True)
+    assert not received[0].isfinite().any()
+
+
 def test_is_nll_of_log_softmax(place):
     x = torch.randn(3, 4, 6, dtype=torch.float64, device=place.device)
     target = torch.randint(0, 4, (3, 6), device=place.device)

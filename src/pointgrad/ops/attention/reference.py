@@ -66,11 +66,12 @@ def neighbor_attention_backward(
     scale: float,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    wide, heads = _wide(query), query.shape[-2]
+    wide, heads, there = _wide(query), query.shape[-2], _inside(index, key.shape[-3]).unsqueeze(-1)
     logits = _logits(query.to(wide), key.to(wide), index, bias, scale)
-    weights = masked_softmax(logits, _inside(index, key.shape[-3]).unsqueeze(-1), -2)
+    weights = masked_softmax(logits, there, -2)
     slopes = aggregate_weights(grad.to(wide).flatten(-2), value.to(wide).flatten(-2), index, heads)
-    slopes = weights * (slopes - (weights * slopes).sum(-2, keepdim=True))
+    # What is not there takes no part, not even by zero times infinity.
+    slopes = torch.where(there, weights * (slopes - (weights * slopes).sum(-2, keepdim=True)), 0)
     grad_query = scale * aggregate(slopes, key.to(wide).flatten(-2), index)
     return grad_query.reshape(query.shape).to(query.dtype), weights, slopes
 

@@ -29,7 +29,7 @@ def _grad_softmax(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     # What is masked takes no part, not even by zero times infinity.
     weights, grad_wide = output.to(wide), torch.where(mask, grad, 0).to(wide)
     slopes = weights * (grad_wide - (weights * grad_wide).sum(ctx.dim, keepdim=True))
-    return slopes.to(grad.dtype), None, None  # mask: booleans, dim: a number
+    return torch.where(mask, slopes, 0).to(grad.dtype), None, None  # mask: booleans, dim: a number
 
 
 masked_softmax = operator(
@@ -247,9 +247,10 @@ def _composed_backward(
     keys = key.to(wide).flatten(-2)
     logits = scale * aggregate_weights(query.to(wide).flatten(-2), keys, index, heads)
     logits = logits if bias is None else logits + bias.to(wide)
-    weights = masked_softmax(logits, ((index >= 0) & (index < rows)).unsqueeze(-1), logits.dim() - 2)
+    there = ((index >= 0) & (index < rows)).unsqueeze(-1)
+    weights = masked_softmax(logits, there, logits.dim() - 2)
     slopes = aggregate_weights(grad.to(wide).flatten(-2), value.to(wide).flatten(-2), index, heads)
-    slopes = weights * (slopes - (weights * slopes).sum(-2, keepdim=True))
+    slopes = torch.where(there, weights * (slopes - (weights * slopes).sum(-2, keepdim=True)), 0)
     grad_query = scale * aggregate(slopes, keys, index)
     return grad_query.reshape(query.shape).to(query.dtype), weights, slopes
 

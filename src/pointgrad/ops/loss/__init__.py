@@ -182,7 +182,9 @@ def _flat(input: Tensor, classes_last: bool) -> Tensor:
 def _counts(target: Tensor, classes: int, weight: Tensor | None, ignore_index: int) -> Tensor:
     """How much each position counts in a mean."""
     kept = counted(target, classes, ignore_index)
-    return kept if weight is None else torch.where(kept, weight[torch.where(kept, target, 0)], 0)
+    if weight is None or classes == 0:  # without a class there is none to look up
+        return kept
+    return torch.where(kept, weight[torch.where(kept, target, 0)], 0)
 
 
 def _reduced(rows: Tensor, counts: Tensor | None, input: Tensor, dtype: torch.dtype, reduction: str) -> Tensor:

@@ -132,13 +132,14 @@ POINTGRAD_CLONES void slopes_of_rows(T* out, const wide<T>* grad, const wide<T>*
     const W g = grad[r], top = tops[r];
     const W shared = kind == kNone ? W(0) : sum_of_row<W>(base, p.classes);
     const W amount = shared + (p.target ? p.hit[t] : W(0));
+    // The gradient comes last: it is infinite where the weights of a mean add up to zero.
     if (amount == W(0)) {
-      for (int64_t c = 0; c < p.classes; ++c) to[c] = narrow<T>(kind == kNone ? W(0) : -g * widen(base[c]));
+      for (int64_t c = 0; c < p.classes; ++c) to[c] = narrow<T>(g * (kind == kNone ? W(0) : -widen(base[c])));
     } else {
-      const W scale = g * (amount / totals[r]);
+      const W scale = amount / totals[r];
       for (int64_t c = 0; c < p.classes; ++c) {
         const W share = scale * exp_of_negative(widen(x[c]) - top);
-        to[c] = narrow<T>(kind == kNone ? share : share - g * widen(base[c]));
+        to[c] = narrow<T>(g * (kind == kNone ? share : share - widen(base[c])));
       }
     }
     if (p.target) {  // again, so that a 16-bit result is rounded once
@@ -213,7 +214,7 @@ POINTGRAD_CLONES void slopes_of_positions(T* out, const wide<T>* grad, const wid
   for (int64_t s = 0; s < count; ++s) {
     const int64_t t = p.target ? p.chosen(row + s) : -1;
     amount[s] += t < 0 ? W(0) : p.hit[t];
-    scale[s] = grad[row + s] * (amount[s] / totals[row + s]);
+    scale[s] = amount[s] / totals[row + s];
   }
   const W *top = tops + row, *g = grad + row;
   for (int64_t c = 0; c < p.classes; ++c) {
@@ -222,9 +223,9 @@ POINTGRAD_CLONES void slopes_of_positions(T* out, const wide<T>* grad, const wid
     for (int64_t s = 0; s < count; ++s) {
       const W power = exp_of_negative(widen(p.logits[at + s]) - top[s]);
       slope[s] = amount[s] == W(0) ? W(0) : scale[s] * power;
-      if (kind != kNone) slope[s] -= g[s] * widen(kind == kOwn ? p.base[at + s] : p.base[c]);
+      if (kind != kNone) slope[s] -= widen(kind == kOwn ? p.base[at + s] : p.base[c]);
     }
-    for (int64_t s = 0; s < count; ++s) out[at + s] = narrow<T>(slope[s]);
+    for (int64_t s = 0; s < count; ++s) out[at + s] = narrow<T>(g[s] * slope[s]);
   }
   for (int64_t s = 0; s < count; ++s) {
     const int64_t t = p.target ? p.chosen(row + s) : 0;

@@ -1,0 +1,151 @@
+"""`python -m reliability.fuzz [FAMILY ...] --cases 10000 --out FILE.json`: random calls of all operators.
+
+Each family runs in a process of its own, so that a crash is seen and counted instead of ending the run. Calls are
+compared with the reference (what must hold: check.py), on the CPU's C++ kernels, or with `--device cuda` on the Triton
+kernels; `--backend triton` without a GPU runs those in Triton's interpreter. `--replay FILE` runs one case again, as
+the output of a failure holds it. Exit status 1 if anything was found.
+"""
+
+import argparse
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from . import FAMILIES
+
+# A case takes milliseconds, on a GPU a compilation of some seconds too: a round that takes longer hangs.
+WATCHDOG = 900
+MOST_FAILURES = 10  # of a family, after which it is given up
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all without one")
+    parser.add_argument("--cases", type=int, default=10_000, help="of each family")
+    parser.add_argument("--seed", type=int, help="random without one, and printed")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--backend", choices=("cpu", "triton"), help="by default that of the device")
+    parser.add_argument("--out", type=Path, help="a JSON file for what was counted")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="run one case again, written as JSON")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    unknown = set(options.families) - set(FAMILIES)
+    if unknown and not options.child:
+        parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
+    if options.cases < 1:
+        parser.error(f"--cases must be at least 1, got {options.cases}")
+    options.backend = options.backend or ("triton" if options.device == "cuda" else "cpu")
+    if options.backend == "triton" and options.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # Triton decides when it is imported
+    if options.replay:
+        return again(options)
+    seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
+    if options.child:
+        return child(options, seed)
+    print(f"seed {seed}", flush=True)
+    results = {family: run_family(family, options, seed) for family in options.families or FAMILIES}
+    if options.out:
+        from pointgrad.bench.machine import machine
+
+        facts = {**machine(options.device), "backend": options.backend, "seed": seed}
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps({"machine": facts, "families": results}, indent=1) + "\n")
+    return int(any(result["failures"] or result["crashes"] for result in results.values()))
+
+
+def child(options: argparse.Namespace, seed: int) -> int:
+    """Rounds of one family, one line of JSON each."""
+    from . import rounds
+
+    rounds.prepare()
+    (family,) = options.families
+    for result in rounds.rounds(
+        family, options.cases, seed, device=options.device, backend=options.backend, note=options.child
+    ):
+        print(json.dumps(result), flush=True)
+    return 0
+
+
+def again(options: argparse.Namespace) -> int:
+    from . import rounds
+
+    rounds.prepare()
+    rounds.replay(json.loads(options.replay.read_text()), options.device, options.backend)
+    print("agrees")
+    return 0
+
+
+def run_family(family: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    total = Counter[str]()
+    counts: dict[str, Counter[str]] = {}
+    failures: list[dict[str, Any]] = []
+    crashes: list[dict[str, Any]] = []
+    begin = time.perf_counter()
+    while total["cases"] < options.cases and len(failures) + len(crashes) < MOST_FAILURES:
+        for result in lines(family, options, seed + total["rounds"], options.cases - total["cases"]):
+            total.update(cases=result["cases"], rounds=1)
+            if "crash" in result:
+                crashes.append(result["crash"])
+                print(f"{family}: {result['crash']['how']} in {json.dumps(result['crash'])}", flush=True)
+                continue
+            for what, counter in result["counts"].items():
+                counts.setdefault(what, Counter()).update(counter)
+            if result["failure"]:
+                failures.append(result["failure"])
+                print(f"{family}: {json.dumps(result['failure'])}", flush=True)
+                if len(failures) + len(crashes) >= MOST_FAILURES:
+                    break
+    seconds = time.perf_counter() - begin
+    outcome = counts.get("outcome", Counter())
+    print(
+        f"{family}: {total['cases']} cases in {seconds:.0f} s, {outcome['agrees']} agree, {outcome['refused']} refused,"
+        f" {len(failures)} mismatches, {len(crashes)} crashes",
+        flush=True,
+    )
+    return {
+        "cases": total["cases"],
+        "seconds": round(seconds, 1),
+        **{what: dict(sorted(counter.items())) for what, counter in sorted(counts.items())},
+        "failures": failures,
+        "crashes": crashes,
+    }
+
+
+def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> Iterator[dict[str, Any]]:
+    """What a process of its own reports, round by round, and at the end how it died, if it did."""
+    with tempfile.TemporaryDirectory() as folder:
+        note = Path(folder) / "case.json"
+        command = [sys.executable, "-m", "reliability.fuzz", family, "--child", str(note), "--cases", str(cases)]
+        command += ["--seed", str(seed), "--device", options.device, "--backend", options.backend]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            while select.select([process.stdout], [], [], WATCHDOG)[0]:
+                line = process.stdout.readline()
+                if not line:
+                    break
+                yield json.loads(line)
+            else:
+                process.kill()
+            status = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+        if status:
+            case = json.loads(note.read_text()) if note.exists() and note.stat().st_size else {}
+            how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            yield {"cases": case.get("in_round", 0) + 1, "crash": {"how": how, **case}}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""Runs one case and compares it with the reference."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import pointgrad
+
+from .draw import Draw
+from .operators import Arguments, Operator, run
+from .spoil import MESSAGE, spoil
+
+
+class Mismatch(AssertionError):
+    """What a kernel gives is not what the reference gives, or not what the contract says."""
+
+
+@dataclass
+class Tally:
+    """What was tried, counted by what it was."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, what: str, which: Any, number: int = 1) -> None:
+        self.counts.setdefault(what, Counter())[str(which)] += number
+
+
+def draw_and_check(draw: Draw, operators: list[Operator], backend: str, tally: Tally, about_to: Any) -> None:
+    """about_to: called with the case when it is known, before anything of it runs."""
+    operator = draw.pick("operator", operators)
+    draw.choices["operator name"] = operator.name
+    arguments = operator.draw(draw)
+    wrong, sure = draw.flag("wrong", 6), False
+    if wrong:
+        arguments, sure = spoil(draw, operator, arguments)
+    threads = draw.pick("threads", (1, 2, (1, 2)))
+    scale = draw.pick("upstream", ("normal", "normal", "lattice", "one"))
+    about_to(draw.choices, arguments)
+    before = {name: value.clone() for name, value in arguments.items() if _is_plain(value)}
+
+    def upstream(output: Tensor) -> Tensor:
+        if scale == "one":
+            return torch.ones((), dtype=output.dtype, device=output.device).expand_as(output)
+        noise = torch.randn(output.shape, generator=draw.generator, dtype=torch.float64)
+        return (noise.round() if scale == "lattice" else noise).to(output)
+
+    def attempt(count: int) -> Any:
+        torch.set_num_threads(count)
+        with pointgrad.backend(backend):
+            return run(operator, arguments, upstream if into is None else into)
+
+    into: list[Tensor] | None = None
+    first, *others = threads if isinstance(threads, tuple) else (threads,)
+    try:
+        outputs, into, grads = attempt(first)
+    except (TypeError, ValueError) as error:
+        if not wrong:
+            raise Mismatch(f"a right call is refused: {type(error).__name__}: {error}") from error
+        if not re.match(MESSAGE, str(error), re.DOTALL):
+            raise Mismatch(f"does not say what is wrong: {type(error).__name__}: {error}") from error
+        tally.add("outcome", "refused")
+        _count(tally, operator, arguments)
+        return
+    if sure:
+        raise Mismatch("a wrong call is not refused")
+    for name, value in before.items():
+        if not _same(arguments[name], value):
+            raise Mismatch(f"{name} was changed by the call")
+    for count in others:
+        again, _, grads_again = attempt(count)
+        for mine, theirs in zip([*outputs, *grads.values()], [*again, *grads_again.values()], strict=True):
+            if not _same(mine, theirs) and draw.device == "cpu":
+                raise Mismatch(f"another result with {count} threads")
+    compare(operator, arguments, outputs, into, grads, tally)
+    tally.add("outcome", "agrees")
+    _count(tally, operator, arguments)
+
+
+def compare(
+    operator: Operator,
+    arguments: Arguments,
+    outputs: list[Tensor],
+    upstream: list[Tensor],
+    grads: dict[str, Tensor],
+    tally: Tally,
+) -> None:
+    with pointgrad.backend("reference"):
+        expected, _, expected_grads = run(operator, arguments, upstream)
+    if len(outputs) != len(expected) or list(grads) != list(expected_grads):
+        raise Mismatch("the reference has other outputs, or gradients for other arguments")
+    inputs = [value for value in [*arguments.values(), *upstream] if isinstance(value, Tensor)]
+    floats = [output for output in outputs if output.is_floating_point()]
+    sums: list[Tensor | None] = []
+    grad_sums: dict[str, Tensor] = {}
+    if operator.magnitudes is not None and (floats or grads):
+        sums, grad_sums = operator.magnitudes(arguments, [grad.double() for grad in upstream], expected)
+    bound = Bound(inputs + outputs, operator.rounds, tally)
+    remaining = iter(sums)
+    for number, (mine, theirs) in enumerate(zip(outputs, expected, strict=True)):
+        magnitude = next(remaining, None) if mine.is_floating_point() else None
+        bound.check(f"output {number}", mine, theirs, magnitude)
+    for name, mine in grads.items():
+        bound.check(f"the gradient of {name}", mine, expected_grads[name], grad_sums.get(name))
+    if grads:
+        tally.add("compared", "with gradients")
+
+
+class Bound:
+    """How far two results may lie apart that add up the same numbers in another order.
+
+    Each of n additions and of the few other steps of a term errs by at most half an ulp of the precision that sums are
+    kept in, relative to the sum of the absolute values (the magnitude); both results do. Then each is rounded to its
+    dtype. Where a sum of absolute values comes near the largest number the order decides whether it overflows.
+    """
+
+    def __init__(self, tensors: list[Tensor], rounds: bool, tally: Tally) -> None:
+        self.terms = 16 + max((value.numel() for value in tensors), default=0)
+        floats = [value.double() for value in tensors if value.is_floating_point() and value.numel()]
+        self.strange = not all(bool(value.isfinite().all()) for value in floats)
+        highest = max((float(value.abs().nan_to_num(0, 0, 0).max()) for value in floats), default=0.0)
+        self.highest, self.rounds, self.tally = max(highest, 1.0), rounds, tally
+
+    def check(self, what: str, mine: Tensor, theirs: Tensor, magnitude: Tensor | None) -> None:
+        if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
+            raise Mismatch(f"{what} is {_describe(mine)}, and that of the reference {_describe(theirs)}")
+        if magnitude is None:
+            if not _same(mine, theirs):
+                raise Mismatch(f"{what} must be the same to the bit: {_first(mine, theirs, ~_equal(mine, theirs))}")
+            self.tally.add("numbers", "same bits", mine.numel())
+            return
+        limits = torch.finfo(mine.dtype)
+        wide = torch.finfo(torch.promote_types(mine.dtype, torch.float32))
+        relative = self.terms * wide.eps + (4 * limits.eps if self.rounds else 0)
+        least = wide.tiny * wide.eps + (limits.tiny * limits.eps if self.rounds else 0)
+        center = theirs.double()
+        slack = relative * magnitude + self.terms * least * self.highest
+        if limits.eps > wide.eps:  # a last rounding
+            slack = slack + limits.eps * center.abs() + limits.tiny * limits.eps
+        low, high = (center - slack).to(mine.dtype), (center + slack).to(mine.dtype)
+        fine = _equal(mine, theirs) | ((mine >= low) & (mine <= high))
+        largest = limits.max if self.rounds else wide.max
+        open_end = magnitude > largest / 4  # infinity included
+        if self.strange and self.highest < largest**0.25:  # then it comes from the input, and nothing overflows
+            open_end = open_end & mine.isfinite() & theirs.isfinite()
+        fine = fine | (open_end & ~magnitude.isnan())
+        if self.highest >= largest**0.25:
+            fine = fine | magnitude.isnan()
+        self.tally.add("numbers", "within the bound", int((~open_end).sum()))
+        self.tally.add("numbers", "left open by overflow", int(open_end.sum()))
+        if not bool(fine.all()):
+            raise Mismatch(f"{what} differs by more than {relative:.2g} of its terms: {_first(mine, theirs, ~fine)}")
+
+
+def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
+    equal = mine == theirs
+    if mine.is_floating_point():
+        equal = (equal & (mine.signbit() == theirs.signbit())) | (mine.isnan() & theirs.isnan())
+    return equal
+
+
+def _same(mine: Tensor, theirs: Tensor) -> bool:
+    return mine.shape == theirs.shape and bool(_equal(mine, theirs).all())
+
+
+def _first(mine: Tensor, theirs: Tensor, wrong: Tensor) -> str:
+    place = wrong.nonzero()[0].tolist()
+    at = tuple(place)
+    return f"{mine[at].item()!r} at {place} where the reference has {theirs[at].item()!r} ({int(wrong.sum())} such)"
+
+
+def _describe(value: Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and value.device.type != "meta"
+
+
+def _count(tally: Tally, operator: Operator, arguments: Arguments) -> None:
+    tally.add("operators", operator.name)
+    held = [value for value in arguments.values() if _is_plain(value)]
+    for dtype in {value.dtype for value in held}:
+        tally.add("dtypes", str(dtype).removeprefix("torch."))
+    rows = max((value.shape[-2] if value.dim() > 1 else value.numel() for value in held), default=0)
+    ends = (0, 1, 7, 31, 127, 511)
+    label = next((f"up to {end}" for end in ends if rows <= end), f"more than {ends[-1]}")
+    tally.add("rows", label)
+    if any(not value.is_contiguous() for value in held):
+        tally.add("memory", "with gaps, transposed or expanded")
+    else:
+        tally.add("memory", "contiguous")

@@ -1,0 +1,116 @@
+"""Many cases of one family in this process, in rounds: hypothesis makes a failure small, and the next round begins."""
+
+import importlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import torch
+from hypothesis import HealthCheck, Phase, strategies
+
+from . import FAMILIES
+from .check import Tally, draw_and_check
+from .draw import Draw
+from .operators import Arguments, Operator
+
+ROUND = 500  # cases: hypothesis remembers those of a round
+
+
+def operators(family: str) -> list[Operator]:
+    """Of a family, or of a module from elsewhere."""
+    return importlib.import_module(f"{__package__}.{family}" if family in FAMILIES else family).OPERATORS
+
+
+def prepare() -> None:
+    """What a process does before its first case."""
+    warnings.simplefilter("error")
+    # Triton's interpreter computes with NumPy, which warns of infinity minus infinity where a GPU does not.
+    warnings.filterwarnings("ignore", "(invalid value|overflow|divide by zero) encountered", RuntimeWarning)
+    warnings.filterwarnings("ignore", "Sparse (CSR|invariant)", UserWarning)
+    warnings.filterwarnings("ignore", ".*", hypothesis.errors.HypothesisWarning)
+
+
+def rounds(
+    family: str, cases: int, seed: int, *, device: str = "cpu", backend: str = "cpu", note: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yields what each round counted and found.
+
+    note: a file that always holds the case that runs: if the process dies, it is the one that did it.
+    """
+    file = None if note is None else os.open(note, os.O_RDWR | os.O_CREAT)
+    done = number = 0
+    while done < cases:
+        found = one_round(family, min(ROUND, cases - done), seed + number, device, backend, file)
+        done, number = done + found["cases"], number + 1
+        yield found
+    if file is not None:
+        os.close(file)
+
+
+def one_round(family: str, cases: int, seed: int, device: str, backend: str, file: int | None) -> dict[str, Any]:
+    """Up to so many cases: a failure ends the round, after hypothesis has made it small."""
+    table, tally, ran, failed = operators(family), Tally(), 0, False
+    last: dict[str, Any] = {}
+    begin = time.perf_counter()
+
+    def about_to(choices: dict[str, Any], arguments: Arguments) -> None:
+        last.update(family=family, choices=choices, arguments=described(arguments))
+        if file is not None:
+            text = json.dumps({**last, "in_round": ran}).encode()
+            os.pwrite(file, text, 0)
+            os.ftruncate(file, len(text))
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=cases, database=None, deadline=None, report_multiple_bugs=False,
+        phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(strategies.data())
+    def run_them(data: Any) -> None:
+        nonlocal ran, failed
+        draw = Draw(data.draw, device, interpreted(device, backend))
+        try:
+            # What is tried after a failure makes it small, and is no case of its own.
+            draw_and_check(draw, table, backend, Tally() if failed else tally, about_to)
+        except Exception:  # those with which hypothesis gives up a case are none
+            failed = True
+            raise
+        ran += not failed
+
+    failure = None
+    try:
+        run_them()
+    except Exception as error:
+        failure = {**last, "error": f"{type(error).__name__}: {error}", "seed": seed}
+    counts = {what: dict(counter) for what, counter in tally.counts.items()}
+    return {"cases": ran + failed, "failure": failure, "counts": counts, "seconds": time.perf_counter() - begin}
+
+
+def interpreted(device: str, backend: str) -> bool:
+    """Whether Triton's interpreter runs the kernels, which is slow: cases are small then."""
+    return backend == "triton" and device == "cpu"
+
+
+def replay(case: dict[str, Any], device: str, backend: str) -> None:
+    """Runs one case again, from its choices."""
+    draw = Draw(case["choices"], device, interpreted(device, backend))
+    draw_and_check(draw, operators(case["family"]), backend, Tally(), lambda choices, arguments: None)
+
+
+def described(arguments: Arguments) -> dict[str, str]:
+    """For a person: dtypes and shapes."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            kind = str(value.dtype).removeprefix("torch.")
+            if value.numel() <= 4 and value.layout == torch.strided and value.device.type != "meta":
+                return f"{kind} {value.tolist()}"
+            return f"{kind} {tuple(value.shape)}"
+        return repr(value)[:60]
+
+    return {name: text(value) for name, value in arguments.items()}

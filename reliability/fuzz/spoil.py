@@ -1,0 +1,82 @@
+"""Calls that an operator must refuse, made from calls that it takes by changing one argument."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .draw import INTEGERS, Draw
+from .operators import Arguments, Operator
+
+# What an error says: name, contract, received.
+MESSAGE = r"^[a-z][\w ]* must (be|have) .+, got .+"
+
+
+def spoil(draw: Draw, operator: Operator, arguments: Arguments) -> tuple[Arguments, bool]:
+    """The arguments, one of them changed, and whether the contract leaves no doubt that they are wrong."""
+    ways: list[tuple[str, str, Any, bool]] = []
+    several = sum(isinstance(value, Tensor) for value in arguments.values()) > 1
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            ways += [(name, label, change, sure) for label, change, sure in _of_tensor(name, value, several)]
+            if draw.device == "cpu":  # on a GPU values are not read on the host
+                ways += [(name, "value", change, True) for change in _of_values(name, operator, arguments)]
+    ways += [(name, "given", value, True) for name, values in operator.bad.items() for value in values]
+    name, label, change, sure = draw.pick("spoilt", ways)
+    draw.choices["spoilt as"] = f"{name}: {label}"
+    changed = change(arguments[name]) if isinstance(change, Callable) else change  # type: ignore[arg-type]
+    return {**arguments, name: changed}, sure
+
+
+def _of_tensor(name: str, value: Tensor, several: bool) -> list[tuple[str, Any, bool]]:
+    names = name == "index" or name.endswith(("offsets", "lengths"))  # of rows
+    ways: list[tuple[str, Any, bool]] = [
+        ("a list of lists", lambda v: [[[[[[v.tolist()]]]]]], True),
+        ("an array", lambda v: np.zeros(tuple(v.shape)), True),
+        ("a string", "points", True),
+        ("complex", lambda v: v.to(torch.complex64), True),
+        ("wrong kind of number", lambda v: v.bool() if v.is_floating_point() else v.double(), names),
+        ("a dimension more", lambda v: v.unsqueeze(0), False),
+        ("longer", lambda v: torch.cat([v, v[:1]]) if v.dim() else v, False),
+        ("wider", lambda v: torch.cat([v, v[..., :1]], -1) if v.dim() else v, False),
+        ("many dimensions", lambda v: v.reshape(*v.shape, *(1,) * 6), False),
+    ]
+    if value.dim():
+        ways += [("sparse", lambda v: v.to_sparse(), True)]
+    if value.dim() and value.shape[0]:
+        ways += [("a dimension less", lambda v: v[0], False), ("shorter", lambda v: v[1:], False)]
+    if several:
+        ways += [("on another device", lambda v: v.to("meta"), True)]
+    return ways
+
+
+def _of_values(name: str, operator: Operator, arguments: Arguments) -> list[Any]:
+    """Ways to put a wrong number into a tensor of integers."""
+    value: Tensor = arguments[name]
+    if not value.numel():
+        return []
+    if value.dtype not in INTEGERS:
+        return []
+    most = torch.iinfo(value.dtype).max
+
+    def put(number: int, place: int) -> Callable[[Tensor], Tensor]:
+        def change(value: Tensor) -> Tensor:
+            value = value.clone(memory_format=torch.contiguous_format)
+            value.view(-1)[place] = number
+            return value
+
+        return change
+
+    if name.endswith("offsets"):
+        ways = [put(1, 0), put(-1, 0), put(-most, -1), put(most, -1), put(int(value[-1]) + 1, -1)]
+        return ways if len(value) > 1 else ways[:2]
+    if name.endswith("lengths"):
+        return [put(-1, 0), put(-most, 0), put(most, -1)]
+    if name in ("start", "target"):
+        return [put(most, 0), put(-most, 0), put(-2, 0)]
+    if name == "index" and operator.rows is not None:
+        rows, last = operator.rows(arguments), value.numel() - 1
+        return [put(-2, last), put(rows, last), put(rows, 0), put(most, 0), put(-most - 1, last // 2)]
+    return []

@@ -1,0 +1,79 @@
+"""Few cases of what `python -m reliability.fuzz` runs many of, and whether it sees what it is there to see."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import planted_family
+import pytest
+import torch
+
+from pointgrad.ops import registry
+from reliability.fuzz import FAMILIES, __main__, rounds
+from reliability.fuzz.check import Mismatch, Tally, draw_and_check
+from reliability.fuzz.draw import Draw
+
+OPS = Path(registry.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def failures(family, cases):
+    # The same cases every time: a change is judged by itself, and `make fuzz` looks for new ones.
+    return [found["failure"] for found in rounds.rounds(family, cases, seed=1) if found["failure"]]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family(family):
+    assert failures(family, 30) == []
+
+
+def test_every_operator_is_in_its_family():
+    rooms = {file.parent.name for file in OPS.glob("*/__init__.py")} - {"native"}
+    assert set(FAMILIES) == rooms
+    for family in FAMILIES:
+        room = sys.modules[f"pointgrad.ops.{family}"]
+        offered = {name for name in room.__all__ if not issubclass(type(getattr(room, name)), type)}
+        fuzzed = {operator.name.partition("/")[0] for operator in rounds.operators(family)}
+        assert offered <= fuzzed
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("right", None),
+        ("differs", "must be the same to the bit"),
+        ("writes", "values was changed by the call"),
+        ("is_silent", "a wrong call is not refused"),
+        ("is_vague", "does not say what is wrong"),
+    ],
+)
+def test_what_is_planted_is_seen(name, seen, monkeypatch):
+    monkeypatch.setattr(rounds, "operators", lambda family: [planted_family.PLANTED[name]])
+    found = failures("planted", 250)
+    assert [failure["error"] for failure in found if seen is None or seen not in failure["error"]] == []
+    assert bool(found) == (seen is not None)
+
+
+def test_a_case_runs_again_from_its_choices(monkeypatch):
+    table = [planted_family.PLANTED["differs"]]
+    monkeypatch.setattr(rounds, "operators", lambda family: table)
+    (failure, *_) = failures("planted", 250)
+    with pytest.raises(Mismatch, match="must be the same to the bit"):
+        draw_and_check(Draw(failure["choices"], "cpu", False), table, "cpu", Tally(), lambda choices, arguments: None)
+
+
+def test_a_crash_is_reported_with_its_case(monkeypatch):
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path]
+    monkeypatch.setenv("PYTHONPATH", ":".join(folders))
+    options = argparse.Namespace(cases=1, device="cpu", backend="cpu")
+    result = __main__.run_family("planted_family", options, seed=1)
+    (crash,) = result["crashes"]
+    assert crash["how"] == "SIGSEGV"
+    assert crash["choices"]["operator name"] == "dies"
+    assert result["cases"] == 1
