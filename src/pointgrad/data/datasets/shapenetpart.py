@@ -82,7 +82,7 @@ class _Texts(Dataset[Cloud]):
         self.files: list[tuple[Path, int]] = []
         for split in splits:
             path = root / "train_test_split" / f"shuffled_{split}_file_list.json"
-            for entry in _entries(path):
+            for entry in read_entries(path):
                 synset, name = entry.split("/")[-2:]
                 if synset not in number:
                     raise FileError(f"{path}: expected a synset of {listing.name}, got {entry!r}")
@@ -100,7 +100,7 @@ class _Texts(Dataset[Cloud]):
         return Cloud(rows[:, :3], normals, labels=rows[:, 6].long(), category=category, source=str(path))
 
 
-def _entries(path: Path) -> list[str]:
+def read_entries(path: Path) -> list[str]:
     try:
         entries = json.loads(path.read_text())
     except (OSError, ValueError) as error:
