@@ -1,5 +1,4 @@
-"""Good small files of every kind that pointgrad reads, and how each is read: what `corpus.py` damages and `fuzz_files.py`
-starts from."""
+"""Good small files of every kind that pointgrad reads, and how each is read: what `corpus.py` damages."""
 
 import io
 import json

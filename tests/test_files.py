@@ -514,15 +514,18 @@ def test_a_full_disk_destroys_nothing(tmp_path, suffix, encoding):
     assert path.read_bytes() == b"precious"
 
 
-def test_the_file_keeps_its_mode_and_its_link(tmp_path):
+def test_the_file_keeps_its_mode_and_a_link_is_replaced(tmp_path):
     cloud = Cloud(torch.rand(2, 3))
     data.write(tmp_path / "new.xyz", cloud)
     (tmp_path / "plain").touch()
     assert (tmp_path / "new.xyz").stat().st_mode == (tmp_path / "plain").stat().st_mode
     (tmp_path / "new.xyz").chmod(0o640)
     (tmp_path / "link.xyz").symlink_to("new.xyz")
+    before = (tmp_path / "new.xyz").read_bytes()
     data.write(tmp_path / "link.xyz", Cloud(torch.ones(1, 3)))
-    assert (tmp_path / "link.xyz").is_symlink()
+    assert not (tmp_path / "link.xyz").is_symlink()
+    assert (tmp_path / "new.xyz").read_bytes() == before
+    data.write(tmp_path / "new.xyz", Cloud(torch.ones(1, 3)))
     assert stat.S_IMODE((tmp_path / "new.xyz").stat().st_mode) == 0o640
     assert (tmp_path / "new.xyz").read_text() == "1.0 1.0 1.0\n"
 
