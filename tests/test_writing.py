@@ -140,7 +140,7 @@ def test_devices_pipes_and_folders_are_not_files(tmp_path):
     for name in ("pipe", "folder", "null"):
         with pytest.raises(OSError, match="a folder or a device"):
             writing.replace_bytes(tmp_path / name, b"new")
-        with pytest.raises(OSError, match="a folder or a device|a link|Is a directory|No such device"):
+        with pytest.raises(OSError, match=r"a folder or a device|a link|Is a directory|No such device"):
             writing.append(tmp_path / name, b"new")
     assert stat.S_ISCHR((tmp_path / "null").stat().st_mode)
 

@@ -13,6 +13,7 @@ from pointgrad.writing import replacing
 
 from .errors import FileError, naming
 from .formats import FORMATS, Format, choose
+from .memory import check_file
 from .mesh import sample as sample_points
 from .table import Table, survives, to_cloud, to_table
 
@@ -122,13 +123,6 @@ def write(
         options: list[Any] = [encoding or chosen.encodings[0]] if chosen.encodings else []
         with replacing(path) as stream:
             chosen.write(stream, table, *options, **({} if like is None else {"like": like}))
-
-
-def check_file(path: Path) -> None:
-    if path.is_dir():
-        raise FileError("expected a file, found a folder")
-    if not os.stat(path).st_size:
-        raise FileError("expected a file with points, found an empty one")
 
 
 def _limit(table: Table, name: str, chosen: Format, lossy: bool) -> None:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from pointgrad.ops.neighbors import knn
 
 from . import las
-from .door import check_file, read_table
+from .door import read_table
 from .errors import FileError, naming
 from .formats import choose
+from .memory import check_file
 from .table import Array, Table, label_column, whole
 
 QUERIES = 1000  # points whose nearest neighbour is looked for
