@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
@@ -40,7 +41,7 @@ PACKAGES = ("numpy", "plyfile", "laspy", "lazrs", "h5py", "python-neo-lzf", "pyy
 class Outcome(NamedTuple):
     subject: str
     number: int
-    what: str  # read, refused, exception, memory, hang or crash
+    what: str  # read, refused, exception, warning, memory, hang or crash
     words: str
     peak: int = 0  # bytes above what the process had
 
@@ -116,7 +117,11 @@ def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
     before = _status("VmRSS")
     what, words = READ, ""
     try:
-        SUBJECTS[subject].read(path)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            SUBJECTS[subject].read(path)
+        if said:
+            what, words = "warning", str(said[0].message)
     except Exception as error:
         what, words = _judge(error, path)
     except BaseException as error:

@@ -9,6 +9,8 @@ import numpy as np
 
 from pointgrad.data.datasets.tables import read_npz
 from pointgrad.data.files import FileError
+from pointgrad.data.files.errors import naming
+from pointgrad.data.files.memory import check_regular
 from pointgrad.writing import make_folder, replacing
 
 
@@ -30,10 +32,9 @@ def missing(root: Path, data: str, layouts: Sequence[str], folders: Sequence[str
 
 def lines(path: Path) -> list[str]:
     """The lines of a list, without blanks and empty ones."""
-    try:
+    with naming(path, "a list, one entry per line"):
+        check_regular(path)
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: expected a list, one entry per line, got: {error}") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

@@ -52,7 +52,7 @@ def read(
     ([5000000.0, 5000000.0, 5000000.0], [1.0, 0.0, 0.0], [0, 1, 2])
     """
     path = Path(path)
-    with naming(path, "a file that can be read"):
+    with naming(path, "a file that can be read"), np.errstate(all="ignore"):  # of numbers that are none
         chosen = choose(path, format)
         table = read_table(path, chosen, columns)
         if sample < 0:

@@ -10,14 +10,19 @@ DEFLATE = 1032  # bytes that one byte of zlib, gzip or ZIP becomes at most
 MOST_COLUMNS = 10_000  # each takes a kilobyte, however few points it has
 
 
-def check_file(path: Path) -> None:
-    """A `FileError` for what is no file, such as a pipe, which may never end or never begin; and for an empty one."""
-    found = os.stat(path)
-    if stat.S_ISDIR(found.st_mode):
+def check_regular(path: Path) -> None:
+    """A `FileError` for what is no file, such as a pipe, which may never end or never begin."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
         raise FileError("expected a file, found a folder")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(mode):
         raise FileError("expected a file, found a device or a pipe")
-    if not found.st_size:
+
+
+def check_file(path: Path) -> None:
+    """The same, and for an empty one."""
+    check_regular(path)
+    if not path.stat().st_size:
         raise FileError("expected a file with points, found an empty one")
 
 
@@ -31,8 +36,9 @@ def check_fits(size: int, what: str) -> None:
 def check_unpacked(size: int, packed: int, most: int, what: str) -> None:
     """A `FileError` if so many bytes cannot come out of `packed` ones, each of which gives at most `most`."""
     if size > packed * most:
-        raise FileError(f"expected at most {packed * most} bytes of {what}, for it takes {packed} in the file, "
-                        f"found {size}")  # fmt: skip
+        raise FileError(
+            f"expected {what} of at most {packed * most} bytes, as {packed} in the file can hold, found {size}"
+        )
 
 
 def check_columns(count: int) -> None:

@@ -82,7 +82,7 @@ def info(
     (3, (0.0, 0.0, 2.0), 2.0, 1)
     """
     path = Path(path)
-    with naming(path, "a file that can be read"):
+    with naming(path, "a file that can be read"), np.errstate(all="ignore"):  # of numbers that are none
         chosen = choose(path, format)
         if chosen in ("las", "laz"):
             check_file(path)
