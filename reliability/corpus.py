@@ -123,7 +123,7 @@ def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
         if said:
             what, words = "warning", str(said[0].message)
     except Exception as error:
-        what, words = _judge(error, path)
+        what, words = judge(error, path)
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of Rust
             raise
@@ -131,7 +131,8 @@ def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
     return what, words, max(0, _status("VmHWM") - before)
 
 
-def _judge(error: BaseException, path: Path) -> tuple[str, str]:
+def judge(error: BaseException, path: Path) -> tuple[str, str]:
+    """What an error means: refused, as it should be, or what else."""
     words = str(error)
     cause: BaseException | None = error
     while cause is not None:

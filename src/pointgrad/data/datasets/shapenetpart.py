@@ -14,7 +14,7 @@ from pointgrad.data.datasets.split import SPLITS, WHOLE, Task, check_split
 from pointgrad.data.datasets.tables import need_arrays, read_h5, read_rows
 from pointgrad.data.files import FileError
 from pointgrad.data.files.errors import naming
-from pointgrad.data.files.memory import check_file
+from pointgrad.data.files.memory import check_regular
 
 # The published numbers of parts, category after category in the order of the alphabet.
 PARTS = {
@@ -105,7 +105,7 @@ class _Texts(Dataset[Cloud]):
 def read_entries(path: Path) -> list[str]:
     """What a split lists."""
     with naming(path, "a JSON list of shape_data/SYNSET/NAME"):
-        check_file(path)
+        check_regular(path)
         entries = json.loads(path.read_text())
     if not isinstance(entries, list) or not all(isinstance(e, str) and e.count("/") >= 1 for e in entries):
         raise FileError(f"{path}: expected a JSON list of shape_data/SYNSET/NAME, got something else")

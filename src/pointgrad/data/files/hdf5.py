@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from .arrays import Spec, arrange, named_arrays
 from .errors import FileError
-from .memory import DEFLATE, check_columns, check_file, check_fits, check_unpacked
+from .memory import DEFLATE, check_columns, check_fits, check_regular, check_unpacked
 from .table import Array, Table
 
 
@@ -21,7 +21,7 @@ def open_archive(path: Path) -> Iterator[tuple[dict[str, Spec], Callable[[str], 
     """
     import h5py
 
-    check_file(path)
+    check_regular(path)
     with h5py.File(path, "r") as file:
         found: dict[str, Any] = {}
         file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 
 from .arrays import Spec, arrange, named_arrays
 from .errors import FileError
-from .memory import DEFLATE, check_columns, check_file, check_fits, check_unpacked
+from .memory import DEFLATE, check_columns, check_fits, check_regular, check_unpacked
 from .table import Array, Table, axes, default_names, from_columns, name_columns, records
 
 HEADER_LIMIT = 1 << 16  # bytes; NumPy itself reads no longer ones
@@ -22,7 +22,7 @@ HEADER_LIMIT = 1 << 16  # bytes; NumPy itself reads no longer ones
 
 def load_array(path: Path) -> Array:
     """The array of an NPY file, whose bytes must be as many as its header says."""
-    check_file(path)
+    check_regular(path)
     with open(path, "rb") as stream:
         _check(stream, os.fstat(stream.fileno()).st_size, "the array")
         stream.seek(0)
@@ -32,7 +32,7 @@ def load_array(path: Path) -> Array:
 @contextmanager
 def open_archive(path: Path) -> Iterator[tuple[dict[str, Spec], Callable[[str], Array]]]:
     """What the arrays of an NPZ file are, and how to load each. Nothing in it is larger than its bytes allow."""
-    check_file(path)
+    check_regular(path)
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
         members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
         check_columns(len(members))
