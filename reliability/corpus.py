@@ -14,7 +14,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,6 +29,7 @@ from pointgrad.data import FileError
 from pointgrad.train.checkpoint import CheckpointError
 
 from .damage import damaged
+from .lies import LARGE, lies
 from .subjects import SUBJECTS
 
 MEMORY = 512 << 20  # bytes that reading may take beyond what the process has; the files have some thousand
@@ -40,22 +41,16 @@ PACKAGES = ("numpy", "plyfile", "laspy", "lazrs", "h5py", "python-neo-lzf", "pyy
 
 class Outcome(NamedTuple):
     subject: str
-    number: int
+    number: int | bytes
     what: str  # read, refused, exception, warning, memory, hang or crash
     words: str
     peak: int = 0  # bytes above what the process had
 
 
-def run(subjects: Sequence[str], numbers: Iterable[int], processes: int = 1) -> Iterator[Outcome]:
-    """What happens with the damaged files of these numbers, of each subject."""
-    tasks = [(subject, number) for number in numbers for subject in subjects]
+def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
+    """What happens with files, each given by its subject and its number, or its bytes. They are read by one process
+    after another, begun anew where one has died."""
     context = multiprocessing.get_context("spawn")
-    for part in range(processes):
-        yield from _watch(context, tasks[part::processes])
-
-
-def _watch(context: Any, tasks: list[tuple[str, int]]) -> Iterator[Outcome]:
-    """Gives tasks to one process at a time; begins another where one has died."""
     rest = iter(tasks)
     task = next(rest, None)
     while task is not None:
@@ -99,7 +94,8 @@ def _work(pipe: Connection) -> None:
         pipe.send("ready")
         while True:
             subject, number = pipe.recv()
-            pipe.send(attempt(subject, make(good, subject, number), folder))
+            raw = number if isinstance(number, bytes) else make(good, subject, number)
+            pipe.send(attempt(subject, raw, folder))
 
 
 def make(good: dict[str, bytes], subject: str, number: int) -> bytes:
@@ -190,15 +186,20 @@ def main() -> int:
             good = {subject: SUBJECTS[subject].make(Path(name)) for subject in SUBJECTS}
         options.keep.write_bytes(make(good, options.only[0], options.first))
         return 0
-    result = count(run(options.only, range(options.first, options.first + options.files)))
+    told = [(lie.subject, lie.raw) for lie in lies()]
+    refused = [outcome.what == REFUSED and outcome.peak < LARGE for outcome in run(told)]
+    print(f"{sum(refused)} of {len(told)} small files that promise to be large are refused")
+    numbers = range(options.first, options.first + options.files)
+    result = count(run((subject, number) for number in numbers for subject in options.only))
     for row in result["rows"]:
         print(*(f"{value}" if key == "subject" else f"{key} {value}" for key, value in row.items()), sep="  ")
     for failure in result["failures"]:
         print(failure["subject"], failure["number"], failure["what"], failure["words"][:200], file=sys.stderr)
     if options.out:
         limits = {"memory_bytes": MEMORY, "seconds": SECONDS}
-        write({"machine": describe(), "limits": limits, **result}, options.out)
-    return 1 if result["wrong"] else 0
+        promises = {"files": len(told), "refused": sum(refused), "largest_bytes": LARGE}
+        write({"machine": describe(), "limits": limits, "promises": promises, **result}, options.out)
+    return 1 if result["wrong"] or not all(refused) else 0
 
 
 if __name__ == "__main__":

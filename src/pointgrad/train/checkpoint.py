@@ -18,7 +18,7 @@ from pointgrad.data import FileError, Prepare
 from pointgrad.data.files.memory import check_regular
 
 from .files import write_atomically
-from .untrusted import check_archive
+from .untrusted import check_archive, no_more_weights
 
 FORMAT = 1
 KINDS = {"model": dict, "state": dict, "task": str, "classes": list, "prepare": dict}
@@ -50,13 +50,11 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
     content = read(path)
     try:
         prepare = Prepare(**content["prepare"])
-        with torch.device("meta"):  # takes no memory: its size is that of the weights in the file, or it is refused
-            check_weights(models.build(**content["model"]), content["state"], path)
-        model = models.build(**content["model"])
-    except CheckpointError:
-        raise
+        with no_more_weights(content["state"]):
+            model = models.build(**content["model"])
     except Exception as error:  # any value can stand in it
         raise CheckpointError(f"{path}: cannot build its network: {' '.join(str(error).split())[:300]}") from error
+    check_weights(model, content["state"], path)
     model.load_state_dict(content["state"])
     return Trained(model.to(device).eval(), content["task"], tuple(map(str, content["classes"])), prepare)
 

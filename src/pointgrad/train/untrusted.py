@@ -8,8 +8,13 @@ import io
 import pickletools
 import re
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.memory import check_regular
@@ -34,6 +39,25 @@ def check_archive(file: IO[bytes]) -> None:
         if operation.name in ("GLOBAL", "INST", "STACK_GLOBAL") and not NAMES.fullmatch(str(name)):
             raise FileError(f"expected weights, found a call of {str(name)[:100].replace(' ', '.')}, which is not made")
     file.seek(0)
+
+
+@contextmanager
+def no_more_weights(state: dict[str, Any]) -> Iterator[None]:
+    """A network that is built inside may not have more weights than these, whatever its options say: the first that is
+    too many is a ValueError, before anything is written into its memory."""
+    left = sum(value.numel() for value in state.values() if isinstance(value, Tensor))
+
+    def count(_module: nn.Module, name: str, weights: Any) -> None:
+        nonlocal left
+        left -= weights.numel() if isinstance(weights, Tensor) else 0
+        if left < 0:
+            raise ValueError(f"its options ask for more weights than it holds, from {name} {tuple(weights.shape)} on")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def read_yaml(path: Path) -> Any:
