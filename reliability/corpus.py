@@ -187,7 +187,11 @@ def main() -> int:
         options.keep.write_bytes(make(good, options.only[0], options.first))
         return 0
     told = [(lie.subject, lie.raw) for lie in lies()]
-    refused = [outcome.what == REFUSED and outcome.peak < LARGE for outcome in run(told)]
+    outcomes = list(run(told))
+    refused = [outcome.what == REFUSED and outcome.peak < LARGE for outcome in outcomes]
+    for outcome, right in zip(outcomes, refused, strict=True):
+        if not right:
+            print(outcome.subject, outcome.what, outcome.peak, outcome.words[:200], file=sys.stderr)
     print(f"{sum(refused)} of {len(told)} small files that promise to be large are refused")
     numbers = range(options.first, options.first + options.files)
     result = count(run((subject, number) for number in numbers for subject in options.only))

@@ -254,6 +254,21 @@ def test_chunks_of_laz_of_any_size_are_checked(tmp_path):
     assert min(lengths) * LAZ > 50_000 * 30
 
 
+def test_layers_of_laz_are_checked(tmp_path):
+    """The decoder makes room for as many bytes as a layer says it has, and ends the process where it cannot."""
+    raw = bytearray(SUBJECTS["laz 1.4"].make(tmp_path))
+    (start,) = struct.unpack_from("<I", raw, 96)
+    (size,) = struct.unpack_from("<H", raw, 105)
+    place = start + 8 + size
+    assert struct.unpack_from("<I", raw, place) == (40,)
+    for layer in range(13):  # nine of the points, four of a float
+        damaged = bytearray(raw)
+        struct.pack_into("<I", damaged, place + 4 + 4 * layer, 2**32 - 256)
+        (tmp_path / "a.laz").write_bytes(damaged)
+        with pytest.raises(data.FileError, match="expected layers that fit in a chunk of"):
+            data.read(tmp_path / "a.laz")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

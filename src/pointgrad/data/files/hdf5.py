@@ -23,21 +23,16 @@ def open_archive(path: Path) -> Iterator[tuple[dict[str, Spec], Callable[[str], 
 
     check_regular(path)
     with h5py.File(path, "r") as file:
-        found: dict[str, Any] = {}
-        file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        check_columns(len(found))
-        size = path.stat().st_size
-        for name, item in found.items():
-            if item.is_virtual or item.external:
-                raise FileError(f"expected the data of {name} in the file itself, found a reference to another one")
-            if item.dtype.hasobject and h5py.check_string_dtype(item.dtype) is None:
-                raise FileError(f"expected numbers in {name}, found {item.dtype}")
-            stored = min(item.id.get_storage_size(), size)
-            check_unpacked(item.size * item.dtype.itemsize if item.shape else 0, stored, DEFLATE, name)
-            check_unpacked(_chunk(item), size, DEFLATE, f"a chunk of {name}")
-        specs = {name: Spec(tuple(item.shape or ()), item.dtype) for name, item in found.items()}
+        size, specs = path.stat().st_size, dict[str, Spec]()
+
+        def see(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset):
+                check_columns(len(specs) + 1)
+                specs[name] = _spec(name, item, size)
+
+        file.visititems(see)  # goes through what lies in the file, and follows no link out of it
         check_fits(sum(spec.nbytes for spec in specs.values()), "arrays")
-        yield specs, lambda name: found[name][()]
+        yield specs, lambda name: file[name][()]
 
 
 def read(path: Path) -> Table:
@@ -55,9 +50,16 @@ def write(stream: IO[bytes], table: Table) -> None:
     stream.write(memory.getbuffer())
 
 
-def _chunk(item: Any) -> int:
-    """Bytes of a chunk, which is held in memory as a whole, even where it is larger than the data set."""
-    size = item.dtype.itemsize if item.chunks else 0
-    for length in item.chunks or ():
-        size *= length
-    return int(size)
+def _spec(name: str, item: Any, size: int) -> Spec:
+    """What a data set is, if its bytes can be in the file."""
+    import h5py
+
+    if item.is_virtual or item.external:
+        raise FileError(f"expected the data of {name} in the file itself, found a reference to another one")
+    if item.dtype.hasobject and h5py.check_string_dtype(item.dtype) is None:
+        raise FileError(f"expected numbers in {name}, found {item.dtype}")
+    spec = Spec(tuple(item.shape or ()), item.dtype)
+    check_unpacked(spec.nbytes if item.shape else 0, min(item.id.get_storage_size(), size), DEFLATE, name)
+    if item.chunks:  # one is held in memory as a whole, even where it is larger than the data set
+        check_unpacked(Spec(item.chunks, item.dtype).nbytes, size, DEFLATE, f"a chunk of {name}")
+    return spec

@@ -15,6 +15,8 @@ from .memory import check_unpacked
 RECORD = 54  # bytes at least
 EXTENDED = 60  # the same of a record after the points
 LAYERED = b"\3\0"  # the way of compressing point formats 6 to 10
+LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}  # of each kind of item: points, colours, with infrared, waveforms
+EXTRA_BYTES = 14  # have as many as there are bytes
 TABLE = "table of compressed chunks"
 LARGEST = 1 << 30  # bytes of one chunk, which the decoder allocates at once
 USUAL = 64 << 20  # the same, of any file: 50000 points of a thousand bytes
@@ -93,6 +95,10 @@ def _check_chunks(stream: Any, header: Any, size: int) -> None:
     listed = lazrs.read_chunk_table(stream, vlr)
     if start + sum(length for _, length in listed) > size:
         raise FileError(f"expected chunks of points that fit in {size} bytes, found longer ones")
+    if records[0].record_data[:2] == LAYERED:
+        _check_layers(
+            stream, records[0].record_data, start + 8, vlr.item_size(), [length for _, length in listed], size
+        )
     each = vlr.chunk_size()
     if each != ALL and each * vlr.item_size() > min(LARGEST, max(USUAL, size * LAZ)):
         raise FileError(f"expected chunks of about 50000 points, found {each}")
@@ -110,6 +116,20 @@ def _check_chunks(stream: Any, header: Any, size: int) -> None:
         raise FileError(
             f"expected {header.point_count} points, as the header says, found {least} to {most} in the chunks"
         )
+
+
+def _check_layers(stream: Any, record: bytes, place: int, point: int, chunks: list[int], size: int) -> None:
+    """A chunk of this kind is a point, the number of points, the length of each layer, and the layers."""
+    items = struct.unpack_from("<H", record, 32)[0]
+    layers = 0
+    for number in range(items):
+        kind, width = struct.unpack_from("<HH", record, 34 + 6 * number)
+        layers += width if kind == EXTRA_BYTES else LAYERS.get(kind, 0)
+    for length in chunks:
+        sizes = _unpack(f"<{layers}I", stream, place + point + 4, size, "lengths of layers")
+        if point + 4 + 4 * layers + sum(sizes) > length:
+            raise FileError(f"expected layers that fit in a chunk of {length} bytes, found {sum(sizes)}")
+        place += length
 
 
 def _unpack(layout: str, stream: Any, place: int, size: int, what: str) -> tuple[Any, ...]:
