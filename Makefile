@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures clean
+.PHONY: demo test lint bench docs figures corpus fuzz-files clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -33,6 +33,13 @@ docs: $(VENV)/installed
 
 figures: $(VENV)/installed
 	$(BIN)/python docs/drawings $(ONLY)
+
+corpus: $(VENV)/installed
+	$(BIN)/python -m reliability.corpus --out reliability/results/corpus.json
+
+fuzz-files: $(VENV)/installed
+	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet atheris
+	$(BIN)/python -m reliability.fuzz_files --out reliability/results/fuzz_files.json
 
 clean:
 	rm -rf $(VENV) build out
