@@ -1,6 +1,6 @@
 """`python -m reliability.corpus --out FILE.json`: reads damaged files of every kind and counts what happens.
 
-Each file is made from a good one by a fixed seed (`damage.py`), and read in another process under a limit of memory and
+Each file is made from a good one by a fixed seed (`file_damage.py`), and read in another process under a limit of memory and
 of time. It may be read, or refused with the library's own error in one line that begins with the path. Anything else is
 a failure: another exception, more memory than the limit, a hang, a crash of the process. Exit status 1 if there is one.
 """
@@ -28,9 +28,9 @@ from pointgrad.cli.config import ConfigError
 from pointgrad.data import FileError
 from pointgrad.train.checkpoint import CheckpointError
 
-from .damage import damaged
-from .lies import LARGE, lies
-from .subjects import SUBJECTS
+from .file_damage import damaged
+from .file_lies import LARGE, lies
+from .file_subjects import SUBJECTS
 
 MEMORY = 512 << 20  # bytes that reading may take beyond what the process has; the files have some thousand
 SECONDS = 20  # for one file

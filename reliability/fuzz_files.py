@@ -29,7 +29,7 @@ def fuzz(subject: str, seconds: float, folder: Path) -> None:
 
     with atheris.instrument_imports(include=OURS):
         from . import corpus
-        from .subjects import SUBJECTS
+        from .file_subjects import SUBJECTS
     warnings.simplefilter("error")
     with tempfile.TemporaryDirectory() as name:
         good = {each: SUBJECTS[each].make(Path(name)) for each in SUBJECTS}
@@ -100,7 +100,7 @@ def main() -> int:
     from pointgrad.bench import write
 
     from .corpus import describe
-    from .subjects import SUBJECTS
+    from .file_subjects import SUBJECTS
 
     rows = []
     for subject in options.only or SUBJECTS:

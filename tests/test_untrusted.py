@@ -26,8 +26,8 @@ from pointgrad.train.untrusted import parse_yaml, read_yaml
 for package in ("tyro", "plyfile", "pypcd4", "laspy", "lazrs", "h5py", "yaml"):
     pytest.importorskip(package)
 corpus = importlib.import_module("reliability.corpus")
-lies = importlib.import_module("reliability.lies")
-SUBJECTS = importlib.import_module("reliability.subjects").SUBJECTS
+lies = importlib.import_module("reliability.file_lies")
+SUBJECTS = importlib.import_module("reliability.file_subjects").SUBJECTS
 
 
 class Call:
