@@ -40,22 +40,19 @@ class Call:
         return self.call
 
 
-def test_lies_take_no_memory():
-    """Each is refused in a sentence, by a process that may take 512 MB more, and takes less than 64 MB."""
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured as Linux does")
+def test_lies_and_damaged_files_are_refused_or_read():
+    """Small files that promise to be large are refused in a sentence, by a process that may take 512 MB more, and takes
+    less than 64 MB. Of each kind ten damaged files are read or refused; `make corpus` tries thousands."""
     told = lies.lies()
-    outcomes = list(corpus.run((lie.subject, lie.raw) for lie in told))
-    assert len(outcomes) == len(told) > 35
-    for lie, outcome in zip(told, outcomes, strict=True):
-        assert (lie.subject, lie.promise, outcome.what, outcome.words) == (
-            lie.subject, lie.promise, corpus.REFUSED, outcome.words,
-        )  # fmt: skip
+    damaged = [(subject, number) for subject in SUBJECTS for number in range(1, 11)]
+    outcomes = list(corpus.run([*((lie.subject, lie.raw) for lie in told), *damaged]))
+    assert len(told) > 40
+    for lie, outcome in zip(told, outcomes, strict=False):
+        assert (lie.subject, lie.promise, outcome.what) == (lie.subject, lie.promise, corpus.REFUSED)
         assert outcome.peak < lies.LARGE, (lie.subject, lie.promise)
-
-
-def test_damaged_files_are_read_or_refused():
-    """Ten of each kind; `make corpus` tries thousands."""
-    result = corpus.count(corpus.run((subject, number) for subject in SUBJECTS for number in range(1, 11)))
-    assert result["files"] == 10 * len(SUBJECTS) >= 300
+    result = corpus.count(outcomes[len(told) :])
+    assert result["files"] == len(damaged) >= 300
     assert result["failures"] == []
     assert result["read"] > 20
     assert result["refused"] > 150
@@ -385,7 +382,8 @@ ALLOWED = {
     "importlib.import_module": {
         "cli/target.py",  # what the user names on the command line
         "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py",
-        "ops/native/__init__.py", "ops/registry.py", "bench/suites/__init__.py", "bench/suites/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
+        "ops/native/__init__.py", "ops/registry.py",
+        "bench/suites/__init__.py", "bench/suites/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
     },
 }  # fmt: skip
 BANNED = {
