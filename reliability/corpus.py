@@ -1,9 +1,9 @@
 """`python -m reliability.corpus --out FILE.json`: reads damaged files of every kind and counts what happens.
 
-Each file is made from a good one by a fixed seed (`file_damage.py`), and read in another process under a limit of memory
-and of time. It may be read, or refused with the library's own error in one line that begins with the path. Anything else
-is a failure: another exception, a warning, more memory than the limit, a hang, a crash. Exit status 1 if there is one.
-Small files that promise to be large (`file_lies.py`) are read before, in the same way.
+Each file is made from a good one by a fixed seed (`file_damage.py`), and read in another process under a limit of
+memory and of time. It may be read, or refused with the library's own error in one line that begins with the path.
+Anything else is a failure: another exception, a warning, more memory than the limit, a hang, a crash. Exit status 1 if
+there is one. Small files that promise to be large (`file_lies.py`) are read before, in the same way.
 """
 
 import argparse
