@@ -311,7 +311,7 @@ def test_a_wrong_option_is_one_sentence():
     ("change", "reason"),
     [
         ({"state": [1]}, "state in a checkpoint must be a dict, got list"),
-        ({"state": {"head.weight": 3}}, "is of another network: it lacks"),
+        ({"state": {"head.weight": 3}}, "its options ask for more weights than it holds, from weight"),
         ({"classes": "abc"}, "classes in a checkpoint must be a list, got str"),
         ({"model": {"name": "pointnet", "classes": "many"}}, "cannot build its network"),
         ({"model": {"name": "os.system"}}, "cannot build its network: name must be pointnet or"),
