@@ -1,18 +1,15 @@
 # make demo, make test: environment, build and run, from a fresh clone. Variables:
 #   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
 #   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
-#   CASES   inputs for each law of numbers              make CASES=100 properties
-#   CASES   how many of each family of operators        make CASES=500 fuzz
 #   SUITES  what to measure; all but the slow ones      make SUITES=scaling OUT=out/scaling_cpu.json bench
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 OUT ?= out/cpu.json
-CASES ?= 10000
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench fuzz docs figures precision properties clean
+.PHONY: demo test lint bench docs figures clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -30,23 +27,14 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
 
-precision: $(VENV)/installed
-	$(BIN)/python -m reliability.precision --out reliability/results/precision.json
-
-properties: $(VENV)/installed
-	$(BIN)/python -m reliability.properties --cases $(or $(CASES),1000) --out reliability/results/properties.json
-
-# The C++ kernels, then the Triton kernels in Triton's interpreter, which is slow.
-fuzz: $(VENV)/installed
-	$(BIN)/python -m reliability.fuzz --cases $(CASES) --out out/fuzz.json
-	$(BIN)/python -m reliability.fuzz --cases $$(($(CASES) / 40)) --backend triton --out out/fuzz_triton.json
-
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open out/site/index.html; or, with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site 8000"
 
 figures: $(VENV)/installed
 	$(BIN)/python docs/drawings $(ONLY)
+
+include reliability/targets.mk
 
 clean:
 	rm -rf $(VENV) build out

@@ -149,7 +149,7 @@ def test_bad_arrays(tmp_path, given, message):
 
 def test_arrays_that_are_no_arrays(tmp_path):
     path = tmp_path / "a.npz"
-    with raises(FileError, f"{path}: expected an .npz file, got: No such file or directory"):
+    with raises(FileError, f"{path}: expected an .npz file of plain arrays, got: No such file or directory"):
         Arrays(path)
     np.savez_compressed(path, **arrays(200))
     whole = path.read_bytes()

@@ -514,15 +514,18 @@ def test_a_full_disk_destroys_nothing(tmp_path, suffix, encoding):
     assert path.read_bytes() == b"precious"
 
 
-def test_the_file_keeps_its_mode_and_its_link(tmp_path):
+def test_the_file_keeps_its_mode_and_a_link_is_replaced(tmp_path):
     cloud = Cloud(torch.rand(2, 3))
     data.write(tmp_path / "new.xyz", cloud)
     (tmp_path / "plain").touch()
     assert (tmp_path / "new.xyz").stat().st_mode == (tmp_path / "plain").stat().st_mode
     (tmp_path / "new.xyz").chmod(0o640)
     (tmp_path / "link.xyz").symlink_to("new.xyz")
+    before = (tmp_path / "new.xyz").read_bytes()
     data.write(tmp_path / "link.xyz", Cloud(torch.ones(1, 3)))
-    assert (tmp_path / "link.xyz").is_symlink()
+    assert not (tmp_path / "link.xyz").is_symlink()
+    assert (tmp_path / "new.xyz").read_bytes() == before
+    data.write(tmp_path / "new.xyz", Cloud(torch.ones(1, 3)))
     assert stat.S_IMODE((tmp_path / "new.xyz").stat().st_mode) == 0o640
     assert (tmp_path / "new.xyz").read_text() == "1.0 1.0 1.0\n"
 
@@ -551,7 +554,7 @@ def test_the_file_keeps_its_mode_and_its_link(tmp_path):
         ("a.las", Cloud(torch.tensor([[0.0, 0.0, 0.0], [1e30, 0.0, 0.0]])), {}, "expected coordinates within"),
         ("a.npz", Cloud(torch.rand(1, 3), {"points": torch.rand(1)}), {}, "features of other names than points"),
         ("a.e57", Cloud(torch.rand(1, 3)), {}, "expected one of the formats ply, pcd, las, .* got e57"),
-        ("folder.ply", Cloud(torch.rand(1, 3)), {}, "expected the name of a file, found a folder"),
+        ("folder.ply", Cloud(torch.rand(1, 3)), {}, "expected a file that can be written, got: a folder"),
         ("no/a.ply", Cloud(torch.rand(1, 3)), {}, "No such file or directory"),
     ],
 )

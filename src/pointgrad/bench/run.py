@@ -1,7 +1,6 @@
 """A run of suites, and the record it leaves."""
 
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import Progress
+
+from pointgrad.writing import replace_bytes
 
 from . import clocks, peers, suites, table
 from .contest import Row, Setup
@@ -90,16 +91,7 @@ def run(
 
 def write(record: dict[str, Any], target: Path) -> None:
     """All of it or nothing: whoever reads the file, or kills this process, never sees a part."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_bytes(target, f"{json.dumps(record, indent=1)}\n".encode())
 
 
 def _writable(target: Path) -> Path:

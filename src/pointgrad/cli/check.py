@@ -17,6 +17,7 @@ from pointgrad.inspect.audit import CHECKS
 from pointgrad.inspect.audit.isolated import describe, messages
 from pointgrad.inspect.audit.report import CRASHED, SKIPPED, Report, Row
 from pointgrad.inspect.audit.subject import NOT_RUNNING
+from pointgrad.writing import replace_bytes
 
 from .fail import fail
 
@@ -85,7 +86,7 @@ class Check:
         for path, content in ((self.json, report.json), (self.html, report.html)):
             if path is not None:
                 try:
-                    path.write_text(content(), encoding="utf-8")
+                    replace_bytes(path, content().encode())
                 except OSError as error:
                     return _fail(WRONG, f"cannot write {path}: {error.strerror}")
         if any(row.status == CRASHED for row in report.rows):

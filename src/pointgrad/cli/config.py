@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from pointgrad.data import FileError
+from pointgrad.train.untrusted import read_yaml
+
 T = TypeVar("T")
 
 
@@ -18,15 +21,11 @@ class ConfigError(ValueError):
 def read_config(kind: type[T], path: Path) -> T:
     """A dataclass from a YAML file. Keys that it does not have and values of another type are errors."""
     try:
-        import yaml  # type: ignore[import-untyped]
+        content = read_yaml(path)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{path}: reading it needs {error.name}: pip install 'pointgrad[train]'") from None
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    except FileError as error:
+        raise ConfigError(str(error)) from None
     if not isinstance(content, Mapping):
         raise ConfigError(f"{path}: expected keys and values, got {type(content).__name__}")
     try:
@@ -41,7 +40,8 @@ def from_mapping(kind: type[T], content: Mapping[Any, Any], prefix: str = "") ->
     values = {}
     for key, value in content.items():
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, 1)
+            key = str(key)[:60]
+            near = difflib.get_close_matches(key, names, 1)
             hint = f"; did you mean {prefix}{near[0]}?" if near else f"; there are {', '.join(names)}"
             raise ConfigError(f"unknown key {prefix}{key}{hint}")
         values[key] = _convert(hints[key], value, f"{prefix}{key}")
@@ -63,7 +63,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
         return _convert(hint, value, name)
     if origin is Literal:
         if isinstance(value, bool) or str(value) not in arguments:  # YAML reads 32 as a number
-            raise ConfigError(f"{name} must be one of {', '.join(arguments)}, got {value!r}")
+            raise ConfigError(f"{name} must be one of {', '.join(arguments)}, got {_shown(value)}")
         return str(value)
     if dataclasses.is_dataclass(hint):
         _expect(isinstance(value, Mapping), name, "keys and values", value)
@@ -88,13 +88,18 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """YAML reads 1e-3 as a text."""
+    """YAML reads 1e-3 as a text, and whole numbers of any length."""
     try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+        return float(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else value
+    except (ValueError, OverflowError):
+        return str(value)
 
 
 def _expect(right: bool, name: str, contract: str, value: Any) -> None:
     if not right:
-        raise ConfigError(f"{name} must be {contract}, got {value!r}")
+        raise ConfigError(f"{name} must be {contract}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 100 else f"{text[:100]}..."

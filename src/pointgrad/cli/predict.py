@@ -12,10 +12,12 @@ from tyro.conf import Positional
 
 from pointgrad import data, predict, train
 from pointgrad.data.datasets.folder import is_cloud
+from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.data.files.workspace import publish_bytes
 from pointgrad.predict.labels import Settings
 from pointgrad.predict.scene import Progress
+from pointgrad.writing import make_folder
 
 from .device import device
 from .fail import fail, line
@@ -98,6 +100,8 @@ class Predict:
         for source, folder in files:
             with _shown(source) as progress:
                 try:
+                    with naming(folder, "a folder to write to"):
+                        make_folder(self.out, folder.relative_to(self.out))
                     report = predict.label_file(
                         trained, source, predict.output(source, folder),
                         tile=self.tile, votes=self.votes, max_points=self.max_points, columns=self._columns(source),

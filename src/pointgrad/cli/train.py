@@ -12,6 +12,7 @@ import tyro
 from pointgrad import data, models
 from pointgrad.train import Interrupted, NonFiniteLoss, TrainConfig, Trainer, WriteError, launch
 from pointgrad.train.run_folder import RunFolder
+from pointgrad.train.untrusted import parse_yaml
 
 from .config import ConfigError, read_config
 from .fail import fail
@@ -167,12 +168,13 @@ def build(name: str, **options: Any) -> models.Network:
 
 def option(text: str) -> tuple[str, Any]:
     """name=value; the value is a number, a truth value or a text, as YAML reads it."""
-    import yaml  # type: ignore[import-untyped]
-
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--options must be name=value, got {text!r}")
-    return name, yaml.safe_load(value)
+    try:
+        return name, parse_yaml(value)
+    except data.FileError as error:
+        raise ValueError(f"--options {name[:60]}: {error}") from None
 
 
 def free_folder(spec: str, model: str) -> Path:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from pointgrad.writing import replace_bytes
+
 from .names import readable_bytes
 
 
@@ -136,7 +138,7 @@ class Graph:
         forms = {".svg": self.svg, ".html": self.html, ".json": self.json}
         if path.suffix not in forms:
             raise ValueError(f"path must end in {', '.join(forms)}, got {str(path)!r}")
-        path.write_text(forms[path.suffix](), encoding="utf-8")
+        replace_bytes(path, forms[path.suffix]().encode())
         return path
 
 

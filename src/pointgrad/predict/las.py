@@ -13,6 +13,7 @@ import torch
 from pointgrad.data import Cloud
 from pointgrad.data.files import las
 from pointgrad.data.files.errors import FileError, naming
+from pointgrad.data.files.las_check import open_checked
 from pointgrad.data.files.table import to_cloud
 from pointgrad.data.files.workspace import publish, workspace, writing
 from pointgrad.ops.scatter import histogram
@@ -77,7 +78,7 @@ def _header(source: Path, trained: Trained, codes: Sequence[int]) -> tuple[Any, 
     """That of the file with two dimensions more and the names of the classes; and the names of the dimensions."""
     import laspy
 
-    with laspy.open(source) as reader:
+    with open_checked(source, evlrs=True) as reader:
         header = copy.deepcopy(reader.header)
     _check_codes(codes, trained.classes, 31 if header.point_format.id < 6 else 255)
     label = np.dtype(np.uint8 if len(trained.classes) < np.iinfo(np.uint8).max else np.uint16)
@@ -151,7 +152,7 @@ def _write(
     table = np.array([*codes, 0], np.uint8)
     done = 0
     with (
-        laspy.open(source) as reader,
+        open_checked(source, evlrs=True) as reader,
         laspy.open(target, "w", header=header, do_compress=header.are_points_compressed) as writer,
     ):
         for points in reader.chunk_iterator(las.CHUNK):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from pointgrad.data.datasets.split import SPLITS
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import choose
 from pointgrad.data.files.las_check import open_checked
+from pointgrad.data.files.npy import load_array
 from pointgrad.data.files.table import LABELS
 
 LAS = ("las", "laz")
@@ -103,7 +103,7 @@ def _confidence(path: Path, count: int) -> Tensor | None:
     if not path.is_file():
         return None
     with naming(path, "a confidence for each point"):
-        values = np.load(path)
+        values = load_array(path)
         if values.shape != (count,) or values.dtype.kind != "f":
             raise FileError(f"expected {count} numbers, one for each point, got {values.dtype} {values.shape}")
         return torch.from_numpy(values)

@@ -5,7 +5,6 @@
 """
 
 import io
-import pickle
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,11 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from pointgrad import models
-from pointgrad.data import Prepare
+from pointgrad.data import FileError, Prepare
+from pointgrad.data.files.memory import check_regular
 
 from .files import write_atomically
+from .untrusted import check_archive, no_more_weights
 
 FORMAT = 1
+KINDS = {"model": dict, "state": dict, "task": str, "classes": list, "prepare": dict}
 BEST, LAST = "best.pt", "last.pt"
 
 
@@ -47,13 +49,14 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
     path = find(Path(path))
     content = read(path)
     try:
-        model = models.build(**content["model"])
         prepare = Prepare(**content["prepare"])
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot build its network: {error}") from error
+        with no_more_weights(content["state"]):
+            model = models.build(**content["model"])
+    except Exception as error:  # any value can stand in it
+        raise CheckpointError(f"{path}: cannot build its network: {' '.join(str(error).split())[:300]}") from error
     check_weights(model, content["state"], path)
     model.load_state_dict(content["state"])
-    return Trained(model.to(device).eval(), content["task"], tuple(content["classes"]), prepare)
+    return Trained(model.to(device).eval(), content["task"], tuple(map(str, content["classes"])), prepare)
 
 
 def find(path: Path) -> Path:
@@ -90,19 +93,26 @@ def save(path: Path, content: dict[str, Any]) -> None:
 def read(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        check_regular(path)
+        with open(path, "rb") as file:
+            check_archive(file)
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise CheckpointError(f"{path}: expected a checkpoint, this is a folder") from None
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
+    except FileError as error:
+        raise CheckpointError(f"{path}: is not a checkpoint, or is damaged: {error}") from None
+    except Exception as error:  # zipfile, pickle and torch each have their own
         raise CheckpointError(f"{path}: is not a checkpoint, or is damaged") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
         raise CheckpointError(f"{path}: expected a pointgrad checkpoint of format {FORMAT}, got {found}")
-    missing = {"model", "state", "task", "classes", "prepare"} - set(content)
+    missing = KINDS.keys() - set(content)
     if missing:
         raise CheckpointError(f"{path}: a checkpoint must have {', '.join(sorted(missing))}")
+    for name, kind in KINDS.items():
+        if not isinstance(content[name], kind):
+            got = type(content[name]).__name__
+            raise CheckpointError(f"{path}: {name} in a checkpoint must be a {kind.__name__}, got {got}")
     return content
 
 
@@ -114,6 +124,8 @@ def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> Non
             raise CheckpointError(f"{path}: is of another network: it lacks {name}")
         if name not in own:
             raise CheckpointError(f"{path}: is of another network: the model here has no {name}")
+        if not isinstance(state[name], Tensor):
+            raise CheckpointError(f"{path}: {name} must be a tensor, got {type(state[name]).__name__}")
         if own[name].shape != state[name].shape:
             expected, received = tuple(own[name].shape), tuple(state[name].shape)
             raise CheckpointError(f"{path}: is of another network: {name} must be {expected}, got {received}")

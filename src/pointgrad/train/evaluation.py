@@ -4,7 +4,6 @@ A file of it holds at most about a hundred clouds, however many there are.
 """
 
 import io
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pointgrad.data import Batch
+from pointgrad.data.files.npy import open_archive
 
 from .metrics import Metrics, clouds_of
 
@@ -172,8 +172,8 @@ class Evaluation:
 def read(path: Path) -> Evaluation:
     """The evaluation in a file. Raises ValueError if it is none, and FileNotFoundError."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            held = {name: file[name] for name in file.files}
+        with open_archive(path) as (specs, load):
+            held = {name: load(name) for name in specs}
         if int(held["format"]) != FORMAT:
             raise ValueError(f"format {held['format']}")
         classes, task = tuple(map(str, held["classes"])), str(held["task"])
@@ -188,7 +188,7 @@ def read(path: Path) -> Evaluation:
         return Evaluation(int(held["epoch"]), task, classes, confusion, int(held["clouds"]), examples)
     except FileNotFoundError:
         raise
-    except (ValueError, KeyError, TypeError, OSError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # zipfile, zlib, numpy and torch each have their own
         raise ValueError(f"{path}: is not an evaluation of format {FORMAT}, or is damaged") from error
 
 

@@ -1,8 +1,10 @@
 """Writing files so that a kill at any moment leaves the old content or the new one, never half of it."""
 
 import contextlib
-import os
+import glob
 from pathlib import Path
+
+from pointgrad.writing import replace_bytes
 
 
 class WriteError(RuntimeError):
@@ -10,21 +12,12 @@ class WriteError(RuntimeError):
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes beside the file, forces it to the disk, and puts it in place of the old one in one move."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    """Puts it in place of the old content in one move, as `pointgrad.writing` does."""
     try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # or a power cut may undo the move
-        finally:
-            os.close(folder)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # of a run that was killed while it wrote
+            with contextlib.suppress(OSError):
+                left.unlink()
+        replace_bytes(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         kept = "; what it held before is intact" if path.exists() else ""
         raise WriteError(f"{path}: cannot be written: {error.strerror}{kept}") from error

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import pointgrad
+from pointgrad.writing import append, make_folder
 
 from .checkpoint import LAST
 from .files import WriteError, write_atomically
@@ -51,12 +52,18 @@ class RunFolder:
         before = earlier.read_text() + "\n" if earlier.exists() else ""
         write_atomically(earlier, (before + environment(seed, device)).encode())
 
+    def make(self, name: str) -> Path:
+        """A folder in it."""
+        try:
+            return make_folder(self.path, name)
+        except OSError as error:
+            raise WriteError(f"{self.path / name}: cannot be written: {error.strerror}") from error
+
     def log(self, line: str) -> None:
         """Adds a line to the log, with the time."""
         path = self.path / "log.txt"
         try:
-            with open(path, "a") as file:
-                file.write(f"{datetime.datetime.now().isoformat(' ', 'seconds')} {line}\n")
+            append(path, f"{datetime.datetime.now().isoformat(' ', 'seconds')} {line}\n".encode())
         except OSError as error:
             raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -119,7 +119,7 @@ class Trainer:
         self._report = Report(self)
         if self.folder is not None and self.config.tensorboard and self.main:
             try:
-                self.hooks.append(TensorBoard(str(self.folder.path / "tensorboard")))
+                self.hooks.append(TensorBoard(str(self.folder.make("tensorboard"))))
             except ImportError:
                 self.say("tensorboard is not installed: no TensorBoard files (pip install 'pointgrad[train]')")
 

@@ -16,6 +16,7 @@ from pointgrad.train.display import span
 from pointgrad.train.evaluation import EVALUATION, Evaluation
 from pointgrad.train.evaluation import read as read_evaluation
 from pointgrad.train.run_folder import ENDED
+from pointgrad.train.untrusted import read_yaml
 
 CONFIG, METRICS, LOG, ENVIRONMENT = "config.yaml", "metrics.csv", "log.txt", "environment.txt"
 TAIL = 1 << 16  # bytes of the log that are read
@@ -95,6 +96,8 @@ class Follower:
             return content, None
         if now != known:
             try:
+                if path.exists() and not path.is_file():  # a pipe would be waited for
+                    raise ValueError(f"{path}: expected a file, found a folder or a device")
                 content, problem = reader(path), None
             except FileNotFoundError:
                 return content, None
@@ -170,12 +173,7 @@ def read_metrics(path: Path) -> list[Row]:
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise ValueError(f"{path}: is not YAML") from None
+    content = read_yaml(path)
     if not isinstance(content, Mapping):
         raise ValueError(f"{path}: expected keys and values, got {type(content).__name__}")
     return content

@@ -177,7 +177,8 @@ class _Reader:
         """The names of classes, and the labels in their range."""
         low, high = int(label.min()), int(label.max())
         if key in self.arrays:
-            names = tuple(item.decode() if isinstance(item, bytes) else str(item) for item in self.arrays[key].tolist())
+            items = self.arrays[key].reshape(-1).tolist()
+            names = tuple(item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in items)
         else:
             names = tuple(str(number) for number in range(high + 1))
         if low < least or high >= len(names):
@@ -216,14 +217,7 @@ class _Reader:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    if path.suffix in (".h5", ".hdf5"):
-        return read_h5(path)
-    try:
-        return read_npz(path)
-    except OSError as error:
-        raise FileError(f"{path}: expected an .npz file, got: {error.strerror or error}") from None
-    except Exception as error:  # zipfile, zlib, lzma and numpy each have their own
-        raise FileError(f"{path}: expected an .npz file of plain arrays, got: {error}") from None
+    return read_h5(path) if path.suffix in (".h5", ".hdf5") else read_npz(path)
 
 
 def _listed(noun: str, numbers: np.ndarray, most: int = 5) -> str:

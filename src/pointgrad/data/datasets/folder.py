@@ -12,7 +12,9 @@ from pointgrad.data.cloud import Cloud
 from pointgrad.data.datasets.layout import lines, missing
 from pointgrad.data.datasets.split import SPLITS, Task, check_split, part_of_training
 from pointgrad.data.files import FileError, read
+from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS
+from pointgrad.data.files.npy import load_array
 from pointgrad.data.mixing import mix
 
 LABELS, NAMES = "labels.csv", "classes.txt"
@@ -132,16 +134,16 @@ def _labelled(place: Path, task: Task) -> list[tuple[Path, str]]:
 
 def _table(path: Path) -> list[tuple[Path, str]]:
     files = []
-    with open(path, newline="", encoding="utf-8") as stream:
+    with naming(path, "lines file,class"), open(path, newline="", encoding="utf-8") as stream:
         for number, row in enumerate(csv.reader(stream)):
             cells = [cell.strip() for cell in row]
             if not any(cells) or (number == 0 and cells[:1] == ["file"]):
                 continue
             if len(cells) != 2 or not all(cells):
-                raise FileError(f"{path}: expected file,class, got {','.join(row)!r} in line {number + 1}")
+                raise FileError(f"expected file,class, got {','.join(row)!r} in line {number + 1}")
             file = path.parent / cells[0]
             if not file.is_file():
-                raise FileError(f"{path}: expected files that exist, got {cells[0]!r} in line {number + 1}")
+                raise FileError(f"expected files that exist, got {cells[0]!r} in line {number + 1}")
             files.append((file, cells[1]))
     return files
 
@@ -183,10 +185,8 @@ def point_labels(path: Path, cloud: Cloud | None) -> Tensor:
 
 
 def _numpy(path: Path) -> np.ndarray:
-    try:
-        values = np.load(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise FileError(f"{path}: expected integers, got: {error}") from None
+    with naming(path, "integers"):
+        values = load_array(path)
     if values.dtype.kind not in "iu":
         raise FileError(f"{path}: expected integers, got {values.dtype}")
     return values

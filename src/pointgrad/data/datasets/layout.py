@@ -1,8 +1,6 @@
 """Where published data sets lie, and what to say when they do not."""
 
 import contextlib
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,9 @@ import numpy as np
 
 from pointgrad.data.datasets.tables import read_npz
 from pointgrad.data.files import FileError
+from pointgrad.data.files.errors import naming
+from pointgrad.data.files.memory import check_regular
+from pointgrad.writing import make_folder, replacing
 
 
 def find(root: Path, folders: Sequence[str], holds: Callable[[Path], object]) -> Path | None:
@@ -31,10 +32,9 @@ def missing(root: Path, data: str, layouts: Sequence[str], folders: Sequence[str
 
 def lines(path: Path) -> list[str]:
     """The lines of a list, without blanks and empty ones."""
-    try:
+    with naming(path, "a list, one entry per line"):
+        check_regular(path)
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: expected a list, one entry per line, got: {error}") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -60,15 +60,10 @@ class Cache:
         except Exception:  # not there, of an older kind, or cut off: then it is made anew
             pass
         made: dict[str, Any] = make()
-        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(draft, "wb") as stream:
+        with contextlib.suppress(OSError):
+            make_folder(self.folder.parent, path.relative_to(self.folder.parent).parent)
+            with replacing(path) as stream:
                 np.savez(stream, stamp=stamp, **made)
-            os.replace(draft, path)  # whole or not at all, whoever else writes it
-        except OSError:
-            with contextlib.suppress(OSError):
-                draft.unlink()
         return made
 
 

@@ -10,6 +10,8 @@ from pointgrad.data.cloud import Cloud
 from pointgrad.data.datasets.layout import find, missing
 from pointgrad.data.datasets.split import SPLITS, WHOLE, Task, check_split
 from pointgrad.data.files import FileError
+from pointgrad.data.files.errors import naming
+from pointgrad.data.files.memory import check_regular
 
 CLASSES = (
     "car", "bicycle", "motorcycle", "truck", "other-vehicle", "person", "bicyclist", "motorcyclist", "road", "parking",
@@ -81,10 +83,9 @@ class SemanticKITTI(Dataset[Cloud]):
 
 
 def _read(path: Path, dtype: type, columns: int) -> np.ndarray:
-    try:
+    with naming(path, "a file that can be read"):
+        check_regular(path)
         data = path.read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: expected a file that can be read, got: {error.strerror}") from None
     size = 4 * columns
     if not data or len(data) % size:
         raise FileError(f"{path}: expected records of {size} bytes, got {len(data)} bytes")

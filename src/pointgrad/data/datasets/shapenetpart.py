@@ -13,6 +13,8 @@ from pointgrad.data.datasets.layout import Cache, find, lines, missing
 from pointgrad.data.datasets.split import SPLITS, WHOLE, Task, check_split
 from pointgrad.data.datasets.tables import need_arrays, read_h5, read_rows
 from pointgrad.data.files import FileError
+from pointgrad.data.files.errors import naming
+from pointgrad.data.files.memory import check_regular
 
 # The published numbers of parts, category after category in the order of the alphabet.
 PARTS = {
@@ -82,7 +84,7 @@ class _Texts(Dataset[Cloud]):
         self.files: list[tuple[Path, int]] = []
         for split in splits:
             path = root / "train_test_split" / f"shuffled_{split}_file_list.json"
-            for entry in _entries(path):
+            for entry in read_entries(path):
                 synset, name = entry.split("/")[-2:]
                 if synset not in number:
                     raise FileError(f"{path}: expected a synset of {listing.name}, got {entry!r}")
@@ -100,11 +102,11 @@ class _Texts(Dataset[Cloud]):
         return Cloud(rows[:, :3], normals, labels=rows[:, 6].long(), category=category, source=str(path))
 
 
-def _entries(path: Path) -> list[str]:
-    try:
+def read_entries(path: Path) -> list[str]:
+    """What a split lists."""
+    with naming(path, "a JSON list of shape_data/SYNSET/NAME"):
+        check_regular(path)
         entries = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path}: expected a JSON list of shape_data/SYNSET/NAME, got: {error}") from None
     if not isinstance(entries, list) or not all(isinstance(e, str) and e.count("/") >= 1 for e in entries):
         raise FileError(f"{path}: expected a JSON list of shape_data/SYNSET/NAME, got something else")
     return entries

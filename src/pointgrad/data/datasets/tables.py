@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pointgrad.data.files import FileError
+from pointgrad.data.files import FileError, hdf5, npy
+from pointgrad.data.files.errors import naming
+from pointgrad.data.files.memory import check_regular
 
 # Control characters that are no line ends: one file of S3DIS has such a character between two numbers.
 _CONTROL = bytes.maketrans(bytes(c for c in range(32) if c not in b"\n\r"), b" " * 30)
@@ -14,12 +16,14 @@ _CONTROL = bytes.maketrans(bytes(c for c in range(32) if c not in b"\n\r"), b" "
 def read_rows(path: Path, columns: int, separator: str | None = None) -> np.ndarray:
     """(N, columns) float64 numbers of a text file."""
     try:
-        text = path.read_bytes().translate(_CONTROL)
+        with naming(path, "a file that can be read"):
+            check_regular(path)
+            text = path.read_bytes().translate(_CONTROL)
         if not text.strip():
             raise ValueError("an empty file")
         rows = np.loadtxt(io.BytesIO(text), delimiter=separator, ndmin=2, comments=None)
-    except OSError as error:
-        raise FileError(f"{path}: expected a file that can be read, got: {error.strerror}") from None
+    except FileError:
+        raise
     except ValueError as error:
         raise FileError(f"{path}: expected {columns} numbers per line, got: {str(error).partition(';')[0]}") from None
     if rows.shape[1] != columns:
@@ -28,23 +32,15 @@ def read_rows(path: Path, columns: int, separator: str | None = None) -> np.ndar
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file, by name. Raises whatever numpy, zipfile or zlib raise."""
-    with open(path, "rb") as stream, np.load(stream) as file:  # np.load leaves a broken file open
-        return {key: file[key] for key in file.files}
+    """The arrays of an `.npz` file, by name."""
+    with naming(path, "an .npz file of plain arrays"), npy.open_archive(path) as (specs, load):
+        return {name: load(name) for name in specs}
 
 
 def read_h5(path: Path) -> dict[str, np.ndarray]:
     """The arrays at the top of an HDF5 file, by name."""
-    try:
-        import h5py
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(f"{path}: needs h5py: pip install 'pointgrad[io]'", name="h5py") from None
-    try:
-        with h5py.File(path) as file:
-            return {key: value[()] for key, value in file.items() if isinstance(value, h5py.Dataset)}
-    except (OSError, RuntimeError, KeyError) as error:
-        reason = error.strerror if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
-        raise FileError(f"{path}: expected an HDF5 file, got: {reason}") from None
+    with naming(path, "an HDF5 file"), hdf5.open_archive(path) as (specs, load):
+        return {name: load(name) for name in specs if "/" not in name}
 
 
 def need_arrays(path: Path, arrays: dict[str, np.ndarray], *names: str) -> list[np.ndarray]:

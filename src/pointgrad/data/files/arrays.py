@@ -36,6 +36,9 @@ def arrange(specs: Mapping[str, Spec], load: Callable[[str], Array], kind: str) 
     wrong = [name for name, spec in specs.items() if name not in whole and spec.shape[:1] != count]
     if wrong:
         raise FileError(f"expected {count[0] if count else 'N'} rows in every array, found {listing}")
+    for name, spec in specs.items():
+        if spec.dtype.kind not in "fiubc":  # complex ones are named later
+            raise FileError(f"expected numbers in the column {name}, found {spec.dtype}")
     found = {name: load(name) for name in specs}
     rest: dict[str, Any] = {name: int(found[name]) for name in whole}
     columns = {name: array for name, array in found.items() if name not in whole and name != main}

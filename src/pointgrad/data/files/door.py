@@ -1,19 +1,19 @@
 """`read` and `write`: any format into a `Cloud` and back."""
 
 import os
-import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from pointgrad.data.cloud import Cloud
+from pointgrad.writing import replacing
 
 from .errors import FileError, naming
 from .formats import FORMATS, Format, choose
+from .memory import check_file
 from .mesh import sample as sample_points
 from .table import Table, survives, to_cloud, to_table
 
@@ -52,7 +52,7 @@ def read(
     ([5000000.0, 5000000.0, 5000000.0], [1.0, 0.0, 0.0], [0, 1, 2])
     """
     path = Path(path)
-    with naming(path, "a file that can be read"):
+    with naming(path, "a file that can be read"), np.errstate(all="ignore"):  # of numbers that are none
         chosen = choose(path, format)
         table = read_table(path, chosen, columns)
         if sample < 0:
@@ -98,7 +98,8 @@ def write(
     the finest that fits. Where a format has only single numbers, a feature (N, c) becomes name_0 ... name_{c-1}. The
     label of the whole cloud is kept by NPZ and HDF5 only. STL cannot be written.
 
-    The file appears whole or not at all: if anything fails, what was there before is still there.
+    The file appears whole or not at all: if anything fails, what was there before is still there. A link of that name
+    is replaced, what it points to stays.
 
     >>> write("a.obj", Cloud(torch.zeros(1, 3), {"height": torch.zeros(1)}))
     Traceback (most recent call last):
@@ -120,15 +121,8 @@ def write(
         table = to_table(cloud)
         _limit(table, name, chosen, lossy)
         options: list[Any] = [encoding or chosen.encodings[0]] if chosen.encodings else []
-        with _atomic(path) as stream:
+        with replacing(path) as stream:
             chosen.write(stream, table, *options, **({} if like is None else {"like": like}))
-
-
-def check_file(path: Path) -> None:
-    if path.is_dir():
-        raise FileError("expected a file, found a folder")
-    if not os.stat(path).st_size:
-        raise FileError("expected a file with points, found an empty one")
 
 
 def _limit(table: Table, name: str, chosen: Format, lossy: bool) -> None:
@@ -146,22 +140,3 @@ def _limit(table: Table, name: str, chosen: Format, lossy: bool) -> None:
                 raise FileError(
                     f"expected {column} that float32 can hold for {name}, got more digits; lossy=True rounds"
                 )
-
-
-@contextmanager
-def _atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content takes the file's place only when all of it is on the disk."""
-    target = Path(os.path.realpath(path))  # a link stays one
-    if target.exists() and not target.is_file():
-        raise FileError("expected the name of a file, found a folder or a device")
-    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
-    try:
-        with open(draft, "x+b") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        if target.exists():
-            draft.chmod(target.stat().st_mode)
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)

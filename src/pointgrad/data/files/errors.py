@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import NoReturn
 
+LONGEST = 1000  # characters of a message
+
 
 class FileError(ValueError):
     """A file that cannot be read or written. One line: the path, what was expected, what was found."""
@@ -19,7 +21,7 @@ def naming(path: str | PathLike[str], task: str) -> Iterator[None]:
     try:
         yield
     except FileError as error:
-        raise FileError(f"{path}: {' '.join(str(error).split())}") from error.__cause__  # names in files have any sign
+        raise FileError(f"{path}: {_short(str(error))}") from error.__cause__
     except ModuleNotFoundError as error:  # nothing is wrong with the file
         raise ModuleNotFoundError(f"{path}: needs {error.name}: pip install 'pointgrad[io]'", name=error.name) from None
     except OSError as error:
@@ -38,6 +40,12 @@ def _foreign(path: str | PathLike[str], task: str, error: BaseException) -> NoRe
     raise FileError(f"{path}: expected {task}, got: {_line(error)}") from error
 
 
+def _short(text: str) -> str:
+    """In one line, and not endless: names in files have any sign and any length."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
 def _line(error: BaseException) -> str:
-    first = " ".join((str(error).splitlines() or [""])[0].split())
+    first = _short((str(error).splitlines() or [""])[0])
     return first if " " in first else f"{type(error).__name__} {first}".strip()  # a KeyError is only the key

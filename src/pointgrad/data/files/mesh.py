@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain
 
 import numpy as np
 import torch
@@ -12,19 +12,27 @@ from .errors import FileError
 from .table import Table
 
 
-def fan(polygons: Sequence[Any] | NDArray[Any], vertices: int) -> NDArray[np.int64]:
+def fan(polygons: Sequence[Sequence[int]], vertices: int) -> NDArray[np.int64]:
     """(F, 3) triangles of polygons, each a list of vertex indices, from its first corner."""
     sizes = np.fromiter((len(polygon) for polygon in polygons), np.int64, len(polygons))
+    try:
+        corners = np.fromiter(chain.from_iterable(polygons), np.int64, int(sizes.sum()))
+    except OverflowError:
+        raise FileError(f"expected faces of vertices 0 to {vertices - 1}, found larger numbers") from None
+    return triangles(sizes, corners, vertices)
+
+
+def triangles(sizes: NDArray[np.int64], corners: NDArray[np.int64], vertices: int) -> NDArray[np.int64]:
+    """The same, of polygons one after another: how many corners each has, and all corners."""
     if (sizes < 1).any():
         raise FileError(f"expected at least one vertex per face, found none in face {int(np.argmin(sizes))}")
-    corners = np.concatenate([np.asarray(polygon) for polygon in polygons]).astype(np.int64)
     if corners.min() < 0 or corners.max() >= vertices:
         wrong = corners.min() if corners.min() < 0 else corners.max()
         raise FileError(f"expected faces of vertices 0 to {vertices - 1}, found {wrong}")
     starts = np.concatenate([[0], sizes.cumsum()[:-1]])
-    triangles = np.maximum(sizes - 2, 0)
-    first = np.repeat(starts, triangles)
-    place = np.arange(triangles.sum()) - np.repeat(triangles.cumsum() - triangles, triangles)
+    counts = np.maximum(sizes - 2, 0)
+    first = np.repeat(starts, counts)
+    place = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
     return corners[np.stack([first, first + place + 1, first + place + 2], axis=1)]
 
 

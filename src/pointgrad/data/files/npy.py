@@ -1,7 +1,11 @@
 """NumPy's own: NPY, an (N, C) array or one with named fields; NPZ, named arrays of one length. Nothing is unpickled."""
 
+import io
+import os
+import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -10,14 +14,49 @@ from numpy.lib import format as npy
 
 from .arrays import Spec, arrange, named_arrays
 from .errors import FileError
-from .memory import check_fits
+from .memory import DEFLATE, check_columns, check_fits, check_regular, check_unpacked
 from .table import Array, Table, axes, default_names, from_columns, name_columns, records
+
+HEADER_LIMIT = 1 << 16  # bytes; NumPy itself reads no longer ones
+
+
+def load_array(path: Path) -> Array:
+    """The array of an NPY file, whose bytes must be as many as its header says."""
+    check_regular(path)
+    with open(path, "rb") as stream:
+        _check(stream, os.fstat(stream.fileno()).st_size, "the array")
+        stream.seek(0)
+        return _plain(npy.read_array(stream, allow_pickle=False))
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[tuple[dict[str, Spec], Callable[[str], Array]]]:
+    """What the arrays of an NPZ file are, and how to load each. Nothing in it is larger than its bytes allow."""
+    check_regular(path)
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        check_columns(len(members))
+        packed = sum(entry.compress_size for entry in members.values())
+        if packed > (size := os.fstat(file.fileno()).st_size):
+            raise FileError(f"expected arrays that fit in {size} bytes, found {packed}")
+        specs = {}
+        for name, entry in members.items():
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise FileError(f"expected {name} stored or deflated, found compression {entry.compress_type}")
+            check_unpacked(entry.file_size, entry.compress_size, DEFLATE if entry.compress_type else 1, name)
+            with archive.open(entry) as stream:
+                specs[name] = _check(stream, entry.file_size, name)
+        check_fits(sum(spec.nbytes for spec in specs.values()), "arrays")
+
+        def load(name: str) -> Array:
+            with archive.open(members[name]) as stream:
+                return _plain(npy.read_array(stream, allow_pickle=False))
+
+        yield specs, load
 
 
 def read_npy(path: Path, columns: Sequence[str] | None = None) -> Table:
-    with open(path, "rb") as stream:
-        _check(stream, path.stat().st_size, "the array")
-    data = np.load(path, allow_pickle=False)
+    data = load_array(path)
     kind = f"NPY, {data.dtype if data.dtype.names is None else 'named fields'}"
     if data.dtype.names is not None:
         if columns or data.ndim != 1:
@@ -36,18 +75,7 @@ def write_npy(stream: IO[bytes], table: Table) -> None:
 
 
 def read_npz(path: Path) -> Table:
-    with zipfile.ZipFile(path) as archive:
-        members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-        specs = {}
-        for name, entry in members.items():
-            with archive.open(entry) as stream:
-                specs[name] = _check(stream, entry.file_size, name)
-        check_fits(sum(spec.nbytes for spec in specs.values()), "arrays")
-
-        def load(name: str) -> Array:
-            with archive.open(members[name]) as stream:
-                return npy.read_array(stream, allow_pickle=False)
-
+    with open_archive(path) as (specs, load):
         return arrange(specs, load, kind="NPZ")
 
 
@@ -61,10 +89,25 @@ def write_npz(stream: IO[bytes], table: Table) -> None:
 def _check(stream: IO[bytes], size: int, what: str) -> Spec:
     """Shape and dtype from the first bytes; the `size` of the whole must be what they say."""
     version = npy.read_magic(stream)
-    shape, _, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(stream)
+    width = 2 if version == (1, 0) else 4
+    head = stream.read(width)
+    length = int.from_bytes(head, "little")
+    if len(head) < width or length > HEADER_LIMIT:
+        raise FileError(f"expected a header of at most {HEADER_LIMIT} bytes for {what}, found {length}")
+    header = io.BytesIO(head + stream.read(length))
+    shape, _, dtype = (npy.read_array_header_1_0 if width == 2 else npy.read_array_header_2_0)(header)
     spec = Spec(shape, dtype)
     if dtype.hasobject:
         raise FileError(f"expected numbers, found Python objects in {what}")
     if spec.nbytes != size - stream.tell():
         raise FileError(f"expected {spec.nbytes} bytes for {what} {shape}, found {size - stream.tell()}")
     return spec
+
+
+def _plain(array: Array) -> Array:
+    """The same. Characters that are none would end in an error wherever they are looked at."""
+    if array.dtype.kind == "U" and array.size:
+        codes = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).view(np.uint32)
+        if codes.max() > sys.maxunicode:
+            raise FileError(f"expected texts, found the character {codes.max():#x}")
+    return array

@@ -9,6 +9,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from .errors import FileError
+from .memory import check_unpacked
 from .rows import decode, load_rows, write_rows
 from .table import Array, Table, axes, from_columns, scalars
 
@@ -16,6 +17,7 @@ ENCODINGS = ("binary_compressed", "binary", "ascii")
 KEYS = ("VERSION", "FIELDS", "COLUMNS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "VIEWPOINT", "POINTS", "DATA")
 NORMALS = {"normal_x": "nx", "normal_y": "ny", "normal_z": "nz"}
 PADDING = b"\0\n"  # PCL fills compressed files up to whole pages
+LZF = 88  # bytes that one compressed byte becomes at most: three say "264 bytes as before"
 MOST = 100_000  # numbers in one field, as in descriptors and histograms
 COLOURS = {"red": 16, "green": 8, "blue": 0, "alpha": 24}  # bits of the packed number
 
@@ -118,6 +120,7 @@ def _compressed(body: bytes, header: Header) -> Array:
         raise FileError(f"expected {header.points} points in {header.points * header.row.itemsize} bytes, found {size}")
     if packed > len(body) - 8 or body[8 + packed :].strip(PADDING):
         raise FileError(f"expected {packed} compressed bytes, found {len(body) - 8}")
+    check_unpacked(size, packed, LZF, "points")
     plain = lzf.decompress(body[8 : 8 + packed], size)
     if plain is None or len(plain) != size:
         raise FileError(f"expected {size} bytes to come out of {packed} compressed ones, found others")

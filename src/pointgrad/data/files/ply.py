@@ -1,53 +1,58 @@
-"""PLY, through plyfile: ascii and binary of both byte orders, the vertices with all their properties, and faces."""
+"""PLY: ascii and binary of both byte orders, the vertices with all their properties, and faces.
 
-import io
-import os
-import re
+Written through plyfile. Its reader is not used: it maps the file into memory, so that a file that is cut meanwhile ends
+the process, and believes what a header says about lengths."""
+
+import struct
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .errors import FileError
-from .mesh import fan
-from .rows import write_rows
+from .memory import check_columns
+from .mesh import triangles
+from .ply_header import ENCODINGS as ENCODINGS
+from .ply_header import Element, ends, read_header
+from .rows import decode, load_rows, write_rows
 from .table import Array, Table, axes, from_columns, records, scalars
 
-ENCODINGS = ("binary_little_endian", "binary_big_endian", "ascii")
-HEADER_LIMIT = 1 << 20  # bytes; a header is text of a few lines
 INDICES = ("vertex_indices", "vertex_index")  # of a face
 INT32 = np.iinfo(np.int32)
 
 
+class Lists(NamedTuple):
+    """Lists of whole numbers one after another: (R,) how many each has, and all of them."""
+
+    sizes: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+
 def read(path: Path) -> Table:
-    size = os.path.getsize(path)
-    with open(path, "rb") as stream:
-        start = stream.read(HEADER_LIMIT)
-        _check_counts(start, size)
-        stream.seek(0)
-        if re.search(rb"^format\s+ascii", start, re.MULTILINE):
-            text = stream.read()
-            ply = _parse(io.BytesIO(text))
-            _check_lines(text, sum(element.count for element in ply))
-        else:
-            ply = _parse(stream)
-            if rest := size - stream.tell():
-                raise FileError(f"expected the end of the file after the last element, found {rest} more bytes")
-    if "vertex" not in ply:
-        raise FileError(f"expected an element vertex, found {', '.join(e.name for e in ply) or 'none'}")
-    data = ply["vertex"].data
-    lists = [name for name in data.dtype.names if data.dtype[name].hasobject]
-    if lists:
+    raw = path.read_bytes()
+    encoding, elements, start = read_header(raw)
+    found = {element.name: element for element in elements}
+    if "vertex" not in found:
+        raise FileError(f"expected an element vertex, found {', '.join(found) or 'none'}")
+    if lists := [each.name for each in found["vertex"].properties if each.length]:
         raise FileError(f"expected single numbers for each vertex, found the list {lists[0]}")
-    encoding = "ascii" if ply.text else {"<": "binary little-endian", ">": "binary big-endian"}[ply.byte_order]
-    faces = None
-    if "face" in ply and len(ply["face"].data):
-        names = ply["face"].data.dtype.names
-        index = next((name for name in INDICES if name in names), None)
-        if index is None:
-            raise FileError(f"expected vertex_indices in the element face, found {', '.join(names)}")
-        faces = fan(ply["face"].data[index], len(data))
-    return from_columns({name: data[name] for name in data.dtype.names}, faces=faces, kind=f"PLY, {encoding}")
+    check_columns(len(found["vertex"].properties))
+    index = None
+    if "face" in found and found["face"].count:
+        index = next((each for each in found["face"].properties if each.length and each.name in INDICES), None)
+        if index is None or index.type[0] == "f":
+            names = ", ".join(each.name for each in found["face"].properties)
+            raise FileError(f"expected a list of whole numbers vertex_indices in the element face, found {names}")
+    wanted = "" if index is None else index.name
+    vertices, faces = (_text if encoding == "ascii" else _binary)(raw, start, elements, encoding, wanted)
+    corners = None if faces is None else triangles(faces.sizes, faces.values, len(vertices))
+    words = {"ascii": "ascii", "binary_little_endian": "binary little-endian"}.get(encoding, "binary big-endian")
+    return from_columns(
+        {name: vertices[name] for name in vertices.dtype.names or ()}, faces=corners, kind=f"PLY, {words}"
+    )
 
 
 def write(stream: IO[bytes], table: Table, encoding: str) -> None:
@@ -62,43 +67,135 @@ def write(stream: IO[bytes], table: Table, encoding: str) -> None:
         PlyData([vertex], byte_order="<" if encoding == "binary_little_endian" else ">").write(stream)
 
 
-def _parse(stream: IO[bytes]) -> Any:
-    """Maps the file where all faces are triangles, as most are; plyfile reads others one by one."""
-    from plyfile import PlyData, PlyElementParseError
+def _binary(raw: bytes, start: int, elements: list[Element], encoding: str, wanted: str) -> tuple[Array, Lists | None]:
+    order = "<" if encoding == "binary_little_endian" else ">"
+    vertices: Array = np.empty(0)
+    faces = None
+    for element in elements:
+        if element.has_lists:
+            keep = wanted if element.name == "face" else ""
+            lists, start = _binary_lists(raw, start, element, order, keep)
+            faces = lists if keep else faces
+            continue
+        row = element.row(order)
+        if element.count * row.itemsize > len(raw) - start:
+            ends(element, (len(raw) - start) // row.itemsize)
+        if element.name == "vertex":
+            vertices = np.frombuffer(raw, row, element.count, start)
+        start += element.count * row.itemsize
+    if start < len(raw):
+        raise FileError(f"expected the end of the file after the last element, found {len(raw) - start} more bytes")
+    return vertices, faces
 
+
+def _text(raw: bytes, start: int, elements: list[Element], _encoding: str, wanted: str) -> tuple[Array, Lists | None]:
+    lines = [line for line in decode(raw[start:]).splitlines() if line and not line.isspace()]
+    vertices: Array = np.empty(0)
+    faces, place = None, 0
+    for element in elements:
+        rows = lines[place : place + element.count]
+        place += element.count
+        if len(rows) < element.count:
+            ends(element, len(rows))
+        if element.has_lists:
+            keep = wanted if element.name == "face" else ""
+            lists = _text_lists(rows, element, keep)
+            faces = lists if keep else faces
+        elif element.name == "vertex":
+            vertices = load_rows(rows, element.row("="), element.count, "rows of vertex")
+    if place < len(lines):
+        raise FileError(f"expected {place} rows in all elements, found {len(lines)}")
+    return vertices, faces
+
+
+def _binary_lists(raw: bytes, start: int, element: Element, order: str, wanted: str) -> tuple[Lists, int]:
+    """The lists called `wanted` in the rows of an element, and where the rows end."""
+    steps, gap = list[_Step](), 0
+    kind = np.dtype("u1")
+    for each in element.properties:
+        number = np.dtype(order + each.type)
+        gap += number.itemsize
+        if each.length:
+            count = np.dtype(order + each.length)
+            steps.append(_Step(gap - number.itemsize, count, number.itemsize, each.name == wanted))
+            gap = 0
+        kind = number if each.name == wanted else kind
+    begins, sizes, end = _alike(raw, start, element, steps, gap) or _walk(raw, start, element, steps, gap)
+    place = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
+    places = np.repeat(begins, sizes) + place * kind.itemsize
+    numbers = np.frombuffer(raw, np.uint8)[places[:, None] + np.arange(kind.itemsize)].view(kind).reshape(-1)
+    return Lists(sizes, numbers.astype(np.int64)), end
+
+
+class _Step(NamedTuple):
+    """A list in a row: how many bytes after the one before, the type of its length, bytes of a number in it."""
+
+    gap: int
+    length: np.dtype[Any]
+    width: int
+    wanted: bool
+
+
+_Found = tuple[NDArray[np.int64], NDArray[np.int64], int]  # where each wanted list begins, its length; the end of all
+
+
+def _alike(raw: bytes, start: int, element: Element, steps: list[_Step], gap: int) -> _Found | None:
+    """At once, if there is one list in a row and all are as long as the first, as in most meshes."""
+    step = steps[0]
+    first = start + step.gap
+    if len(steps) > 1 or not element.count or first + step.length.itemsize > len(raw):
+        return None
+    size = int(np.frombuffer(raw, step.length, 1, first)[0])
+    stride = step.gap + step.length.itemsize + size * step.width + gap
+    if size < 0 or element.count * stride > len(raw) - start:
+        return None
+    if (np.ndarray(element.count, step.length, raw, first, (stride,)) != size).any():
+        return None
+    begins = first + step.length.itemsize + stride * np.arange(element.count if step.wanted else 0)
+    return begins, np.full(len(begins), size), start + element.count * stride
+
+
+def _walk(raw: bytes, start: int, element: Element, steps: list[_Step], gap: int) -> _Found:
+    """Row after row: only the lengths in it say where the next one begins."""
+    keep = any(step.wanted for step in steps)
+    begins, sizes = (np.zeros(element.count if keep else 0, np.int64) for _ in range(2))
+    lengths = [struct.Struct(step.length.byteorder.replace("|", "<") + step.length.char) for step in steps]
+    place = start
+    for row in range(element.count):
+        for step, length in zip(steps, lengths, strict=True):
+            begin = place + step.gap + length.size
+            if begin > len(raw):
+                ends(element, row)
+            (size,) = length.unpack_from(raw, begin - length.size)
+            place = begin + size * step.width
+            if not begin <= place <= len(raw):
+                ends(element, row)
+            if step.wanted:
+                begins[row], sizes[row] = begin, size
+        place += gap
+    if place > len(raw):
+        ends(element, element.count - 1)
+    return begins, sizes, place
+
+
+def _text_lists(rows: Sequence[str], element: Element, wanted: str) -> Lists:
+    found: list[list[str]] = []
+    for line in rows:
+        words, place = line.split(), 0
+        for each in element.properties:
+            size = int(words[place]) if each.length and place < len(words) and words[place].isdecimal() else 0
+            place += 1 + size
+            if each.name == wanted:
+                found.append(words[place - size : place])
+        if place != len(words):
+            raise FileError(
+                f"expected a row of {element.name}, lists with their lengths before them, found {line[:60]!r}"
+            )
     try:
-        try:
-            return PlyData.read(stream, known_list_len={"face": dict.fromkeys(INDICES, 3)})
-        except PlyElementParseError as error:
-            if error.message != "unexpected list length":
-                raise
-        stream.seek(0)
-        return PlyData.read(stream)
-    except PlyElementParseError as error:
-        if error.message != "early end-of-file":
-            raise
-        count, name = error.element.count, error.element.name
-        raise FileError(f"expected {count} rows of {name}, the file ends after {error.row}") from error
-
-
-def _check_counts(start: bytes, size: int) -> None:
-    """Every row takes at least a byte: a larger count is wrong, and must not be allocated."""
-    if not re.match(rb"ply\r?\n", start):
-        raise FileError(f"expected a PLY file, which begins with the line ply, found {start[:10]!r}")
-    header = start.partition(b"end_header")[0]
-    for name, count in re.findall(rb"^element[ \t]+(\S+)[ \t]+(\S+)", header, re.MULTILINE):
-        number = int(count) if count.isdigit() and len(count) < 20 else -1
-        if not 0 <= number <= size:
-            raise FileError(f"expected a count of {name.decode('ascii', 'replace')} that fits in {size} bytes, "
-                            f"found {count.decode('ascii', 'replace')}")  # fmt: skip
-
-
-def _check_lines(text: bytes, rows: int) -> None:
-    """plyfile stops after the last row that the header counts."""
-    _, _, body = text.partition(b"end_header")
-    found = sum(1 for line in body.splitlines()[1:] if line.strip())
-    if found != rows:
-        raise FileError(f"expected {rows} rows in all elements, found {found}")
+        numbers = np.array([int(word) for word in chain.from_iterable(found)], np.int64)
+    except (ValueError, OverflowError):
+        raise FileError(f"expected whole numbers in {wanted}, found others") from None
+    return Lists(np.array([len(words) for words in found], np.int64), numbers)
 
 
 def _storable(name: str, column: Array) -> Array:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from pointgrad.ops.neighbors import knn
 
 from . import las
-from .door import check_file, read_table
+from .door import read_table
 from .errors import FileError, naming
 from .formats import choose
+from .memory import check_file
 from .table import Array, Table, label_column, whole
 
 QUERIES = 1000  # points whose nearest neighbour is looked for
@@ -81,7 +82,7 @@ def info(
     (3, (0.0, 0.0, 2.0), 2.0, 1)
     """
     path = Path(path)
-    with naming(path, "a file that can be read"):
+    with naming(path, "a file that can be read"), np.errstate(all="ignore"):  # of numbers that are none
         chosen = choose(path, format)
         if chosen in ("las", "laz"):
             check_file(path)

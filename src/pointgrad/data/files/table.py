@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pointgrad.data.cloud import Cloud
 
 from .errors import FileError
+from .memory import check_columns
 
 Array = NDArray[Any]
 
@@ -53,6 +54,7 @@ class Table:
 
 def from_columns(columns: Mapping[str, Array], **rest: Any) -> Table:
     """A table of named columns, x, y and z (in any case) among them."""
+    check_columns(len(columns))
     names = {name.lower(): name for name in reversed(list(columns))}
     missing = [axis for axis in "xyz" if axis not in names]
     if missing:
@@ -75,6 +77,7 @@ def coordinates(axes: Sequence[Array]) -> Array:
 
 def name_columns(values: Array, names: Sequence[str]) -> Table:
     """A table of an (N, C) array with C names."""
+    check_columns(len(names))
     if values.ndim != 2 or values.shape[1] != len(names):
         found = values.shape[1] if values.ndim == 2 else f"an array {values.shape}"
         raise FileError(f"expected {len(names)} columns ({' '.join(names)}), found {found}")
@@ -85,6 +88,7 @@ def name_columns(values: Array, names: Sequence[str]) -> Table:
 
 def default_names(count: int) -> list[str]:
     """x y z, then column4, column5, ...: of columns that nobody named."""
+    check_columns(count)
     return [*"xyz", *(f"column{place}" for place in range(4, count + 1))][:count]
 
 

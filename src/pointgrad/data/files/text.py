@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import FileError
-from .memory import check_fits
+from .memory import check_columns, check_fits
 from .rows import decode, doubles, write_rows
 from .table import Array, Table, axes, default_names, from_columns, scalars
 
@@ -28,6 +28,7 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Table:
     heads, first, start = _start(text)
     comma = next((sign for sign in (";", ",") if sign in first), None)
     tokens = _split(first, comma)
+    check_columns(len(tokens))
     names = list(columns or _names(heads, comma, len(tokens)) or default_names(len(tokens)))
     if len(names) != len(tokens):
         raise FileError(f"expected {len(names)} columns ({' '.join(names)}), found {len(tokens)}: {first[:60]!r}")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pointgrad.writing import make_folder
+
 from .errors import FileError
 
 
@@ -19,7 +21,7 @@ def workspace(target: Path, place: Path) -> Iterator[Path]:
     Folders that a killed process left for the same file are removed too. A lock, which dies with its process, tells
     them from those that another process is using.
     """
-    pattern = f".{target.name}.pointgrad-"
+    pattern = f".{target.name[:40]}.pointgrad-"
     _remove_left(place, pattern)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=pattern, dir=place))
@@ -57,7 +59,7 @@ def publish(made: Path, target: Path, overwrite: bool) -> None:
 def publish_bytes(path: Path, content: bytes, overwrite: bool) -> None:
     """Writes a small file, as a whole or not at all."""
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with workspace(path, path.parent) as drafts:
             (drafts / path.name).write_bytes(content)
             publish(drafts / path.name, path, overwrite)
@@ -70,7 +72,7 @@ def exists(target: Path) -> FileError:
 def _remove_left(place: Path, pattern: str) -> None:
     for name in glob.glob(glob.escape(pattern) + "*", root_dir=place) if place.is_dir() else ():
         with suppress(OSError):
-            lock = os.open(place / name, os.O_RDONLY)
+            lock = os.open(place / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # else it is none of ours
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(place / name, ignore_errors=True)

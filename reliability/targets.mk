@@ -1,0 +1,49 @@
+# The long runs: each tries to break something, counts, and writes reliability/results. README.md says what is what. Variables:
+#   CASES    how many random inputs                make CASES=500 fuzz
+#   PYTHONS  interpreters for versions and wheels  make PYTHONS="python3.10 python3.12" TORCH="torch==2.6.0" versions
+PYTHONS ?= $(PYTHON)
+RESULTS := reliability/results
+
+.PHONY: asan ubsan tsan concurrency fuzz properties precision corpus fuzz-files faults sizes versions wheels
+
+asan: $(VENV)/installed
+	$(BIN)/python -m reliability.sanitize address --out $(RESULTS)/sanitizers.json
+
+ubsan: $(VENV)/installed
+	$(BIN)/python -m reliability.sanitize undefined --out $(RESULTS)/sanitizers.json
+
+tsan: $(VENV)/installed
+	$(BIN)/python -m reliability.sanitize thread --out $(RESULTS)/sanitizers.json
+
+concurrency: $(VENV)/installed
+	$(BIN)/python -m reliability.concurrency --rounds 200 --out $(RESULTS)/concurrency.json
+
+# The C++ kernels, then the Triton kernels in Triton's interpreter, which is slow.
+fuzz: $(VENV)/installed
+	$(BIN)/python -m reliability.fuzz --cases $(or $(CASES),10000) --out $(RESULTS)/fuzz.json
+	$(BIN)/python -m reliability.fuzz --cases $$(($(or $(CASES),10000) / 40)) --backend triton --out $(RESULTS)/fuzz_triton.json
+
+properties: $(VENV)/installed
+	$(BIN)/python -m reliability.properties --cases $(or $(CASES),100) --out $(RESULTS)/properties.json
+
+precision: $(VENV)/installed
+	$(BIN)/python -m reliability.precision --out $(RESULTS)/precision.json
+
+corpus: $(VENV)/installed
+	$(BIN)/python -m reliability.corpus --out $(RESULTS)/corpus.json
+
+fuzz-files: $(VENV)/installed
+	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet atheris
+	$(BIN)/python -m reliability.fuzz_files --out $(RESULTS)/fuzz_files.json
+
+faults: $(VENV)/installed
+	$(BIN)/python -m reliability.faults --out $(RESULTS)/faults.json
+
+sizes: $(VENV)/installed
+	$(BIN)/python -m reliability.sizes --out $(RESULTS)/sizes_cpu.json
+
+versions:
+	reliability/versions.sh "$(TORCH)" $(PYTHONS)
+
+wheels:
+	reliability/wheels.sh "$(TORCH)" $(PYTHONS)

@@ -1,0 +1,87 @@
+"""What the text at the beginning of a PLY file says about the rest."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from .errors import FileError
+
+ENCODINGS = ("binary_little_endian", "binary_big_endian", "ascii")
+LIMIT = 1 << 20  # bytes; a header is text of a few lines
+TYPES = {"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4",
+         "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
+         "float32": "f4", "float64": "f8"}  # fmt: skip
+
+
+class Property(NamedTuple):
+    """type, length: as NumPy writes them; length: of the number before a list, empty where there is no list."""
+
+    name: str
+    type: str
+    length: str
+
+
+@dataclass
+class Element:
+    name: str
+    count: int
+    properties: list[Property]
+
+    @property
+    def has_lists(self) -> bool:
+        return any(each.length for each in self.properties)
+
+    def row(self, order: str) -> np.dtype[Any]:
+        return np.dtype([(each.name, order + each.type) for each in self.properties])
+
+
+def ends(element: Element, rows: int) -> NoReturn:
+    raise FileError(f"expected {element.count} rows of {element.name}, the file ends after {rows}")
+
+
+def read_header(raw: bytes) -> tuple[str, list[Element], int]:
+    """The encoding, the elements, and where their rows begin."""
+    if not re.match(rb"ply\r?\n", raw):
+        raise FileError(f"expected a PLY file, which begins with the line ply, found {raw[:10]!r}")
+    encoding, elements, start = "", list[Element](), raw.index(b"\n") + 1
+    while True:
+        end = raw.find(b"\n", start, LIMIT)
+        if end < 0:
+            raise FileError("expected a PLY header up to end_header, found no such line")
+        line = raw[start:end].decode("ascii", "replace")
+        words, start = line.split(), end + 1
+        if words == ["end_header"] and encoding:
+            return encoding, elements, start
+        if words[:1] == ["format"] and not encoding and words[2:] == ["1.0"] and words[1] in ENCODINGS:
+            encoding = words[1]
+        elif words[:1] == ["element"] and encoding and len(words) == 3:
+            elements.append(Element(words[1], _count(words[1], words[2], len(raw)), []))
+            if len({element.name for element in elements}) < len(elements):
+                raise FileError(f"expected elements of different names, found {words[1]} twice")
+        elif words[:1] == ["property"] and elements:
+            elements[-1].properties.append(_property(words[1:], line))
+        elif words and words[0] not in ("comment", "obj_info"):
+            raise FileError(f"expected a line of a PLY header, found {line[:60]!r}")
+
+
+def _count(name: str, word: str, size: int) -> int:
+    number = int(word) if word.isdecimal() and word.isascii() and len(word) < 20 else -1
+    if not 0 <= number <= size:  # every row takes at least a byte
+        raise FileError(f"expected a count of {name} that fits in {size} bytes, found {word[:40]}")
+    return number
+
+
+def _property(words: list[str], line: str) -> Property:
+    length = ""
+    if len(words) == 4 and words[0] == "list":
+        length, words = TYPES.get(words[1], ""), words[2:]
+    if (
+        len(words) != 2
+        or words[0] not in TYPES
+        or (length or "i")[0] == "f"
+        or (not length and "list" in line.split()[1])
+    ):
+        raise FileError(f"expected a property of PLY, found {line[:60]!r}")
+    return Property(words[1], TYPES[words[0]], length)

@@ -1,0 +1,218 @@
+"""Nothing is written through a link that lies in a chosen folder, by any of the writers."""
+
+import ast
+import os
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scenes import las_file, scene, trained
+
+import pointgrad
+from pointgrad import data, predict, train, writing
+from pointgrad.bench import write as write_bench
+from pointgrad.data import Cloud
+from pointgrad.data.datasets.layout import Cache
+from pointgrad.train import checkpoint
+from pointgrad.train.run_folder import RunFolder
+
+PRECIOUS = b"precious"
+
+
+def _write_formats(folder):
+    for suffix, chosen in data.FORMATS.items():
+        if chosen.write is not None and chosen.holds is None and suffix in ("ply", "las", "csv", "npz", "h5"):
+            data.write(folder / f"a.{suffix}", Cloud(torch.rand(4, 3)))
+
+
+def _label_files(folder):
+    inputs = folder.parent / "inputs"
+    inputs.mkdir(exist_ok=True)
+    data.write(inputs / "a.ply", Cloud(scene(50)))
+    data.write(inputs / "b.bin", Cloud(scene(50).float()))
+    las_file(inputs / "c.las", 50)
+    for path in sorted(inputs.iterdir()):
+        predict.label_file(trained(), path, predict.output(path, folder), overwrite=True)
+
+
+def _picture(folder):
+    pytest.importorskip("PIL")
+    pointgrad.render.save(folder / "a.png", np.zeros((4, 4, 3), np.uint8), overwrite=True)
+
+
+def _train(folder):
+    pytest.importorskip("yaml")
+    run = RunFolder(folder, resume=True)
+    checkpoint.save(run.last, {"format": 1})
+    run.write_metrics([{"epoch": 1}])
+    run.start({"epochs": 1}, 0, torch.device("cpu"))
+    (run.make("tensorboard") / "events").touch()
+    run.log("something")
+
+
+def _cache(folder):
+    source = folder.parent / "source"
+    source.touch()
+    Cache(folder / "cache").get("deep/a", [source], lambda: {"rows": np.zeros(3)})
+
+
+def _graph(folder):
+    from pointgrad.inspect import graph
+
+    for suffix in (".svg", ".html", ".json"):
+        graph(torch.ones(2, requires_grad=True).sum()).write(folder / f"a{suffix}")
+
+
+WRITERS = {
+    "formats": _write_formats,
+    "predict": _label_files,
+    "render": _picture,
+    "train": _train,
+    "cache": _cache,
+    "graph": _graph,
+    "evaluate": lambda folder: train.files.write_atomically(folder / "figures.json", b"{}"),
+    "bench": lambda folder: write_bench({}, folder / "bench.json"),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_planted_link_is_never_written_through(tmp_path, writer):
+    """A link in place of each file and folder that the writer makes, and of names that drafts had: what they point to
+    stays as it is, and nothing new appears beside it."""
+    write = WRITERS[writer]
+    chosen, outside = tmp_path / "chosen", tmp_path / "outside"
+    chosen.mkdir()
+    write(chosen)
+    made = sorted(path.relative_to(chosen) for path in chosen.rglob("*"))
+    assert any((chosen / path).is_file() for path in made)
+    folders = [path for path in made if (chosen / path).is_dir()]
+    files = [path for path in made if (chosen / path).is_file() and path.parts[0] != "tensorboard"]
+    shutil.rmtree(chosen)
+    for planted in [
+        *([folder] for folder in folders),
+        [*files, *(path.with_name(f".{path.name}.tmp") for path in files)],
+    ]:
+        chosen.mkdir()
+        outside.mkdir()
+        for number, path in enumerate(planted):
+            (chosen / path).parent.mkdir(parents=True, exist_ok=True)
+            victim = outside / f"{number}"
+            if path in folders:
+                victim.mkdir()
+            else:
+                victim.write_bytes(PRECIOUS)
+            (chosen / path).symlink_to(victim)
+        before = sorted(outside.rglob("*"))
+        with suppress(train.WriteError):  # of the log and of folders
+            write(chosen)
+        assert sorted(outside.rglob("*")) == before
+        assert all(path.read_bytes() == PRECIOUS for path in before if path.is_file())
+        shutil.rmtree(chosen)
+        shutil.rmtree(outside)
+
+
+def test_files_replace_links_and_logs_refuse_them(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_bytes(PRECIOUS)
+    (tmp_path / "a").symlink_to(victim)
+    with pytest.raises(OSError, match="a link, which may lead out of its folder"):
+        writing.append(tmp_path / "a", b"more")
+    writing.replace_bytes(tmp_path / "a", b"new")
+    assert not (tmp_path / "a").is_symlink()
+    assert (tmp_path / "a").read_bytes() == b"new"
+    writing.append(tmp_path / "a", b" more")
+    assert (tmp_path / "a").read_bytes() == b"new more"
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    writing.replace_bytes(tmp_path / "dangling", b"new")
+    assert not (tmp_path / "nowhere").exists()
+    assert victim.read_bytes() == PRECIOUS
+
+
+def test_devices_pipes_and_folders_are_not_files(tmp_path):
+    """Nothing waits for the other end of a pipe, and nothing takes the place of a device."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name in ("pipe", "folder", "null"):
+        with pytest.raises(OSError, match="a folder or a device"):
+            writing.replace_bytes(tmp_path / name, b"new")
+        with pytest.raises(OSError, match=r"a folder or a device|a link|Is a directory|No such device"):
+            writing.append(tmp_path / name, b"new")
+    assert stat.S_ISCHR((tmp_path / "null").stat().st_mode)
+
+
+def test_the_named_folder_may_be_a_link_but_none_in_it(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "named").symlink_to("real")
+    assert writing.make_folder(tmp_path / "named", "a/b") == tmp_path / "named" / "a" / "b"
+    assert (tmp_path / "real" / "a" / "b").is_dir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "real" / "c").symlink_to(tmp_path / "elsewhere")
+    for inside in ("c", "c/d", "../elsewhere/d", "/tmp"):
+        with pytest.raises(OSError, match="a link, which may lead out"):
+            writing.make_folder(tmp_path / "named", inside)
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+def test_what_looks_like_a_left_draft_folder_is_not_waited_for(tmp_path):
+    """Folders of killed runs are removed. A pipe of such a name would wait for ever, a link would lead elsewhere."""
+    from pointgrad.data.files.workspace import workspace
+
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "kept").touch()
+    os.mkfifo(tmp_path / ".a.ply.pointgrad-pipe")
+    (tmp_path / ".a.ply.pointgrad-link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / ".a.ply.pointgrad-left").mkdir()
+    with workspace(tmp_path / "a.ply", tmp_path) as drafts:
+        assert drafts.is_dir()
+    assert not (tmp_path / ".a.ply.pointgrad-left").exists()
+    assert (tmp_path / "elsewhere" / "kept").exists()
+
+
+def test_predictions_stay_in_their_folder(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tyro")
+    from pointgrad.cli import main
+
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    data.write(tmp_path / "in" / "deep" / "a.ply", Cloud(scene(50)))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "deep").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setattr("pointgrad.train.load", lambda path, device="cpu": trained())
+    assert main(["predict", "a run", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: a link" in said
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+# Where files are opened to be written, and why that is right.
+OPENED = {
+    "writing.py",  # the one place
+    "data/files/npy.py",  # a member of an archive
+    "data/files/workspace.py",  # in a folder that was made a moment ago, for this only
+    "predict/files.py",  # the same
+    "predict/las.py",  # the same
+    "bench/clocks.py",  # a counter of the kernel
+    "cli/child.py",  # a pipe
+}
+
+
+def test_all_writers_go_through_one_place():
+    source = Path(pointgrad.__file__).parent
+    found = set()
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            modes = [arg.value for arg in [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "mode")]
+                     if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]  # fmt: skip
+            opened = name in ("open", "fdopen") and any(set(mode) & set("wax+") for mode in modes)
+            if opened or name in ("write_text", "write_bytes", "tofile", "memmap", "mkstemp", "symlink", "copyfile"):
+                found.add(str(path.relative_to(source)))
+    assert found == OPENED
