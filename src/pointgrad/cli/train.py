@@ -10,7 +10,17 @@ import torch
 import tyro
 
 from pointgrad import data, models
-from pointgrad.train import Interrupted, NonFiniteLoss, TrainConfig, Trainer, WriteError, launch
+from pointgrad.train import (
+    CheckpointError,
+    Interrupted,
+    NonFiniteLoss,
+    ProcessLost,
+    TrainConfig,
+    Trainer,
+    WriteError,
+    launch,
+)
+from pointgrad.train.processes import speaks
 from pointgrad.train.run_folder import RunFolder
 
 from .config import ConfigError, read_config
@@ -25,8 +35,8 @@ NOT_SAVED = ("config", "resume")
 class Train(TrainConfig, DataFlags):
     """Trains a network on point clouds, and writes a run folder: checkpoints, metrics, curves, examples.
 
-    Exit status: 0; 1 if training failed (loss not finite, disk full); 2 for a wrong command line or unusable data; 130
-    after Ctrl-C or SIGTERM, with everything saved.
+    Exit status: 0; 1 if training failed (loss not finite, disk full, a process lost); 2 for a wrong command line or
+    unusable data; 130 after Ctrl-C or SIGTERM, with everything saved.
     """
 
     out: Path | None = None
@@ -47,8 +57,10 @@ class Train(TrainConfig, DataFlags):
             return _fail(FAILED, str(error), together=True)
         except KeyboardInterrupt:
             return _fail(INTERRUPTED, "interrupted", together=True)
-        except WriteError as error:
-            return _fail(FAILED, str(error))
+        except (WriteError, CheckpointError) as error:
+            return _fail(FAILED if isinstance(error, WriteError) else WRONG, str(error), together=True)
+        except ProcessLost as error:
+            return fail("train", FAILED, str(error)) if speaks() else FAILED
         except torch.OutOfMemoryError as error:
             return _fail(FAILED, f"{str(error).splitlines()[0]} A smaller --batch-size needs less (--accumulate)")
         except (ValueError, OSError, ModuleNotFoundError) as error:

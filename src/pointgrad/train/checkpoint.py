@@ -5,7 +5,7 @@
 """
 
 import io
-import pickle
+import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from pointgrad.data import Prepare
 from .files import write_atomically
 
 FORMAT = 1
-BEST, LAST = "best.pt", "last.pt"
+BEST, LAST, PREVIOUS = "best.pt", "last.pt", "previous.pt"
 
 
 class CheckpointError(ValueError):
@@ -60,7 +60,7 @@ def find(path: Path) -> Path:
     """The checkpoint that a path means."""
     if not path.is_dir():
         return path
-    for name in (BEST, LAST):
+    for name in (BEST, LAST, PREVIOUS):
         if (path / name).exists():
             return path / name
     raise CheckpointError(f"{path}: has neither {BEST} nor {LAST}")
@@ -80,22 +80,35 @@ def content_of(
     }
 
 
-def save(path: Path, content: dict[str, Any]) -> None:
-    """Writes a checkpoint; whatever happens, the file holds the old content or the new."""
+def save(path: Path, content: dict[str, Any], previous: Path | None = None) -> None:
+    """Writes a checkpoint; whatever happens, the file holds the old content or the new. previous: where to keep the
+    old one."""
     memory = io.BytesIO()  # serialised before the disk is touched: then every failure to write is an OSError
-    torch.save(content, memory)
-    write_atomically(path, memory.getvalue())
+    sums = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(True)  # reading checks them
+    try:
+        torch.save(content, memory)
+    finally:
+        torch.serialization.set_crc32_options(sums)
+    write_atomically(path, memory.getvalue(), previous)
 
 
 def read(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with open(path, "rb") as file:
+            damaged = zipfile.ZipFile(
+                file
+            ).testzip()  # torch.load does not look at the checksums that torch.save writes
+            if damaged is not None:
+                raise ValueError(f"{damaged} does not have its checksum")
+            file.seek(0)
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise CheckpointError(f"{path}: expected a checkpoint, this is a folder") from None
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever zipfile, pickle and torch raise for a file that is something else
         raise CheckpointError(f"{path}: is not a checkpoint, or is damaged") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
