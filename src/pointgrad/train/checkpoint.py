@@ -4,12 +4,14 @@
 "classes", "prepare", and in those to resume from "training"}.
 """
 
+import hashlib
 import io
+import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,7 @@ from pointgrad.data import Prepare
 from .files import write_atomically
 
 FORMAT = 1
+SEAL, DIGEST = b"pointgrad sha256 ", 64  # how the last bytes of a checkpoint begin, and the digits that follow
 BEST, LAST, PREVIOUS = "best.pt", "last.pt", "previous.pt"
 
 
@@ -84,25 +87,15 @@ def save(path: Path, content: dict[str, Any], previous: Path | None = None) -> N
     """Writes a checkpoint; whatever happens, the file holds the old content or the new. previous: where to keep the
     old one."""
     memory = io.BytesIO()  # serialised before the disk is touched: then every failure to write is an OSError
-    sums = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(True)  # reading checks them
-    try:
-        torch.save(content, memory)
-    finally:
-        torch.serialization.set_crc32_options(sums)
-    write_atomically(path, memory.getvalue(), previous)
+    torch.save(content, memory)
+    write_atomically(path, _sealed(memory.getvalue()), previous)
 
 
 def read(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU."""
     try:
         with open(path, "rb") as file:
-            damaged = zipfile.ZipFile(
-                file
-            ).testzip()  # torch.load does not look at the checksums that torch.save writes
-            if damaged is not None:
-                raise ValueError(f"{damaged} does not have its checksum")
-            file.seek(0)
+            _check_seal(file)
             content = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file") from None
@@ -117,6 +110,34 @@ def read(path: Path) -> dict[str, Any]:
     if missing:
         raise CheckpointError(f"{path}: a checkpoint must have {', '.join(sorted(missing))}")
     return content
+
+
+def _sealed(archive: bytes) -> bytes:
+    """With a checksum of all of it as the archive's comment. torch.load does not look at those of its parts, nor are
+    there any for its table of contents."""
+    body = archive[:-2] + (len(SEAL) + DIGEST).to_bytes(2, "little")  # the length of the comment, zero before
+    return body + SEAL + hashlib.sha256(body).hexdigest().encode()
+
+
+def _check_seal(file: BinaryIO) -> None:
+    """Raises for a file that is not as it was written. Leaves the file at its beginning."""
+    length = file.seek(0, os.SEEK_END) - len(SEAL) - DIGEST
+    file.seek(max(length, 0))
+    seal = file.read()
+    file.seek(0)
+    if seal.startswith(SEAL):
+        sum_, left = hashlib.sha256(), length
+        while left:
+            chunk = file.read(min(left, 2**20))
+            sum_.update(chunk)
+            left -= len(chunk)
+        if seal != SEAL + sum_.hexdigest().encode():
+            raise ValueError("the checksum is another")
+    else:  # an older one
+        with zipfile.ZipFile(file) as archive:
+            if archive.comment or archive.testzip() is not None:
+                raise ValueError("a checksum is another, or half of it is there")
+    file.seek(0)
 
 
 def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:

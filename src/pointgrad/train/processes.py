@@ -108,20 +108,26 @@ def losses_named(world: int, advice: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = _reading(str(error)) or (_peer(error, world) if world > 1 else None)
+        reason = _reader(error) or (_peer(error, world) if world > 1 else None)
         if reason is None:
             raise
         raise ProcessLost(f"{reason}{advice}") from error
 
 
-def _reading(text: str) -> str | None:
-    """What torch says about a process of the loader that has died; one that raises says more, and is not meant."""
-    found = re.match(r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (is killed by signal: [^.]*|exited[^.]*)", text)
-    if found is None:
-        return None
-    how = found[2].replace("is killed by signal:", "was killed by signal").removesuffix(" with exit code 0")
-    hint = " Memory may have run out: fewer --workers need less" if "Killed" in how or "Bus" in how else ""
-    return f"process {found[1]}, which reads data, {how}.{hint}"
+def _reader(error: RuntimeError) -> str | None:
+    """What torch says about a process of the loader that has died. One that raises is a mistake in a program, unless
+    there is no memory left."""
+    for text in (str(error.__cause__), str(error)):  # the first, if it is there, knows the signal
+        found = re.match(r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (is killed by signal: [\w ]+|exited)", text)
+        if found is not None:
+            how = found[2].replace("is killed by signal:", "was killed:").replace("exited", "has ended")
+            hint = (
+                ", perhaps because memory ran out (--workers 0 needs least)" if "Killed" in how or "Bus" in how else ""
+            )
+            return f"process {found[1]}, which reads data, {how}{hint}"
+    if str(error).startswith("Caught ") and (found := re.search(r"(.*): MemoryError: $", str(error).rstrip("\n"))):
+        return f"{found[1].removeprefix('RuntimeError: ')}: there is not enough memory to read it"
+    return None
 
 
 def _peer(error: RuntimeError, world: int) -> str | None:

@@ -91,7 +91,7 @@ def _newest(trainer: "Trainer") -> tuple[dict[str, Any] | None, list[str]]:
 
 def _check(trainer: "Trainer", content: dict[str, Any], path: Path) -> None:
     """Refuses what is not a checkpoint of this run."""
-    if "training" not in content:
+    if not isinstance(content.get("training"), dict):
         raise checkpoint.CheckpointError(f"{path}: holds a network only, nothing to resume from")
     missing = sorted(TRAINING - set(content["training"]))
     if missing:
