@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures clean
+.PHONY: demo test lint bench docs figures faults clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -26,6 +26,9 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
+
+faults: $(VENV)/installed
+	$(BIN)/python -m reliability.faults --out reliability/results/faults.json
 
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -13,7 +13,7 @@ import torch
 from pointgrad.train import CheckpointError, checkpoint
 
 from .attempts import flat
-from .faults import Record, Reference
+from .disturb import Record, Reference
 
 
 def _flipped(content: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import planted
 from .attempts import FLAGS, WATCHDOG, Attempt, data, differences, unreadable, without_pictures
-from .faults import Record
+from .disturb import Record
 
 TWO = ["--epochs", "3", "--batch-size", "2", "--workers", "0", "--options", "width=0.125", "dropout=0.5", "norm=group"]
 

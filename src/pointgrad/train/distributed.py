@@ -66,7 +66,8 @@ def launch(config: TrainConfig) -> Any:
         strategy=strategy,
         precision=PRECISIONS[config.precision],
     )
-    fabric.launch()
+    with processes.losses_named(count, ""):
+        fabric.launch()
     return fabric
 
 
@@ -96,7 +97,8 @@ def from_first(fabric: Any, ask: Callable[[], Answer]) -> Answer:
             answer = ask()
         except (ValueError, OSError, WriteError) as raised:
             error = raised
-    answer, error = fabric.broadcast((answer, error))
+    with processes.losses_named(fabric.world_size, ""):
+        answer, error = fabric.broadcast((answer, error))
     if error is not None:
         raise error
     return answer
