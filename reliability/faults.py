@@ -74,10 +74,11 @@ def main() -> int:
     for name in flags.scenarios or SCENARIOS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as scratch:
-            record = SCENARIOS[name](Path(scratch) / "x")
+            record = SCENARIOS[name](Path(scratch))
+            record = json.loads(json.dumps(record).replace(scratch, "..."))
         wrong += faults(record)
         print(f"{name}: {json.dumps(record, indent=1)}", flush=True)
-        git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+        git = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
         report[name] = {**record, "seconds": round(time.monotonic() - began), "commit": git.stdout.strip()}
         report["machine"] = machine("cpu")
         if flags.out:
