@@ -75,7 +75,7 @@ class Reference:
 def kills(reference: Reference, count: int, seed: int, *more: object) -> Record:
     """SIGKILL at random moments, so often in a row, each time resumed; every third while a file is being written."""
     rng, out, moments = random.Random(seed), reference.folder(), Counter[str]()
-    done = finished = 0
+    done, trainings, different = 0, 1, []
     while done < count:
         attempt = reference.start(out, *more)
         if done % 3 == 2:
@@ -85,9 +85,9 @@ def kills(reference: Reference, count: int, seed: int, *more: object) -> Record:
         attempt.send(signal.SIGKILL)
         status = attempt.wait()
         if status != KILLED:
-            assert status == 0, attempt.output
-            finished += 1
-            shutil.rmtree(out)  # it was faster: the next ones begin again
+            assert status == 0, attempt.output  # it was faster: the next kills are those of another training
+            different += reference.different(out)
+            trainings, out = trainings + 1, reference.folder()
             continue
         done += 1
         moments[attempt.moment] += 1
@@ -95,9 +95,9 @@ def kills(reference: Reference, count: int, seed: int, *more: object) -> Record:
         assert not bad, bad
     return {
         "kills": done,
-        "finished before a kill": finished,
+        "trainings": trainings,
         "moments": dict(moments.most_common()),
-        "different": reference.finish(out, *more),
+        "different": different + reference.finish(out, *more),
     }
 
 
