@@ -74,7 +74,10 @@ class Train(TrainConfig, DataFlags):
         if self.out is None:
             self.out = free_folder(self.data, self.model)
         if _first_process():
-            RunFolder(self.out, resume=self.resume)  # refuses one that is in use, before processes are started
+            folder = RunFolder(self.out, resume=self.resume)  # refuses one that is in use, before processes are started
+            if self.out.exists():
+                folder.hold()
+                folder.release()
         task = None if self.task == "auto" else self.task
         training, validation = (data.open_dataset(self.data, split, task) for split in ("train", "val"))
         if len(training.classes) < 2:

@@ -88,7 +88,8 @@ def save(path: Path, content: dict[str, Any], previous: Path | None = None) -> N
     old one."""
     memory = io.BytesIO()  # serialised before the disk is touched: then every failure to write is an OSError
     torch.save(content, memory)
-    write_atomically(path, _sealed(memory.getvalue()), previous)
+    _seal(memory)
+    write_atomically(path, memory.getvalue(), previous)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -112,26 +113,26 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _sealed(archive: bytes) -> bytes:
-    """With a checksum of all of it as the archive's comment. torch.load does not look at those of its parts, nor are
+def _seal(archive: io.BytesIO) -> None:
+    """Adds a checksum of all of it as the archive's comment. torch.load does not look at those of its parts, nor are
     there any for its table of contents."""
-    body = archive[:-2] + (len(SEAL) + DIGEST).to_bytes(2, "little")  # the length of the comment, zero before
-    return body + SEAL + hashlib.sha256(body).hexdigest().encode()
+    archive.seek(-2, os.SEEK_END)  # the length of the comment, zero so far
+    archive.write((len(SEAL) + DIGEST).to_bytes(2, "little"))
+    digest = hashlib.sha256(archive.getbuffer()).hexdigest()
+    archive.write(SEAL + digest.encode())
 
 
 def _check_seal(file: BinaryIO) -> None:
     """Raises for a file that is not as it was written. Leaves the file at its beginning."""
-    length = file.seek(0, os.SEEK_END) - len(SEAL) - DIGEST
-    file.seek(max(length, 0))
+    length = max(file.seek(0, os.SEEK_END) - len(SEAL) - DIGEST, 0)
+    file.seek(length)
     seal = file.read()
     file.seek(0)
     if seal.startswith(SEAL):
-        sum_, left = hashlib.sha256(), length
-        while left:
-            chunk = file.read(min(left, 2**20))
-            sum_.update(chunk)
-            left -= len(chunk)
-        if seal != SEAL + sum_.hexdigest().encode():
+        digest = hashlib.sha256()
+        for start in range(0, length, 2**20):
+            digest.update(file.read(min(2**20, length - start)))
+        if seal != SEAL + digest.hexdigest().encode():
             raise ValueError("the checksum is another")
     else:  # an older one
         with zipfile.ZipFile(file) as archive:

@@ -89,7 +89,7 @@ def start(count: int) -> None:
     """The other processes, if nobody has started them yet."""
     global _others, _parent
     _parent = os.getppid()
-    if count > 1 and "RANK" not in os.environ:
+    if count > 1 and not any(name in os.environ for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID")):
         _others = Others(count)
 
 
@@ -133,7 +133,8 @@ def _reader(error: RuntimeError) -> str | None:
 def _peer(error: RuntimeError, world: int) -> str | None:
     """What torch says when another process of the run is not there any more."""
     text = str(error)
-    if not isinstance(error, torch.distributed.DistError) and "gloo" not in text:
+    plain = type(error) is RuntimeError and "gloo" in text  # errors of this library are kinds of RuntimeError
+    if not plain and not isinstance(error, torch.distributed.DistError):
         return None
     if re.search("timed? ?out", text, re.IGNORECASE):
         return f"another process of the run did not answer within {TIMEOUT.total_seconds():g} s"
