@@ -3,6 +3,7 @@
 import csv
 import errno
 import os
+import re
 import zipfile
 
 import pytest
@@ -18,6 +19,7 @@ pytest.importorskip("tyro")
 pytest.importorskip("yaml")
 
 from reliability import damage, disturb, ranks
+from reliability.attempts import STAMP
 
 
 @pytest.fixture(scope="module")
