@@ -77,7 +77,8 @@ class Attempt:
 
     def said(self) -> list[str]:
         """The lines by which the command says why it ends."""
-        return [line for line in self.output.splitlines() if line.startswith("pointgrad")]
+        lines = self.output.replace("\0", "").splitlines()  # torch ends what it says of a crash with a zero
+        return [line for line in lines if line.startswith("pointgrad")]
 
     def send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

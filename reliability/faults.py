@@ -23,7 +23,7 @@ from .disturb import Record, Reference
 
 def _disk(scratch: Path) -> Record:
     try:
-        return disturb.disk(Reference(scratch), 12)
+        return disturb.disk(Reference(scratch), 8)
     except OSError as error:
         return {"skipped": str(error)}
 
