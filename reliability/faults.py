@@ -46,7 +46,7 @@ SCENARIOS: dict[str, Callable[[Path], Record]] = {
         Reference(scratch), "killed", "crashes", "raises", "exits 0", "exits 3", "memory"
     ),
     "ranks": lambda scratch: ranks.lost(
-        scratch, (1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGSTOP), (0, signal.SIGSTOP), wait=60
+        scratch, (1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGSTOP), (0, signal.SIGSTOP), wait=45
     ),
     "damaged": lambda scratch: damage.damaged(Reference(scratch), *damage.KINDS),
     "all damaged": lambda scratch: damage.all_damaged(Reference(scratch)),

@@ -20,7 +20,6 @@ from pointgrad.train import (
     WriteError,
     launch,
 )
-from pointgrad.train.processes import speaks
 from pointgrad.train.run_folder import RunFolder
 
 from .config import ConfigError, read_config
@@ -60,7 +59,7 @@ class Train(TrainConfig, DataFlags):
         except (WriteError, CheckpointError) as error:
             return _fail(FAILED if isinstance(error, WriteError) else WRONG, str(error), together=True)
         except ProcessLost as error:
-            return fail("train", FAILED, str(error)) if speaks() else FAILED
+            return FAILED if error.spoken else fail("train", FAILED, str(error))
         except torch.OutOfMemoryError as error:
             return _fail(FAILED, f"{str(error).splitlines()[0]} A smaller --batch-size needs less (--accumulate)")
         except (ValueError, OSError, ModuleNotFoundError) as error:

@@ -18,11 +18,16 @@ import torch
 TIMEOUT = timedelta(minutes=10)  # how long a process waits for another
 RUN_ID = "pointgrad"  # in the variable by which torchrun tells that it started a process
 REAPED = 2.0  # seconds from the end of a connection to the end of its process, at most
+ENDED = "another process of the run has ended"
 GRACE = 20.0  # seconds after the death of one until the others are ended, should they not have ended by themselves
 
 
 class ProcessLost(RuntimeError):
-    """A process of the run, or one that reads its data, has died or does not answer."""
+    """A process of the run, or one that reads its data, has died or does not answer.
+
+    spoken: whether another process, which is still there, says why."""
+
+    spoken = False
 
 
 class Others:
@@ -93,11 +98,6 @@ def start(count: int) -> None:
         _others = Others(count)
 
 
-def speaks() -> bool:
-    """Whether it is for this process to say that one is lost: if it is the first, or that one cannot."""
-    return os.environ.get("RANK", "0") == "0" or not _is_child() or os.getppid() != _parent
-
-
 def _is_child() -> bool:
     return os.environ.get("TORCHELASTIC_RUN_ID") == RUN_ID and _others is None
 
@@ -111,7 +111,9 @@ def losses_named(world: int, advice: str) -> Iterator[None]:
         reason = _reader(error) or (_peer(error, world) if world > 1 else None)
         if reason is None:
             raise
-        raise ProcessLost(f"{reason}{advice}") from error
+        lost = ProcessLost(f"{reason}{advice}")
+        lost.spoken = reason == ENDED and _is_child() and os.getppid() == _parent
+        raise lost from error
 
 
 def _reader(error: RuntimeError) -> str | None:
@@ -145,7 +147,7 @@ def _peer(error: RuntimeError, world: int) -> str | None:
         if _is_child() and os.getppid() != _parent:
             return f"process 0 of {world} has ended"
         time.sleep(0.05)
-    return "another process of the run has ended"
+    return ENDED
 
 
 def _how(status: int) -> str:
