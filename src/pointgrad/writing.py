@@ -16,9 +16,10 @@ from typing import IO
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, previous: Path | None = None) -> Iterator[IO[bytes]]:
     """A stream whose content takes the file's place when all of it is on the disk, with the mode that the file had. If
-    anything fails, what was there before is still there. Raises OSError."""
+    anything fails, what was there before is still there. previous: where the old file goes instead of being lost; a kill
+    between the two moves leaves only that. Raises OSError."""
     if path.exists() and not path.is_file():  # also behind a link: /dev/stdout is one
         raise _no_file(path)
     draft = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.part")
@@ -29,15 +30,22 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(stream.fileno())
         if path.is_file() and not path.is_symlink():
             draft.chmod(path.stat().st_mode)
-        os.replace(draft, path)
+        if previous is not None and path.exists():
+            os.replace(path, previous)
+        try:
+            os.replace(draft, path)
+        except OSError:
+            if previous is not None and not path.exists():
+                os.replace(previous, path)
+            raise
         _sync(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def replace_bytes(path: Path, content: bytes) -> None:
+def replace_bytes(path: Path, content: bytes, previous: Path | None = None) -> None:
     """Writes a file that is in memory already."""
-    with replacing(path) as stream:
+    with replacing(path, previous) as stream:
         stream.write(content)
 
 

@@ -10,7 +10,16 @@ import torch
 import tyro
 
 from pointgrad import data, models
-from pointgrad.train import Interrupted, NonFiniteLoss, TrainConfig, Trainer, WriteError, launch
+from pointgrad.train import (
+    CheckpointError,
+    Interrupted,
+    NonFiniteLoss,
+    ProcessLost,
+    TrainConfig,
+    Trainer,
+    WriteError,
+    launch,
+)
 from pointgrad.train.run_folder import RunFolder
 from pointgrad.train.untrusted import parse_yaml
 
@@ -26,8 +35,8 @@ NOT_SAVED = ("config", "resume")
 class Train(TrainConfig, DataFlags):
     """Trains a network on point clouds, and writes a run folder: checkpoints, metrics, curves, examples.
 
-    Exit status: 0; 1 if training failed (loss not finite, disk full); 2 for a wrong command line or unusable data; 130
-    after Ctrl-C or SIGTERM, with everything saved.
+    Exit status: 0; 1 if training failed (loss not finite, disk full, a process lost); 2 for a wrong command line or
+    unusable data; 130 after Ctrl-C or SIGTERM, with everything saved.
     """
 
     out: Path | None = None
@@ -48,8 +57,10 @@ class Train(TrainConfig, DataFlags):
             return _fail(FAILED, str(error), together=True)
         except KeyboardInterrupt:
             return _fail(INTERRUPTED, "interrupted", together=True)
-        except WriteError as error:
-            return _fail(FAILED, str(error))
+        except (WriteError, CheckpointError) as error:
+            return _fail(FAILED if isinstance(error, WriteError) else WRONG, str(error), together=True)
+        except ProcessLost as error:
+            return FAILED if error.spoken else fail("train", FAILED, str(error))
         except torch.OutOfMemoryError as error:
             return _fail(FAILED, f"{str(error).splitlines()[0]} A smaller --batch-size needs less (--accumulate)")
         except (ValueError, OSError, ModuleNotFoundError) as error:
@@ -63,7 +74,10 @@ class Train(TrainConfig, DataFlags):
         if self.out is None:
             self.out = free_folder(self.data, self.model)
         if _first_process():
-            RunFolder(self.out, resume=self.resume)  # refuses one that is in use, before processes are started
+            folder = RunFolder(self.out, resume=self.resume)  # refuses one that is in use, before processes are started
+            if self.out.exists():
+                folder.hold()
+                folder.release()
         task = None if self.task == "auto" else self.task
         training, validation = (data.open_dataset(self.data, split, task) for split in ("train", "val"))
         if len(training.classes) < 2:

@@ -11,6 +11,7 @@ from pointgrad.train.loops import CrossEntropy as CrossEntropy
 from pointgrad.train.loops import evaluate as evaluate
 from pointgrad.train.loops import train_epoch as train_epoch
 from pointgrad.train.metrics import Metrics as Metrics
+from pointgrad.train.processes import ProcessLost as ProcessLost
 from pointgrad.train.trainer import Interrupted as Interrupted
 from pointgrad.train.trainer import NonFiniteLoss as NonFiniteLoss
 from pointgrad.train.trainer import Trainer as Trainer

@@ -4,11 +4,14 @@
 "classes", "prepare", and in those to resume from "training"}.
 """
 
+import hashlib
 import io
+import os
+import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +25,8 @@ from .untrusted import check_archive, no_more_weights
 
 FORMAT = 1
 KINDS = {"model": dict, "state": dict, "task": str, "classes": list, "prepare": dict}
-BEST, LAST = "best.pt", "last.pt"
+SEAL, DIGEST = b"pointgrad sha256 ", 64  # how the last bytes of a checkpoint begin, and the digits that follow
+BEST, LAST, PREVIOUS = "best.pt", "last.pt", "previous.pt"
 
 
 class CheckpointError(ValueError):
@@ -63,7 +67,7 @@ def find(path: Path) -> Path:
     """The checkpoint that a path means."""
     if not path.is_dir():
         return path
-    for name in (BEST, LAST):
+    for name in (BEST, LAST, PREVIOUS):
         if (path / name).exists():
             return path / name
     raise CheckpointError(f"{path}: has neither {BEST} nor {LAST}")
@@ -83,11 +87,13 @@ def content_of(
     }
 
 
-def save(path: Path, content: dict[str, Any]) -> None:
-    """Writes a checkpoint; whatever happens, the file holds the old content or the new."""
+def save(path: Path, content: dict[str, Any], previous: Path | None = None) -> None:
+    """Writes a checkpoint; whatever happens, the file holds the old content or the new. previous: where to keep the
+    old one."""
     memory = io.BytesIO()  # serialised before the disk is touched: then every failure to write is an OSError
     torch.save(content, memory)
-    write_atomically(path, memory.getvalue())
+    _seal(memory)
+    write_atomically(path, memory.getvalue(), previous)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -96,6 +102,7 @@ def read(path: Path) -> dict[str, Any]:
         check_regular(path)
         with open(path, "rb") as file:
             check_archive(file)
+            _check_seal(file)
             content = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file") from None
@@ -114,6 +121,34 @@ def read(path: Path) -> dict[str, Any]:
             got = type(content[name]).__name__
             raise CheckpointError(f"{path}: {name} in a checkpoint must be a {kind.__name__}, got {got}")
     return content
+
+
+def _seal(archive: io.BytesIO) -> None:
+    """Adds a checksum of all of it as the archive's comment. torch.load does not look at those of its parts, nor are
+    there any for its table of contents."""
+    archive.seek(-2, os.SEEK_END)  # the length of the comment, zero so far
+    archive.write((len(SEAL) + DIGEST).to_bytes(2, "little"))
+    digest = hashlib.sha256(archive.getbuffer()).hexdigest()
+    archive.write(SEAL + digest.encode())
+
+
+def _check_seal(file: BinaryIO) -> None:
+    """Raises for a file that is not as it was written. Leaves the file at its beginning."""
+    length = max(file.seek(0, os.SEEK_END) - len(SEAL) - DIGEST, 0)
+    file.seek(length)
+    seal = file.read()
+    file.seek(0)
+    if seal.startswith(SEAL):
+        digest = hashlib.sha256()
+        for start in range(0, length, 2**20):
+            digest.update(file.read(min(2**20, length - start)))
+        if seal != SEAL + digest.hexdigest().encode():
+            raise ValueError("the checksum is another")
+    else:  # an older one
+        with zipfile.ZipFile(file) as archive:
+            if archive.comment or archive.testzip() is not None:
+                raise ValueError("a checksum is another, or half of it is there")
+    file.seek(0)
 
 
 def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:

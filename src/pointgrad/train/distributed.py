@@ -2,13 +2,17 @@
 
 import logging
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from . import processes
 from .config import TrainConfig
+from .files import WriteError
 
+Answer = TypeVar("Answer")
 PRECISIONS: dict[str, Any] = {"32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
@@ -40,13 +44,20 @@ def launch(config: TrainConfig) -> Any:
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", config.nodes))
     if accelerator == "cuda" and devices > torch.cuda.device_count():
         raise ValueError(f"devices must be at most {torch.cuda.device_count()}, the GPUs here, got {devices}")
-    strategy: Any = config.strategy
-    if strategy == "auto":
-        strategy = "ddp" if devices * nodes > 1 else "auto"
-    elif strategy == "fsdp":
+    count = devices * nodes
+    if nodes == 1:
+        processes.start(count)
+    strategy: Any = "auto"
+    if config.strategy == "fsdp":
         from lightning_fabric.strategies import ModelParallelStrategy
 
-        strategy = ModelParallelStrategy(_shard, data_parallel_size=devices * nodes, tensor_parallel_size=1)
+        strategy = ModelParallelStrategy(
+            _shard, data_parallel_size=count, tensor_parallel_size=1, timeout=processes.TIMEOUT
+        )
+    elif config.strategy == "ddp" or count > 1:
+        from lightning_fabric.strategies import DDPStrategy
+
+        strategy = DDPStrategy(timeout=processes.TIMEOUT)
     torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
     fabric = Fabric(
         accelerator=accelerator,
@@ -55,7 +66,8 @@ def launch(config: TrainConfig) -> Any:
         strategy=strategy,
         precision=PRECISIONS[config.precision],
     )
-    fabric.launch()
+    with processes.losses_named(count, ""):
+        fabric.launch()
     return fabric
 
 
@@ -73,6 +85,23 @@ def synchronised(model: nn.Module, fabric: Any) -> nn.Module:
     if fabric.world_size > 1 and fabric.device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return model
+
+
+def from_first(fabric: Any, ask: Callable[[], Answer]) -> Answer:
+    """What `ask()` gives in the first process, or raises there because of data or a disk, in all. All must ask."""
+    if fabric.world_size == 1:
+        return ask()
+    answer, error = None, None
+    if fabric.global_rank == 0:
+        try:
+            answer = ask()
+        except (ValueError, OSError, WriteError) as raised:
+            error = raised
+    with processes.losses_named(fabric.world_size, ""):
+        answer, error = fabric.broadcast((answer, error))
+    if error is not None:
+        raise error
+    return answer
 
 
 def summed(fabric: Any, number: int) -> int:

@@ -1,7 +1,5 @@
 """Writing files so that a kill at any moment leaves the old content or the new one, never half of it."""
 
-import contextlib
-import glob
 from pathlib import Path
 
 from pointgrad.writing import replace_bytes
@@ -11,13 +9,11 @@ class WriteError(RuntimeError):
     """A file could not be written; what it held before is intact."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Puts it in place of the old content in one move, as `pointgrad.writing` does."""
+def write_atomically(path: Path, content: bytes, previous: Path | None = None) -> None:
+    """Puts it in place of the old content in one move, as `pointgrad.writing` does. previous: where the old file goes
+    instead of being lost."""
     try:
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # of a run that was killed while it wrote
-            with contextlib.suppress(OSError):
-                left.unlink()
-        replace_bytes(path, content)
+        replace_bytes(path, content, previous)
     except OSError as error:
         kept = "; what it held before is intact" if path.exists() else ""
         raise WriteError(f"{path}: cannot be written: {error.strerror}{kept}") from error

@@ -1,5 +1,6 @@
 """What may be added to a training run without changing the loop."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -53,11 +54,15 @@ class TensorBoard(Hook):
         self._make, self._folder = SummaryWriter, folder
 
     def before_train(self, trainer: "Trainer") -> None:
-        # What an interrupted run wrote after its last checkpoint is hidden.
-        self._writer = self._make(self._folder, purge_step=trainer.epoch)
+        # All that was written before is hidden, and written again: an interrupted run may have written too little.
+        self._writer = self._make(self._folder, purge_step=0)
+        for row in trainer.history:
+            self._add(row)
 
     def after_epoch(self, trainer: "Trainer") -> None:
-        row = trainer.history[-1]
+        self._add(trainer.history[-1])
+
+    def _add(self, row: Mapping[str, float]) -> None:
         for name, value in row.items():
             if name != "epoch":
                 self._writer.add_scalar(name.replace("_", "/", 1), value, int(row["epoch"]))

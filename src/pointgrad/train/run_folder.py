@@ -1,8 +1,12 @@
 """The folder of a run: what was asked, where it ran, and what came out."""
 
+import contextlib
 import csv
 import datetime
+import errno
+import fcntl
 import io
+import os
 import platform
 import shlex
 import subprocess
@@ -17,9 +21,10 @@ import torch
 import pointgrad
 from pointgrad.writing import append, make_folder
 
-from .checkpoint import LAST
+from .checkpoint import LAST, PREVIOUS
 from .files import WriteError, write_atomically
 
+LOCK = ".lock"
 ENDED = "ended early:"  # what the log says before the reason
 PACKAGES = ("numpy", "lightning-fabric", "pytorch-lightning", "triton", "laspy", "h5py", "tyro")
 
@@ -28,15 +33,64 @@ class RunFolder:
     """Writes the files of a run. A folder that holds something is used only to resume."""
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
-        self.path = Path(path)
+        self.path, self._resume = Path(path), resume
+        self._lock: int | None = None
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path}: expected a folder for the run, this is a file")
-        if not resume and self.path.exists() and any(self.path.iterdir()):
+        self._refuse_a_run()
+
+    def _refuse_a_run(self) -> None:
+        if not self._resume and self.path.exists() and any(file.name != LOCK for file in self.path.iterdir()):
             raise ValueError(f"{self.path}: exists and is kept; continue it with --resume, or give a new name")
 
     @property
     def last(self) -> Path:
         return self.path / LAST
+
+    @property
+    def previous(self) -> Path:
+        return self.path / PREVIOUS
+
+    def hold(self) -> None:
+        """Makes the folder, and keeps other processes from training into it until `release`, or the end of this one.
+        A lock of this kind belongs to the process: a kill ends it, and workers that outlive the process do not have it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:  # a link among them, which may lead out of the folder
+            raise WriteError(f"{self.path / LOCK}: cannot be written: {error.strerror}") from error
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                pid = os.read(lock, 20).decode(errors="replace").strip()
+                owner = f"process {pid}" if pid else "another process"
+                os.close(lock)
+                raise ValueError(f"{self.path}: is being trained by {owner}") from None
+            # else a file system that has no locks
+        self._lock = lock
+        try:
+            self._refuse_a_run()  # one may have begun and ended since
+        except ValueError:
+            self.release()
+            raise
+        for left in self.path.glob(".*.part"):  # of a run that was killed while it wrote
+            with contextlib.suppress(OSError):
+                left.unlink()
+        with contextlib.suppress(OSError):  # a full disk: what is written is only for the message
+            os.truncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def put_aside(self) -> None:
+        """The last checkpoint cannot be used. Nothing is deleted, but the next one must not make it the previous."""
+        if self.last.exists():
+            os.replace(self.last, self.path / "unusable.pt")
 
     def start(self, config: Mapping[str, Any], seed: int, device: torch.device) -> None:
         """Makes the folder, with the configuration and the environment. What a run is continued with may be another
@@ -62,9 +116,12 @@ class RunFolder:
     def log(self, line: str) -> None:
         """Adds a line to the log, with the time."""
         path = self.path / "log.txt"
+        before = path.stat().st_size if path.exists() else 0
         try:
             append(path, f"{datetime.datetime.now().isoformat(' ', 'seconds')} {line}\n".encode())
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(path, before)  # a disk may become full in the middle of a line
             raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
     def write_metrics(self, history: Sequence[Mapping[str, float]]) -> None:

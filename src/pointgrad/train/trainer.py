@@ -2,11 +2,8 @@
 
 import contextlib
 import math
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,15 +16,17 @@ from pointgrad.data import Batch, Prepare
 from . import checkpoint
 from .config import TrainConfig
 from .display import Display, Watch, epoch_line
-from .distributed import agreed, launch, summed, synchronised
+from .distributed import agreed, from_first, launch, summed, synchronised
 from .files import WriteError
 from .hooks import Hook, TensorBoard
 from .loops import CrossEntropy, chunks, evaluate, gather, mode, seed_generators, to_device, train_step, unlabelled
 from .metrics import Metrics
 from .optimize import EMA, class_weights, learning_rate, make_optimizer
+from .processes import losses_named
 from .report import Report
 from .run_folder import ENDED, RunFolder
-from .state import pack, unpack
+from .signals import signals
+from .state import pack, resume_run
 from .weights import finite, using
 
 CONTROL = 16  # steps between two agreements of several processes
@@ -108,14 +107,21 @@ class Trainer:
         if not self.steps:
             raise ValueError("train_loader must have at least one batch, got none")
         self.hooks = list(hooks)
+        notes: list[str] = []
         if self.folder is not None:
-            if resume and self.fabric.broadcast(self.folder.last.exists()):
-                unpack(self, self.folder.last)
+            from_first(self.fabric, self.folder.hold)
+            try:
+                notes = resume_run(self) if resume else []
+            except BaseException:
+                self.folder.release()
+                raise
             if self.main and self.epoch < self.config.epochs:  # or there is nothing that another one could change
                 self.folder.start(record or asdict(self.config), self.config.seed, self.fabric.device)
                 if self.updates:
                     self.folder.log(f"continued {self._where()}")
         self._display = Display(self.config.epochs, self.main)
+        for note in notes:
+            self.say(note)
         self._report = Report(self)
         if self.folder is not None and self.config.tensorboard and self.main:
             try:
@@ -147,21 +153,25 @@ class Trainer:
     def fit(self) -> dict[str, float]:
         """Trains to the end, and returns the row of the best epoch.
 
-        Raises `Interrupted` after Ctrl-C, SIGTERM or `stop()`, `NonFiniteLoss`, and `WriteError` if the disk is full.
+        Raises `Interrupted` after Ctrl-C, SIGTERM or `stop()`, `NonFiniteLoss`, `WriteError` if the disk is full, and
+        `ProcessLost` if another process of the run, or one that reads its data, dies or does not answer.
         """
-        with self._display, _signals(self.stop):
+        with self._display, signals(self.stop):
             try:
-                self._call("before_train")
-                while self.epoch < self.config.epochs and not self._out_of_patience():
-                    self._run_epoch()
-                    if agreed(self.fabric, int(self._stop))[0] and self.epoch < self.config.epochs:
-                        raise Interrupted(self._how_to_resume())
-                self._finish()
+                with losses_named(self.fabric.world_size, self._again()):
+                    self._call("before_train")
+                    while self.epoch < self.config.epochs and not self._out_of_patience():
+                        self._run_epoch()
+                        if agreed(self.fabric, int(self._stop))[0] and self.epoch < self.config.epochs:
+                            raise Interrupted(self._stopped())
+                    self._finish()
             except BaseException as end:
                 self._log_end(end)
                 raise
             finally:
                 self._call("after_train")
+                if self.folder is not None:
+                    self.folder.release()
         return self._best_row()
 
     def _log_end(self, end: BaseException) -> None:
@@ -193,11 +203,11 @@ class Trainer:
             self._save(checkpoint.BEST)  # before the last: that one says that this is there
             if self.val_loader is not None and examples is not None:
                 self._report.evaluated(self.epoch, evaluated, examples)
-        self._save(checkpoint.LAST)
         if self.folder is not None and self.main:
             self.folder.write_metrics(self.history)
             self._report.curves()
         self.say(epoch_line(row, self.config.epochs, better))
+        self._save(checkpoint.LAST)  # after all else: what it says is done is not done again
         self._report_skipped()
         self._call("after_epoch")
 
@@ -252,7 +262,7 @@ class Trainer:
             self._save(checkpoint.LAST)
             self.partial, watch.saved = None, time.monotonic()
         if stop:
-            raise Interrupted(self._how_to_resume())
+            raise Interrupted(self._stopped())
 
     def evaluate(self, see: Callable[[Batch, Tensor], None] | None = None) -> Metrics:
         """Metrics of the weights as they are over the validation data. see: as for `pointgrad.train.evaluate`."""
@@ -335,26 +345,30 @@ class Trainer:
         kept = f"; {self.folder.last} is from before" if self.folder and self.folder.last.exists() else ""
         return f"{kept}. Look at the data, lower --lr, or clip gradients (--clip)"
 
-    def _how_to_resume(self) -> str:
+    def _stopped(self) -> str:
         if self.folder is None:
             return f"stopped {self._where()}; nothing is saved, because there is no run folder"
-        return f"stopped {self._where()}, and saved; continue with: pointgrad train --out {self.folder.path} --resume"
+        return f"stopped {self._where()}, and saved{self._again()}"
+
+    def _again(self) -> str:
+        return "" if self.folder is None else f"; continue with: pointgrad train --out {self.folder.path} --resume"
 
     def _save(self, name: str) -> None:
         if self.folder is not None:
             content = pack(self, training=name == checkpoint.LAST)  # all processes: each may hold a part
             if agreed(self.fabric, int(not finite(content["state"])))[0]:
                 raise NonFiniteLoss(f"the weights are not finite {self._where()}{self._before()}")
-            if self.main:
-                checkpoint.save(self.folder.path / name, content)
-            self.fabric.barrier()  # or one that has nothing to write would leave, and take the others along
+            path, previous = self.folder.path / name, self.folder.previous if name == checkpoint.LAST else None
+            # All wait: one that has nothing to write would leave, and take the others along.
+            from_first(self.fabric, lambda: checkpoint.save(path, content, previous))
 
     def _finish(self) -> None:
         """Pictures, and what the best weights do."""
         self._report.curves(now=True)
         if self.folder is None or self.val_loader is None:
             return
-        best = self.fabric.broadcast(checkpoint.read(self.folder.path / checkpoint.BEST) if self.main else None)
+        path = self.folder.path / checkpoint.BEST
+        best = from_first(self.fabric, lambda: checkpoint.read(path))
         with using(self.module, best["state"]):
             self._report.results()
 
@@ -371,30 +385,3 @@ def _monitor(config: TrainConfig, task: str, has_parts: bool, has_val: bool) -> 
     if name == "instance_miou" and not has_parts:
         raise ValueError("monitor must not be instance_miou where the data have no categories")
     return f"{'val' if has_val else 'train'}_{name}"
-
-
-@contextlib.contextmanager
-def _signals(stop: Any) -> Iterator[None]:
-    """SIGINT and SIGTERM ask to stop after the step; the second SIGINT stops at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    owner = os.getpid()
-
-    def handle(number: int, _: Any) -> None:
-        if os.getpid() != owner:  # a worker of the loader. Ctrl-C reaches it too, but it has to serve until the end
-            if number == signal.SIGTERM:
-                os._exit(128 + number)
-            return
-        stop()
-        signal.signal(number, before[number])
-
-    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
