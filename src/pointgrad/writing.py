@@ -18,8 +18,8 @@ from typing import IO
 @contextmanager
 def replacing(path: Path, previous: Path | None = None) -> Iterator[IO[bytes]]:
     """A stream whose content takes the file's place when all of it is on the disk, with the mode that the file had. If
-    anything fails, what was there before is still there. previous: where the old file goes instead of being lost; a kill
-    between the two moves leaves only that. Raises OSError."""
+    anything fails, what was there before is still there. previous: where the old file goes instead of being lost; a
+    kill between the two moves leaves only that. Raises OSError."""
     if path.exists() and not path.is_file():  # also behind a link: /dev/stdout is one
         raise _no_file(path)
     draft = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.part")
