@@ -3,8 +3,8 @@
     python -I reliability/smoke.py
 
 Every case of the tests' tables runs forward and backward, on the C++ kernels and on the reference, and both must agree.
-Which C++ functions were entered is counted, so that a fallback to plain PyTorch cannot pass for them. With -I nothing of
-the checkout is imported but those tables; needs torch, numpy and pointgrad only.
+Which C++ functions were entered is counted, so that a fallback to plain PyTorch does not pass for them. With -I nothing
+of the checkout is imported but those tables; needs torch, numpy and pointgrad only.
 """
 
 import json

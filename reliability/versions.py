@@ -93,7 +93,7 @@ def table(entries: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {each['python']} | {each['torch'].partition('+')[0]} | {each['triton'] or '–'} | {each['numpy']} "
+        f"| {each['python']} | {each['torch'].partition('+')[0]} | {each['triton'] or 'none'} | {each['numpy']} "
         f"| {each['passed']} | {each['skipped']} | {each['failed']} | {_which(each['selection'])} |"
         for each in entries
     ]
