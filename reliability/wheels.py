@@ -2,7 +2,7 @@
 
     python -m reliability.wheels WHEEL --sdist SDIST --tags AUDITWHEEL_TEXT --smoke SMOKE_JSON --out FILE.json
 
-Run by `wheels.sh`, with the interpreter of the environment that the wheel was installed into; it replaces its own entry.
+Run by `wheels.sh`, with the interpreter of the environment that the wheel was installed into; replaces its own entry.
 """
 
 import argparse
