@@ -1,15 +1,17 @@
 # make demo, make test: environment, build and run, from a fresh clone. Variables:
 #   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
 #   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
+#   PYTHONS interpreters for versions and wheels        make PYTHONS="python3.10 python3.12" TORCH="torch==2.6.0" versions
 #   SUITES  what to measure; all but the slow ones      make SUITES=scaling OUT=out/scaling_cpu.json bench
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 OUT ?= out/cpu.json
+PYTHONS ?= $(PYTHON)
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures clean
+.PHONY: demo test lint bench docs figures versions wheels clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -33,6 +35,12 @@ docs: $(VENV)/installed
 
 figures: $(VENV)/installed
 	$(BIN)/python docs/drawings $(ONLY)
+
+versions:
+	reliability/versions.sh "$(TORCH)" $(PYTHONS)
+
+wheels:
+	reliability/wheels.sh "$(TORCH)" $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) build out

@@ -44,6 +44,8 @@ def launch(config: TrainConfig) -> Any:
     if strategy == "auto":
         strategy = "ddp" if devices * nodes > 1 else "auto"
     elif strategy == "fsdp":
+        if accelerator == "cpu" and not hasattr(torch.cpu.Stream, "record_event"):  # which FSDP calls
+            raise ValueError(f"strategy must be ddp on the CPU with torch {torch.__version__}, got fsdp")
         from lightning_fabric.strategies import ModelParallelStrategy
 
         strategy = ModelParallelStrategy(_shard, data_parallel_size=devices * nodes, tensor_parallel_size=1)
