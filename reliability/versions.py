@@ -1,6 +1,6 @@
 """What the test suite said on one pair of Python and torch, kept beside what it said on others.
 
-    python -m reliability.versions junit.xml --selection "" --out reliability/results/versions.json
+    python -m reliability.versions junit.xml --selection "" --commit C --out reliability/results/versions.json
     python -m reliability.versions --table --out reliability/results/versions.json
 
 The first, run by the interpreter that ran the suite, adds or replaces the entry of its pair (`versions.sh` does that);
@@ -11,15 +11,15 @@ import argparse
 import importlib.metadata
 import json
 import platform
-import subprocess
 import sys
 import sysconfig
+import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pointgrad.bench.machine import machine
+import torch
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
@@ -46,15 +46,15 @@ def counts(report: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Of this interpreter and of the packages whose version matters."""
-    here = machine("cpu")
+    """Of this interpreter and of the packages whose version matters. Needs torch only, unlike `pointgrad.bench`."""
     return {
-        "python": here["python"] + ("t" if FREE_THREADED else ""),
-        "torch": here["torch"],
+        "python": platform.python_version() + ("t" if FREE_THREADED else ""),
+        "torch": torch.__version__,
         "triton": _version("triton"),
         "numpy": _version("numpy"),
-        "system": here["system"],
+        "system": f"{platform.system()} {platform.machine()}",
         "libc": " ".join(platform.libc_ver()),
+        "date": time.strftime("%Y-%m-%d"),
     }
 
 
@@ -63,14 +63,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def commit() -> str:
-    """The checkout's commit; with a + if files differ from it."""
-    run = subprocess.run(
-        ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"], capture_output=True, text=True
-    )
-    return run.stdout.strip() or "unknown"
 
 
 def merged(entries: list[dict[str, Any]], entry: dict[str, Any]) -> list[dict[str, Any]]:
@@ -108,13 +100,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", nargs="?", type=Path, help="pytest's --junitxml file")
     parser.add_argument("--selection", default="", help="arguments that left tests out; empty: the whole suite ran")
+    parser.add_argument("--commit", help="of the checkout when the run began")
     parser.add_argument("--table", action="store_true", help="print the entries as a Markdown table")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     entries = json.loads(options.out.read_text()) if options.out.exists() else []
     if options.report is not None:
-        entry = {**versions(), "selection": options.selection, **counts(options.report)}
-        entry |= {"commit": commit(), "date": machine("cpu")["date"]}
+        entry = {**versions(), "commit": options.commit, "selection": options.selection, **counts(options.report)}
         entries = merged(entries, entry)
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(entries, indent=1) + "\n")

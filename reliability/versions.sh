@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 torch=$1
 shift
 environments=${ENVIRONMENTS:-out/versions}
+# Of what is tried: taken before the run, which takes long. A + means that files differ from it.
+commit=$(git describe --always --abbrev=12 --exclude='*' --dirty=+)
 failed=0
 for python in "$@"; do
   name=$("$python" -c 'import sys, sysconfig
@@ -23,6 +25,7 @@ print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_
   rm -f "$report"
   # shellcheck disable=SC2086  # SELECT is several words
   "$venv/bin/python" -m pytest -q -n "${WORKERS:-auto}" -p no:cacheprovider --junitxml "$report" ${SELECT:-} || failed=1
-  "$venv/bin/python" -m reliability.versions "$report" --selection "${SELECT:-}" --out reliability/results/versions.json
+  "$venv/bin/python" -m reliability.versions "$report" --selection "${SELECT:-}" \
+    --commit "$commit" --out reliability/results/versions.json
 done
 exit $failed

@@ -1,6 +1,6 @@
 """What is in a wheel, what it needs of a system, and whether it worked where it was installed.
 
-    python -m reliability.wheels WHEEL --sdist SDIST --tags AUDITWHEEL_TEXT --smoke SMOKE_JSON --out FILE.json
+    python -m reliability.wheels WHEEL --sdist SDIST --tags AUDITWHEEL_TEXT --smoke SMOKE_JSON --commit C --out F
 
 Run by `wheels.sh`, with the interpreter of the environment that the wheel was installed into; replaces its own entry.
 """
@@ -15,8 +15,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pointgrad.bench.machine import machine
-from reliability.versions import commit, key_of_version, versions
+from reliability.versions import key_of_version, versions
 
 NOT_FOR_USERS = ("tests", "docs", "examples", "benchmarks", "reliability")
 SOURCES = (".cpp", ".h", ".cu")
@@ -79,11 +78,17 @@ def main() -> int:
     parser.add_argument("--sdist", type=Path, required=True)
     parser.add_argument("--tags", type=Path, required=True, help="what `auditwheel show` printed of the wheel")
     parser.add_argument("--smoke", type=Path, required=True, help="what smoke.py printed")
+    parser.add_argument("--commit", help="of the checkout when the source distribution was made", required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     same_python_files(options.wheel, options.sdist)
-    entry = {**versions(), **wheel_facts(options.wheel), **platform_tag(options.tags.read_text())}
-    entry |= {"smoke": json.loads(options.smoke.read_text()), "commit": commit(), "date": machine("cpu")["date"]}
+    entry = {
+        **versions(),
+        "commit": options.commit,
+        **wheel_facts(options.wheel),
+        **platform_tag(options.tags.read_text()),
+    }
+    entry["smoke"] = json.loads(options.smoke.read_text())
     entries = json.loads(options.out.read_text()) if options.out.exists() else []
     entries = [each for each in entries if (each["python"], each["torch"]) != (entry["python"], entry["torch"])]
     entries = sorted([*entries, entry], key=lambda each: key_of_version(each["python"]))

@@ -12,6 +12,8 @@ mkdir -p "$out"
 rm -f "$out"/pointgrad-*
 [ -x "$out/tools/bin/python" ] || "$1" -m venv "$out/tools"
 "$out/tools/bin/python" -m pip install --quiet --no-cache-dir build auditwheel twine
+# Of what is tried: taken before the run, which takes long. A + means that files differ from it.
+commit=$(git describe --always --abbrev=12 --exclude='*' --dirty=+)
 "$out/tools/bin/python" -m build --sdist --outdir "$out" . >/dev/null
 for python in "$@"; do
   name=$("$python" -c 'import sys, sysconfig
@@ -42,5 +44,5 @@ PY
   env -i HOME="$venv" PATH="$venv/bin" CC=/bin/false CXX=/bin/false \
     "$venv/bin/python" -I -W error reliability/smoke.py >"$venv/smoke.json"
   "$venv/bin/python" -m reliability.wheels "$wheel" --sdist "$out"/pointgrad-*.tar.gz \
-    --tags "$venv/tags.txt" --smoke "$venv/smoke.json" --out reliability/results/wheels.json
+    --tags "$venv/tags.txt" --smoke "$venv/smoke.json" --commit "$commit" --out reliability/results/wheels.json
 done
