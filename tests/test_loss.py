@@ -198,7 +198,8 @@ def test_integer_targets(place):
     expected = F.cross_entropy(x, target)
     for dtype in (torch.int32, torch.uint8):
         torch.testing.assert_close(cross_entropy(x, target.to(dtype)), expected)
-    torch.testing.assert_close(cross_entropy(x[0], target[:1]), F.cross_entropy(x[0], target[:1]))
+    # One row of logits may come with one class in a row of its own, as later versions of PyTorch's do.
+    torch.testing.assert_close(cross_entropy(x[0], target[:1]), F.cross_entropy(x[:1], target[:1]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="on the CPU a class out of range is an error")

@@ -22,7 +22,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     checks.kind(given, "tensors", "a non-empty sequence of tensors", tensors)
     for number, tensor in enumerate(tensors):
         checks.tensor(f"tensors[{number}]", tensor)
-    shaped = next((tensor for tensor in tensors if tensor.shape != (0,)), tensors[0])
+    shaped = ([tensor for tensor in tensors if tensor.shape != (0,)] or tensors)[0]
     checks.shape(shaped.dim() > 0, "tensors", "of at least one dimension", shaped)
     checks.dim("dim", dim, shaped.dim())
     dim %= shaped.dim()

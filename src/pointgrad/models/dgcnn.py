@@ -63,14 +63,14 @@ class DGCNN(Network):
 
     def logits(self, level: Level, category: Tensor | None) -> Tensor:
         own = [] if level.features is None else [level.features]
-        current = level._replace(features=torch.cat([level.points, *own], -1))
+        current = level.with_features(torch.cat([level.points, *own], -1))
         found = []
         for number, edge in enumerate(self.edges):
             current = edge(current, level.points if number == 0 else None)
             found.append(current.features)
         local = torch.cat(found, -1)
         if self.config["task"] == "classification":
-            embedded = level._replace(features=self.embed(local))
+            embedded = level.with_features(self.embed(local))
             return self.head(torch.cat([cloud_pool(embedded, "max"), cloud_pool(embedded, "mean")], -1))
         whole = list_max(self.embed, self.embed.linears[0](flat(local)), cloud_ends(level))
         if self.category is not None and category is not None:

@@ -68,8 +68,8 @@ class PointTransformer(Network):
             level = with_category(level, category, self.config["categories"])
         else:
             own = [] if level.features is None else [level.features]
-            level = level._replace(features=torch.cat([level.points, *own], -1))
-        levels = [self.blocks[0](level._replace(features=self.stem(level.features)))]
+            level = level.with_features(torch.cat([level.points, *own], -1))
+        levels = [self.blocks[0](level.with_features(self.stem(level.features)))]
         for down, blocks in zip(self.down, list(self.blocks)[1:], strict=True):
             levels.append(blocks(down(levels[-1])))
         coarse = levels.pop()
@@ -93,6 +93,6 @@ class Block(nn.Module):
 
     def forward(self, level: Level) -> Level:
         features: Any = level.features
-        mixed: Any = self.attention(level._replace(features=self.before(features))).features
+        mixed: Any = self.attention(level.with_features(self.before(features))).features
         active = functional.relu(self.norm(mixed.flatten(0, -2))).reshape(mixed.shape)
-        return level._replace(features=functional.relu(self.after(active) + features))
+        return level.with_features(functional.relu(self.after(active) + features))

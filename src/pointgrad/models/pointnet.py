@@ -82,7 +82,7 @@ class Transform(nn.Module):
     def forward(self, level: Level, rows: Tensor) -> Tensor:
         whole = list_max(self.points, self.points.linears[0](flat(rows)), cloud_ends(level))
         matrix = self.matrix(self.whole(whole)).unflatten(-1, (self.channels, self.channels))
-        if not level.packed:
+        if not level.packed():
             return rows @ matrix
         parts = rows.split(list(level.with_sizes().sizes or ()))
         return torch.cat([part @ matrix[cloud] for cloud, part in enumerate(parts)])

@@ -119,7 +119,7 @@ class PointNet2(Network):
         coarse = levels.pop()
         assert coarse.features is not None
         if self.config["task"] == "classification":
-            return self.head(coarse.features.squeeze(1) if not coarse.packed else coarse.features)
+            return self.head(coarse.features.squeeze(1) if not coarse.packed() else coarse.features)
         if category is not None:
             levels[0] = with_category(level, category, self.config["categories"])
         for stage in self.up:
@@ -139,4 +139,4 @@ def with_category(level: Level, category: Tensor, categories: int) -> Level:
     """The level with its coordinates and each cloud's category, one of many, as features beside its own."""
     kind = per_point(level, one_hot(category, categories, level.points))
     own = [] if level.features is None else [level.features]
-    return level._replace(features=torch.cat([kind, level.points, *own], -1))
+    return level.with_features(torch.cat([kind, level.points, *own], -1))

@@ -83,12 +83,12 @@ class PointNeXt(Network):
 
     def logits(self, level: Level, category: Tensor | None) -> Tensor:
         own = [] if level.features is None else [level.features]
-        levels = [level._replace(features=self.stem(torch.cat([level.points, *own], -1)))]
+        levels = [level.with_features(self.stem(torch.cat([level.points, *own], -1)))]
         for down, blocks in zip(self.down, self.blocks, strict=True):
             levels.append(blocks(down(levels[-1])))
         if self.config["task"] == "classification":
             whole = self.whole(levels[-1]).features
-            return self.head(whole if levels[-1].packed else whole.squeeze(1))
+            return self.head(whole if levels[-1].packed() else whole.squeeze(1))
         if category is not None:
             levels[0] = self._with_context(levels, category)
         coarse: Any = levels.pop()
@@ -103,7 +103,7 @@ class PointNeXt(Network):
         found = []
         for level, linear in zip(levels[-2:], self.context, strict=True):
             active = functional.relu(linear(level.features))
-            found.append(cloud_pool(level._replace(features=active), "max"))
+            found.append(cloud_pool(level.with_features(active), "max"))
         fine: Any = levels[0]
         whole = torch.cat([*found, one_hot(category, self.config["categories"], found[0])], -1)
-        return fine._replace(features=torch.cat([per_point(fine, whole), fine.features], -1))
+        return fine.with_features(torch.cat([per_point(fine, whole), fine.features], -1))

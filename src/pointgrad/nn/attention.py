@@ -27,7 +27,7 @@ from pointgrad.ops.scatter import segment, segment_softmax
 
 def nearest(level: Level, centers: Level, k: int) -> Pairs:
     """Each centre with the k nearest points of its cloud, or all where there are fewer."""
-    k = k if level.packed else min(k, level.points.shape[1])
+    k = k if level.packed() else min(k, level.points.shape[1])
     found = knn(level.points, k, centers.points, offsets=level.offsets, query_offsets=centers.offsets)
     return nearest_pairs(found.index, level, centers)
 
@@ -72,7 +72,7 @@ class VectorAttention(nn.Module):
         # Channel c has the weight c % (channels / share).
         weighed = (value + position).unflatten(-1, (self.share, -1)) * weights.unsqueeze(-2)
         out = segment(weighed.flatten(-2), pairs.ends, "sum")
-        return level._replace(features=out.unflatten(0, pairs.shape))
+        return level.with_features(out.unflatten(0, pairs.shape))
 
     def attend(self, level: Level) -> Attended:
         """How much each point attends to each of its neighbours: the weights that `forward` uses, (E, C / share) for E
@@ -110,7 +110,7 @@ class TransitionDown(nn.Module):
         centers, _ = sample(level, self.samples)
         pairs = nearest(level, centers, self.k)
         rows = first_layer(self.mlp, relative_positions(level, centers, pairs), level.features, pairs)
-        return centers._replace(features=pair_max(self.mlp, rows, pairs))
+        return centers.with_features(pair_max(self.mlp, rows, pairs))
 
 
 class TransitionUp(nn.Module):
@@ -129,8 +129,8 @@ class TransitionUp(nn.Module):
         self.coarse = SharedMLP(channels, [width], norm=norm)
 
     def forward(self, fine: Level, coarse: Level) -> Level:
-        raised = upsample(fine, coarse._replace(features=self.coarse(coarse.features)))
-        return fine._replace(features=self.own(fine.features) + raised)
+        raised = upsample(fine, coarse.with_features(self.coarse(coarse.features)))
+        return fine.with_features(self.own(fine.features) + raised)
 
 
 class GlobalContext(nn.Module):
@@ -148,4 +148,4 @@ class GlobalContext(nn.Module):
     def forward(self, level: Level) -> Level:
         assert level.features is not None
         mean = per_point(level, self.mean(cloud_pool(level, "mean")))
-        return level._replace(features=self.joint(torch.cat([level.features, mean.to(level.features.dtype)], -1)))
+        return level.with_features(self.joint(torch.cat([level.features, mean.to(level.features.dtype)], -1)))

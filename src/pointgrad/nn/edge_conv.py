@@ -64,7 +64,7 @@ class EdgeConv(nn.Module):
             of_difference, of_own = first.weight.split(self.channels, dim=1)
             rows = gather(functional.linear(flat(features), of_difference, first.bias), pairs.neighbors)
             rows = rows.add_(gather(functional.linear(flat(features), of_own - of_difference), pairs.centers))
-        return level._replace(features=pair_max(self.mlp, rows, pairs))
+        return level.with_features(pair_max(self.mlp, rows, pairs))
 
 
 def nearest_in(space: Tensor, k: int, level: Level) -> Tensor:
@@ -75,14 +75,14 @@ def nearest_in(space: Tensor, k: int, level: Level) -> Tensor:
     distance, any may be chosen.
     """
     space = space.detach()
-    if not level.packed:
+    if not level.packed():
         k = min(k, space.shape[1])
     if space.shape[-1] <= 8:
         return knn(space, k, offsets=level.offsets).index
     exact = torch.autocast(space.device.type, enabled=False) if checks.autocasts(space) else nullcontext()
     with exact:
         space = space.to(torch.promote_types(space.dtype, torch.float32))
-        if not level.packed:
+        if not level.packed():
             return _nearest(space, k)
         sizes = level.with_sizes().sizes
         assert sizes is not None

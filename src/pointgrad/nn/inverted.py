@@ -37,4 +37,4 @@ class InvResMLP(nn.Module):
         pairs = ball_pairs(ball(level, level, self.radius, self.k), level, self.local)
         relative = relative_positions(level, level, pairs, self.radius)
         pooled = pair_max(self.local, first_layer(self.local, relative, features, pairs), pairs)
-        return level._replace(features=functional.relu(self.pointwise(pooled) + features))
+        return level.with_features(functional.relu(self.pointwise(pooled) + features))

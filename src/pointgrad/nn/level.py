@@ -27,13 +27,16 @@ class Level(NamedTuple):
     offsets: Tensor | None = None
     sizes: tuple[int, ...] | None = None
 
-    @property
-    def packed(self) -> bool:
+    def packed(self) -> bool:  # not a property: torch 2.6 cannot trace one of a tuple
         return self.points.dim() == 2
+
+    def with_features(self, features: Tensor | None) -> "Level":
+        """The same points with other features. Not `_replace`, which torch 2.6 cannot trace."""
+        return Level(self.points, features, self.offsets, self.sizes)
 
     def with_sizes(self) -> "Level":
         """The same level with sizes, if it is packed; nothing is read for padded levels or a single cloud."""
-        if not self.packed or self.sizes is not None:
+        if not self.packed() or self.sizes is not None:
             return self
         if self.offsets is None:
             return self._replace(sizes=(self.points.shape[0],))

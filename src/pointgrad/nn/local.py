@@ -75,7 +75,7 @@ def _real_only(mlp: SharedMLP, rows: Tensor) -> bool:
 
 
 def _through_all_clouds(index: Tensor, level: Level) -> Tensor:
-    if level.packed:
+    if level.packed():
         return index
     first = torch.arange(index.shape[0], device=index.device) * level.points.shape[1]
     return torch.where(index < 0, -1, index + first[:, None, None])
@@ -130,7 +130,7 @@ def cloud_ends(level: Level) -> Tensor:
     """(B + 1,) where each cloud begins, counted through all of them, in either layout."""
     if level.offsets is not None:
         return level.offsets
-    batch, size = (1, level.points.shape[0]) if level.packed else level.points.shape[:2]
+    batch, size = (1, level.points.shape[0]) if level.packed() else level.points.shape[:2]
     return torch.arange(batch + 1, device=level.points.device) * size
 
 
@@ -142,7 +142,7 @@ def cloud_pool(level: Level, reduce: str) -> Tensor:
 
 def per_point(level: Level, values: Tensor) -> Tensor:
     """(N, C) or (B, N, C): to each point what belongs to its cloud, (B, C)."""
-    return values[level.cloud_ids()] if level.packed else values.unsqueeze(1).expand(-1, level.points.shape[1], -1)
+    return values[level.cloud_ids()] if level.packed() else values.unsqueeze(1).expand(-1, level.points.shape[1], -1)
 
 
 def flat(rows: Tensor) -> Tensor:

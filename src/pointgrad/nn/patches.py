@@ -42,4 +42,4 @@ class PatchEmbedding(nn.Module):
         rows = self.points.finish(rows)
         whole = segment(rows, pairs.ends, "max")
         rows = self.joint(torch.cat([gather(whole, pairs.centers), rows], -1))
-        return centers._replace(features=segment(rows, pairs.ends, "max").unflatten(0, pairs.shape))
+        return centers.with_features(segment(rows, pairs.ends, "max").unflatten(0, pairs.shape))

@@ -93,7 +93,7 @@ class SetAbstraction(nn.Module):
         features = pooled[0] if len(pooled) == 1 else torch.cat(pooled, -1)
         if self.shortcut is not None and level.features is not None:
             features = functional.relu(features + self.shortcut(gather(level.features, picked)))
-        return centers._replace(features=features)
+        return centers.with_features(features)
 
     def _whole(self, level: Level) -> Level:
         inputs = level.points
@@ -126,7 +126,7 @@ class FeaturePropagation(nn.Module):
         features = upsample(fine, coarse)
         if fine.features is not None:
             features = torch.cat([fine.features.to(features.dtype), features], -1)
-        return fine._replace(features=self.mlp(features))
+        return fine.with_features(self.mlp(features))
 
 
 def sample(level: Level, samples: int | float) -> tuple[Level, Tensor]:
@@ -136,7 +136,7 @@ def sample(level: Level, samples: int | float) -> tuple[Level, Tensor]:
     def wanted(size: int) -> int:
         return max(1, int(size * samples)) if isinstance(samples, float) else min(samples, size)
 
-    if not level.packed:
+    if not level.packed():
         index = farthest_point_sampling(level.points, wanted(level.points.shape[1]))
         return Level(gather(level.points, index)), index
     level = level.with_sizes()
@@ -157,7 +157,7 @@ def ball(level: Level, centers: Level, radius: float, k: int) -> Tensor:
 def one_point(level: Level, features: Tensor) -> Level:
     """Each cloud as one point at the origin, with these features (B, C)."""
     count = features.shape[0]
-    if not level.packed:
+    if not level.packed():
         return Level(level.points.new_zeros(count, 1, 3), features.unsqueeze(1))
     ends = torch.arange(count + 1, device=features.device)
     return Level(level.points.new_zeros(count, 3), features, ends, (1,) * count)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules import module
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pointgrad.ops import checks
@@ -32,7 +33,14 @@ def make_norm(norm: str | None, channels: int) -> nn.Module | None:
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether calling the layer does what its kind does and no more, so that the same may be computed another way."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return type(layer) is kind and not any(hooks) and not nn.modules.module._has_any_global_hook()
+    # Of all modules; torch 2.6 has no function that asks for them.
+    shared = (
+        module._global_forward_hooks,
+        module._global_forward_pre_hooks,
+        module._global_backward_hooks,
+        module._global_backward_pre_hooks,
+    )
+    return type(layer) is kind and not any(hooks) and not any(shared)
 
 
 class SharedMLP(nn.Module):

@@ -44,6 +44,9 @@ def launch(config: TrainConfig) -> Any:
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", config.nodes))
     if accelerator == "cuda" and devices > torch.cuda.device_count():
         raise ValueError(f"devices must be at most {torch.cuda.device_count()}, the GPUs here, got {devices}")
+    no_fsdp = accelerator == "cpu" and not hasattr(torch.cpu.Stream, "record_event")  # which FSDP calls
+    if config.strategy == "fsdp" and no_fsdp:
+        raise ValueError(f"strategy must be ddp on the CPU with torch {torch.__version__}, got fsdp")
     count = devices * nodes
     if nodes == 1:
         processes.start(count)

@@ -55,7 +55,8 @@ def by_index(src: Any, index: Any, dim: Any) -> Rows:
     dim = dim % src.dim()
     one = index.dim() == 1
     shape = (*(1 for _ in range(dim)), *index.shape) if one else tuple(index.shape)
-    fits = 1 <= len(shape) <= src.dim() and all(a in (1, b) for a, b in zip(shape, src.shape, strict=False))
+    fits = 1 <= len(shape) <= src.dim()
+    fits = fits and all(a in (1, b) for a, b in zip(shape, src.shape[: len(shape)], strict=True))
     checks.shape(fits, "index", lambda: f"({src.shape[dim]},) or broadcastable to src {tuple(src.shape)}", index)
     checks.dtype("src", src, _NUMBERS)
     checks.dtype("index", index, checks.INDICES)

@@ -99,7 +99,7 @@ def _pick(values: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """(M, K, 1) whether there is a neighbour, and (M, K, C) its row, in at least float32; zeros for none."""
     rows, channels = values.shape[-2:]
     there = _inside(index, rows)
-    padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
+    padded = torch.cat([values, values.new_zeros(*values.shape[:-2], 1, channels)], -2)
     position = torch.where(there, index, rows).flatten(-2)
     picked = padded.gather(-2, position.unsqueeze(-1).expand(*position.shape, channels))
     return there.unsqueeze(-1), picked.reshape(*index.shape, channels).to(_wide(values))

@@ -13,6 +13,7 @@ __all__ = ["NearestDistances", "chamfer_distance"]
 
 Direction = Literal["both", "to_targets", "to_points"]
 Reduction = Literal["mean", "sum", "none"]
+_DIRECTIONS, _REDUCTIONS = get_args(Direction), get_args(Reduction)  # asked once: torch 2.6 cannot trace the question
 
 
 class NearestDistances(NamedTuple):
@@ -51,9 +52,9 @@ def chamfer_distance(
     tensor(2.5000)
     """
     for name, value, allowed in (
-        ("direction", direction, get_args(Direction)),
-        ("reduction", reduction, get_args(Reduction)),
-        ("batch_reduction", batch_reduction, get_args(Reduction)),
+        ("direction", direction, _DIRECTIONS),
+        ("reduction", reduction, _REDUCTIONS),
+        ("batch_reduction", batch_reduction, _REDUCTIONS),
     ):
         contract = ", ".join(f'"{one}"' for one in allowed[:-1]) + f' or "{allowed[-1]}"'
         checks.kind(isinstance(value, str), name, contract, value)

@@ -128,12 +128,12 @@ def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: i
 
 
 def _targets(input: Tensor, probabilities: bool) -> str:
-    classes = f"{tuple(_position_shape(input))} classes"
+    classes = f"{_position_shape(input)} classes"
     return f"{classes} or {tuple(input.shape)} probabilities" if probabilities else classes
 
 
-def _position_shape(input: Tensor) -> torch.Size:
-    return torch.Size([*input.shape[:1], *input.shape[2:]] if input.dim() > 1 else [])
+def _position_shape(input: Tensor) -> tuple[int, ...]:
+    return (*input.shape[:1], *input.shape[2:]) if input.dim() > 1 else ()
 
 
 def _with_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -16,6 +16,7 @@ from . import register
 __all__ = ["NeighborIndex", "Neighbors", "ball_query", "knn", "to_edges"]
 
 Select = Literal["nearest", "first", "random"]
+_SELECTS = get_args(Select)  # asked once: torch 2.6 cannot trace the question
 
 
 class Neighbors(NamedTuple):
@@ -200,7 +201,7 @@ def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any, closed: Any) 
         checks.kind(is_number, name, "a number", value)
     _check_count(k)
     checks.kind(isinstance(select, str), "select", '"nearest", "first" or "random"', select)
-    checks.value(select in get_args(Select), "select", '"nearest", "first" or "random"', repr(select))
+    checks.value(select in _SELECTS, "select", '"nearest", "first" or "random"', repr(select))
     checks.kind(isinstance(closed, bool), "closed", "a bool", closed)
     checks.value(radius > 0, "radius", "positive", radius)
     below = 0 <= min_radius < radius
