@@ -160,7 +160,7 @@ def test_a_line_that_does_not_fit_on_the_disk_leaves_no_half_of_it(tmp_path, mon
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("pointgrad.train.run_folder.open", Full, raising=False)
+        patch.setattr("pointgrad.writing.os.fdopen", Full)
         with pytest.raises(train.WriteError, match=r"log\.txt: cannot be written: No space left on device"):
             folder.log("half")
     folder.log("whole again")

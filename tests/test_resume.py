@@ -41,7 +41,8 @@ def hooked(before, function):
 def run(arguments, kill_at=None, file_limit=None, send=None):
     """In a child: the command, killed at the n-th of these moments: a training step begins, half of a file is written,
     a file is about to be moved to its place, it has been moved, an evaluation begins."""
-    from pointgrad.train import files, report, trainer
+    from pointgrad import writing
+    from pointgrad.train import report, trainer
 
     torch.set_num_threads(1)
     report.Report.curves = report.Report.results = lambda self, **_: None  # they would take longer than the rest
@@ -81,8 +82,8 @@ def run(arguments, kill_at=None, file_limit=None, send=None):
         os.rename(*arguments)
         moment()
 
-    files.open = Halves
-    files.os = type("os", (), {**vars(os), "replace": staticmethod(replace)})
+    writing.open = Halves
+    writing.os = type("os", (), {**vars(os), "replace": staticmethod(replace)})
     trainer.train_step = hooked(moment, trainer.train_step)
     trainer.evaluate = hooked(moment, trainer.evaluate)
     if file_limit is not None:
