@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,77 @@ def gpu_contention() -> str:
     return said + table(["sampling", "calls", "results"], rows)
 
 
-SECTIONS = {maker.__name__: maker for maker in (sizes, gpu_sanitizer, gpu_contention)}
+def numbers() -> str:
+    rows = []
+    for name, run in load("properties")["runs"].items():
+        rows.append([f"laws, {name}", run["laws"], f"{run['inputs']:,} inputs", f"{run['failed']} failed"])
+    for name in ("precision", "precision_gpu"):
+        record = load(name)
+        worst = f"worst {record['worst_ratio']:.2f} times PyTorch's error, {record['over']} over 2"
+        compared = f"{record['judged']} comparisons in 16 bits"
+        rows.append([f"precision, {record['settings']['device']}", record["operators"], compared, worst])
+    return table(["what", "laws or operators", "tried", "outcome"], rows)
+
+
+def faults() -> str:
+    record = load("faults")
+
+    def outcome(part: dict[str, Any]) -> str:
+        bad = [*part.get("wrong", []), *part.get("different", []), *part.get("negative durations", [])]
+        return f"{len(bad)} wrong" if bad else "as promised"
+
+    rows = [
+        [f"SIGKILL at random, {name}", f"{part['kills']} kills", outcome(part)]
+        for name, part in record["kills"].items()
+        if isinstance(part, dict)
+    ]
+    signals = ", ".join(f"{count} {name}" for name, count in record["stops"]["signals"].items())
+    damaged, ranks = record["damaged"], record["ranks"]["faults"]
+    ended = ", ".join(f"{name} {fault['seconds']:.0f} s" for name, fault in ranks.items())
+    rows += [
+        ["asked to stop: the step is finished and saved", signals, outcome(record["stops"])],
+        ["full disk (tmpfs)", f"{record['disk']['disks']} disks", outcome(record["disk"])],
+        ["damaged last checkpoint: the previous one is used", f"{len(damaged['kinds'])} kinds", outcome(damaged)],
+        [
+            "bits flipped in a checkpoint: noticed",
+            f"{record['flipped bits']['flips']:,} flips",
+            outcome(record["flipped bits"]),
+        ],
+        ["a worker that dies", f"{len(record['workers']['faults'])} ways", outcome(record["workers"])],
+        [
+            f"a rank that dies or stops, of two; others end after: {ended}",
+            f"{len(ranks)} faults",
+            outcome(record["ranks"]),
+        ],
+        ["the clock jumps by years", f"{record['clock']['trainings']} trainings", outcome(record["clock"])],
+        ["two trainings in one folder: the second is refused", "", outcome(record["together"])],
+    ]
+    waits = record["ranks"]["waits at most, seconds"]
+    said = (
+        f"{place(record['machine'])}; a rank without an answer was waited for {waits} s (ten minutes by default):\n\n"
+    )
+    return said + table(["what happened", "how often", "resumed"], rows)
+
+
+def corpus() -> str:
+    record = load("corpus")
+    formats: dict[str, Counter[str]] = {}
+    for row in record["rows"]:
+        counted = formats.setdefault(row["subject"].split()[0], Counter())
+        counted.update({key: row.get(key, 0) for key in ("files", "read", "refused")})
+    rows = [[f"`{name}`", *(c[key] for key in ("files", "read", "refused"))] for name, c in formats.items()]
+    rows.append(["all", record["files"], record["read"], record["refused"]])
+    promises, limits = record["promises"], record["limits"]
+    said = (
+        f"{place(record['machine'])}; {limits['memory_bytes'] >> 20} MiB and {limits['seconds']} s for each file. "
+        f"Anything else than read or refused in one line: {record['wrong']}. Small files that promise to be huge: "
+        f"{promises['refused']} of {promises['files']} refused, each within {promises['largest_bytes'] >> 20} MiB.\n\n"
+    )
+    return said + table(["format", "damaged files", "read", "refused"], rows)
+
+
+MAKERS = (sizes, gpu_sanitizer, gpu_contention, numbers, faults, corpus)
+SECTIONS = {maker.__name__: maker for maker in MAKERS}
 
 
 def anew() -> str:
