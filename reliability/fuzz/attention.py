@@ -39,7 +39,7 @@ def _masked_magnitudes(
 
 def _aggregate(draw: Draw) -> Arguments:
     batch = (draw.number("clouds", 0, 3),) if draw.flag("padded") else ()
-    rows, picks, k = draw.size("rows", most=129), draw.size("picks", most=65), draw.size("k", most=33)
+    rows, picks, k = draw.size("rows", most=129), draw.size("picks", most=513), draw.size("k", most=33)
     dtype, groups = draw.dtype(), draw.pick("groups", (0, 1, 2, 3, 8))
     channels = max(groups, 1) * draw.size("width", most=17)
     weights = (*batch, picks, k, *((groups,) if groups else ()))

@@ -66,7 +66,7 @@ def _at(draw: Draw) -> Arguments:
 
 
 def _trilinear(draw: Draw) -> Arguments:
-    count, dtype = draw.size("points", most=257), draw.dtype()
+    count, dtype = draw.size("points", most=2049, edges=(2049,)), draw.dtype()
     corners = draw.floats("corners", dtype, count, 8, draw.size("channels", most=33))
     return {"corners": corners, "points": draw.floats("points", dtype, count, 3)}
 

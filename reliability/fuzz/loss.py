@@ -17,7 +17,7 @@ def _shape(draw: Draw) -> list[int]:
     classes = draw.size("classes", most=129)
     if rank == 1:
         return [classes]
-    rows = draw.size("rows", most=65 if rank == 2 else 3)
+    rows = draw.size("rows", most=513 if rank == 2 else 3)
     edges = (511, 512, 513)
     return [rows, classes, *(draw.size(f"positions {axis}", most=513 if rank == 3 and classes < 9 else 9, edges=edges)
                              for axis in range(rank - 2))]  # fmt: skip
