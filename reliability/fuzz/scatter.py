@@ -72,8 +72,8 @@ def _histogram(draw: Draw) -> Arguments:
     return arguments
 
 
-def _groups(arguments: Arguments) -> int:
-    return arguments.get("size", 2**63 - 1)
+def _groups(arguments: Arguments) -> int | None:
+    return arguments.get("size")
 
 
 def _softmax_magnitudes(
