@@ -24,7 +24,7 @@ def right(values: Any) -> Tensor:
 
 def differs(values: Any) -> Tensor:
     out = right(values)
-    return out + (out.shape[0] > 40) if registry._forced == "cpu" else out
+    return out + (out.shape[0] > 4) if registry._forced == "cpu" else out
 
 
 def writes(values: Any) -> Tensor:

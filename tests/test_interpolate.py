@@ -428,3 +428,12 @@ def test_interpolated_gradients_of_half_features_are_finite(place):
     (out.float().sum() * 1024).backward()
     assert out.dtype == torch.float16
     assert points.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("poison", [float("inf"), float("nan")])
+def test_a_corner_outside_takes_no_part_in_a_slope(poison, place):
+    """Found by fuzzing: what lies outside of the grid is zero, and was multiplied with an infinite feature."""
+    beyond = torch.tensor([[[0.9, 0.0, 0.0]]], device=place.device, requires_grad=True)  # the only voxel's centre
+    features, grad = torch.full((1, 1, 1), poison, device=place.device), torch.full((1, 1, 1, 1, 1), 2.0)
+    (received,) = torch.autograd.grad(pointgrad.splat(features, beyond, (1, 1, 1)), beyond, grad.to(place.device))
+    assert torch.equal(received[0, 0, 0].nan_to_num(7.0), torch.tensor(-poison, device=place.device).nan_to_num(7.0))

@@ -53,14 +53,29 @@ def main() -> int:
     if options.child:
         return child(options, seed)
     print(f"seed {seed}", flush=True)
-    results = {family: run_family(family, options, seed) for family in options.families or FAMILIES}
-    if options.out:
-        from pointgrad.bench.machine import machine
-
-        facts = {**machine(options.device), "backend": options.backend, "seed": seed}
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps({"machine": facts, "families": results}, indent=1) + "\n")
+    results: dict[str, Any] = {}
+    for family in options.families or FAMILIES:
+        results[family] = run_family(family, options, seed)
+        if options.out:  # after each: a run that is stopped has counted something too
+            write(options, seed, results)
     return int(any(result["failures"] or result["crashes"] for result in results.values()))
+
+
+def write(options: argparse.Namespace, seed: int, results: dict[str, Any]) -> None:
+    import hypothesis
+
+    from pointgrad.bench.machine import machine
+
+    facts = {**machine(options.device), "hypothesis": hypothesis.__version__, "commit": commit()}
+    facts |= {"backend": options.backend, "seed": seed}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps({"machine": facts, "families": results}, indent=1) + "\n")
+
+
+def commit() -> str | None:
+    """Of this checkout, where there is one."""
+    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return said.stdout.strip() or None
 
 
 def child(options: argparse.Namespace, seed: int) -> int:
@@ -127,20 +142,19 @@ def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> It
         note = Path(folder) / "case.json"
         command = [sys.executable, "-m", "reliability.fuzz", family, "--child", str(note), "--cases", str(cases)]
         command += ["--seed", str(seed), "--device", options.device, "--backend", options.backend]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        try:
-            while select.select([process.stdout], [], [], WATCHDOG)[0]:
-                line = process.stdout.readline()
-                if not line:
-                    break
-                yield json.loads(line)
-            else:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                while select.select([process.stdout], [], [], WATCHDOG)[0]:
+                    line = process.stdout.readline()
+                    if not line:
+                        break
+                    yield json.loads(line)
+                else:
+                    process.kill()
+                status = process.wait()
+            finally:
                 process.kill()
-            status = process.wait()
-        finally:
-            process.kill()
-            process.wait()
         if status:
             case = json.loads(note.read_text()) if note.exists() and note.stat().st_size else {}
             how = signal.Signals(-status).name if status < 0 else f"exit status {status}"

@@ -39,7 +39,7 @@ def _masked_magnitudes(
 
 def _aggregate(draw: Draw) -> Arguments:
     batch = (draw.number("clouds", 0, 3),) if draw.flag("padded") else ()
-    rows, picks, k = draw.size("rows", most=129), draw.size("picks", most=65), draw.size("k", most=33)
+    rows, picks, k = draw.size("rows", most=129), draw.size("picks", most=513), draw.size("k", most=33)
     dtype, groups = draw.dtype(), draw.pick("groups", (0, 1, 2, 3, 8))
     channels = max(groups, 1) * draw.size("width", most=17)
     weights = (*batch, picks, k, *((groups,) if groups else ()))
@@ -80,39 +80,42 @@ def _attention_magnitudes(
         picked = pointgrad.group(value.flatten(-2), index).unflatten(-1, (heads, value.shape[-1]))
         signed = given.get("scale", scale)
         logits = signed * (query.unsqueeze(-3) * picked_key).sum(-1)
-        sizes = scale * (query.abs().unsqueeze(-3) * picked_key.abs()).sum(-1)
+        products = torch.where(there, (query.abs().unsqueeze(-3) * picked_key.abs()).sum(-1), 0)
+        sizes = scale * products
         if "bias" in given:
-            logits, sizes = logits + given["bias"], sizes + given["bias"].abs().nan_to_num(torch.nan, torch.inf, 0)
+            logits, sizes = logits + given["bias"], sizes + given["bias"].abs()
+        counts = there & (logits != -torch.inf)  # the others have a weight of exactly zero
+        products, sizes = torch.where(counts, products, 0), torch.where(counts, sizes, 0)
         weights = pointgrad.masked_softmax(logits, there, -2)  # (M, K, H)
-        sizes = torch.where(there, sizes, 0)
         # Of the logit itself and of the largest, which is subtracted.
-        blur = 1 + steepness(outputs[0].dtype) + 4 * sizes.amax(-2, keepdim=True) if index.shape[-1] else sizes + 1
+        blur = 1 + steepness(outputs[0].dtype) + 4 * sizes.sum(-2, keepdim=True)
         shares = weights * blur
-        forward = (shares.unsqueeze(-1) * picked.abs()).sum(-3)
-        # Where the blur of a weight is no longer small, anything may come.
-        eps = torch.finfo(torch.promote_types(outputs[0].dtype, torch.float32)).eps
-        anything = 1e300 * (blur.squeeze(-2) * eps > 0.01).double() if index.shape[-1] else forward.new_zeros(())
-        forward = forward + anything.unsqueeze(-1)
+        # Where the blur is no longer small a weight may be any, and where a product overflows it may be NaN.
+        wide = torch.finfo(torch.promote_types(outputs[0].dtype, torch.float32))
+        any_weight = 1e300 * (blur * wide.eps > 0.01).double()  # (M, 1, H)
+        overflow = 1e300 * (products > wide.max / 4).any(-2, keepdim=True).double()
+        forward = ((shares + any_weight).unsqueeze(-1) * picked.abs()).sum(-3) + overflow.squeeze(-2).unsqueeze(-1)
         if not upstream:
             return [forward], {}
         grad = upstream[0].abs()
         slopes = (grad.unsqueeze(-3) * picked.abs()).sum(-1)
-        slopes = 2 * shares * (slopes + (weights * slopes).sum(-2, keepdim=True))
-        if index.shape[-1]:
-            slopes, shares = slopes + anything.unsqueeze(-2), shares + anything.unsqueeze(-2)
-        slopes, shares = torch.where(there, slopes, 0), torch.where(there, shares, 0)
+        slopes = 2 * shares * (slopes + (weights * slopes).sum(-2, keepdim=True)) + any_weight
+        slopes, shares = torch.where(there, slopes, 0), torch.where(there, shares + any_weight, 0)
+        lost = torch.where(there, overflow, 0).unsqueeze(-1)
         flat = index.flatten(-2)
 
         def spread(rows: Tensor) -> Tensor:  # (M, K, H, D) to (N, H, D)
             total = pointgrad.scatter(rows.flatten(-2).flatten(-3, -2), flat, key.shape[-3])
             return total.unflatten(-1, rows.shape[-2:])
 
+        reach = max(scale, 1.0)  # what is scaled at last must not overflow before
         grads = {
-            "query": scale * (slopes.unsqueeze(-1) * picked_key.abs()).sum(-3),
-            "key": scale * spread(slopes.unsqueeze(-1) * query.abs().unsqueeze(-3)),
-            "value": spread(shares.unsqueeze(-1) * grad.unsqueeze(-3)),
+            "query": reach * (slopes.unsqueeze(-1) * picked_key.abs() + lost).sum(-3),
+            "key": reach * spread(slopes.unsqueeze(-1) * query.abs().unsqueeze(-3) + lost),
+            "value": spread(shares.unsqueeze(-1) * grad.unsqueeze(-3) + lost),
         }
         if "bias" in given:
+            slopes = slopes + lost.squeeze(-1)
             grads["bias"] = slopes if given["bias"].shape[-1] == heads else slopes.sum(-1, keepdim=True)
     return [forward], grads
 

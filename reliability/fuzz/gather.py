@@ -7,13 +7,15 @@ import pointgrad
 from .draw import FLOATS, Draw
 from .operators import Arguments, Operator, linear_in_each
 
+# Several threads share more than 2^18 bytes.
+EDGES = (2049, 4099)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 
 def _features(draw: Draw) -> Arguments:
     padded, dtype = draw.flag("padded"), draw.dtype((*FLOATS, *FLOATS, *WHOLE))
     batch = (draw.number("clouds", 0, 3),) if padded else ()
-    rows, channels = draw.size("rows", most=513), draw.size("channels", most=65)
+    rows, channels = draw.size("rows", most=2049, edges=EDGES), draw.size("channels", most=65)
     if dtype.is_floating_point:
         features = draw.floats("features", dtype, *batch, rows, channels)
     else:
@@ -24,7 +26,7 @@ def _features(draw: Draw) -> Arguments:
 def _gather(draw: Draw) -> Arguments:
     arguments = _features(draw)
     *batch, rows, _ = arguments["features"].shape
-    return {**arguments, "index": draw.index("index", rows, *batch, draw.size("picks", most=257))}
+    return {**arguments, "index": draw.index("index", rows, *batch, draw.size("picks", most=4099, edges=EDGES))}
 
 
 def _group(draw: Draw) -> Arguments:

@@ -66,7 +66,7 @@ def _at(draw: Draw) -> Arguments:
 
 
 def _trilinear(draw: Draw) -> Arguments:
-    count, dtype = draw.size("points", most=257), draw.dtype()
+    count, dtype = draw.size("points", most=2049, edges=(2049,)), draw.dtype()
     corners = draw.floats("corners", dtype, count, 8, draw.size("channels", most=33))
     return {"corners": corners, "points": draw.floats("points", dtype, count, 3)}
 
@@ -144,7 +144,10 @@ def _cell_magnitudes(
     if spread_of is None or gathered_from is None:
         return [forward], {}
     products = (gathered(gathered_from) * spread_of.double().abs().unsqueeze(2)).sum(-1)
+    products = torch.where(inside, products, 0)
     slopes = (reference._slopes(shares, None).abs() * products.unsqueeze(2)).sum(-1) * scale
+    # A product that overflows does so before a small slope is multiplied with it.
+    slopes = slopes + 1e300 * (products > torch.finfo(wide.dtype).max / 4).any(-1, keepdim=True).double()
     other = {"features": sampled(gathered_from)} if grid is None else {"grid": splatted(spread_of)}
     return [forward], {**other, "points": slopes}
 

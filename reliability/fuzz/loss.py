@@ -8,6 +8,7 @@ from pointgrad.functional import cross_entropy, nll_loss
 from .draw import Draw
 from .operators import Arguments, Operator, doubled
 
+# What classes count is finite, and positive: the contract says nothing of others.
 POSITIVE = ("normal", "normal", "lattice", "equal", "zeros", "scales")
 
 
@@ -17,7 +18,7 @@ def _shape(draw: Draw) -> list[int]:
     classes = draw.size("classes", most=129)
     if rank == 1:
         return [classes]
-    rows = draw.size("rows", most=65 if rank == 2 else 3)
+    rows = draw.size("rows", most=513 if rank == 2 else 3)
     edges = (511, 512, 513)
     return [rows, classes, *(draw.size(f"positions {axis}", most=513 if rank == 3 and classes < 9 else 9, edges=edges)
                              for axis in range(rank - 2))]  # fmt: skip
@@ -32,7 +33,7 @@ def _losses(draw: Draw, soft: bool) -> Arguments:
         arguments["input"] = arguments["input"].movedim(1, -1).contiguous().movedim(-1, 1)
     if soft:
         kind = draw.dtype((dtype, dtype, torch.float32), "target dtype")
-        target = draw.floats("target", kind, *shape, kinds=POSITIVE).abs()
+        target = draw.floats("target", kind, *shape, kinds=POSITIVE).abs().clamp(max=1e4)
         arguments["target"] = target
     else:
         ignore = draw.pick("ignore", (None, -1, 0, 7))
@@ -46,7 +47,7 @@ def _losses(draw: Draw, soft: bool) -> Arguments:
             target = torch.where(torch.rand(places, generator=draw.generator).to(draw.device) < 0.3, -1, target)
         arguments["target"] = target.to(torch.uint8) if ignore != -1 and classes and draw.flag("bytes", 6) else target
     if draw.flag("weighed"):
-        weight = draw.floats("weight", dtype, classes, kinds=POSITIVE).abs()
+        weight = draw.floats("weight", dtype, classes, kinds=POSITIVE).abs().clamp(max=1e4)
         arguments["weight"] = weight
     arguments["reduction"] = draw.pick("reduction", ("none", "mean", "sum"))
     return arguments

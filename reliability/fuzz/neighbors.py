@@ -74,8 +74,8 @@ def _edges(draw: Draw) -> Arguments:
     return {"index": index, "num_points": rows} if padded else {"index": index}
 
 
-def _edge_rows(arguments: Arguments) -> int:
-    return arguments.get("num_points", 2**63 - 1)
+def _edge_rows(arguments: Arguments) -> int | None:
+    return arguments.get("num_points")
 
 
 def pulls(points: Tensor, queries: Tensor | None, index: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ class Operator:
     magnitudes: without them all outputs have the same bits on every backend.
     rounds: what is kept for backward, or between two steps, is rounded to the dtype of the input.
     bad: values that are refused, by argument.
-    rows: how many rows an `index` counts.
+    rows: how many rows an `index` counts, None if that is not told.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Operator:
     magnitudes: Magnitudes | None = None
     rounds: bool = False
     bad: dict[str, Sequence[Any]] = field(default_factory=dict)
-    rows: Callable[[Arguments], int] | None = None
+    rows: Callable[[Arguments], int | None] = lambda arguments: None
 
 
 def tensors(result: Any) -> list[Tensor]:

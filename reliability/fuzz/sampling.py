@@ -77,7 +77,7 @@ def edge(draw: Draw) -> Any:
     return draw.pick("edge", sizes)
 
 
-BAD_EDGES = [0.0, -1.0, float("nan"), float("inf"), "1", None, True, [1.0, 1.0], [1.0, 1.0, -1.0], 1e-50]
+BAD_EDGES = [0.0, -1.0, float("nan"), float("inf"), "1", None, True, [1.0, 1.0], [1.0, 1.0, -1.0], 1e-320]
 
 
 def _voxels(draw: Draw) -> Arguments:

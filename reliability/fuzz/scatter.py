@@ -9,7 +9,7 @@ from .draw import FLOATS, INTEGERS, Draw
 from .operators import Arguments, Operator, linear_in_each
 
 # Segments are cut into pieces: on a CPU of 2^18 numbers or 256 rows, on a GPU of 512 rows.
-EDGES = (255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 1537)
+EDGES = (255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 1537, 4099)
 
 
 def _values(draw: Draw, name: str, dtypes: tuple[torch.dtype, ...], *shape: int) -> Tensor:
@@ -28,7 +28,7 @@ def _numbers(reduce: str) -> tuple[torch.dtype, ...]:
 def _scatter(draw: Draw) -> Arguments:
     reduce = draw.pick("reduce", ("sum", "mean", "max", "min"))
     batch = (draw.number("clouds", 0, 3),) if draw.flag("padded") else ()
-    rows, channels = draw.size("rows", most=1025, edges=EDGES), draw.size("channels", most=33)
+    rows, channels = draw.size("rows", most=4099, edges=EDGES), draw.size("channels", most=33)
     size = draw.size("size", most=65)
     arguments = {
         "values": _values(draw, "values", _numbers(reduce), *batch, rows, channels),
@@ -72,8 +72,8 @@ def _histogram(draw: Draw) -> Arguments:
     return arguments
 
 
-def _groups(arguments: Arguments) -> int:
-    return arguments.get("size", 2**63 - 1)
+def _groups(arguments: Arguments) -> int | None:
+    return arguments.get("size")
 
 
 def _softmax_magnitudes(

@@ -10,6 +10,7 @@ from torch import Tensor
 from .draw import INTEGERS, Draw
 from .operators import Arguments, Operator
 
+ON_THE_HOST = ("num_samples", "start")  # wherever the points are
 # What an error says: name, contract, received.
 MESSAGE = r"^[a-z][\w ]* must (be|have) .+, got .+"
 
@@ -17,9 +18,10 @@ MESSAGE = r"^[a-z][\w ]* must (be|have) .+, got .+"
 def spoil(draw: Draw, operator: Operator, arguments: Arguments) -> tuple[Arguments, bool]:
     """The arguments, one of them changed, and whether the contract leaves no doubt that they are wrong."""
     ways: list[tuple[str, str, Any, bool]] = []
-    several = sum(isinstance(value, Tensor) for value in arguments.values()) > 1
+    beside = [name for name, value in arguments.items() if isinstance(value, Tensor) and name not in ON_THE_HOST]
     for name, value in arguments.items():
         if isinstance(value, Tensor):
+            several = len(beside) > 1 or name in ON_THE_HOST
             ways += [(name, label, change, sure) for label, change, sure in _of_tensor(name, value, several)]
             if draw.device == "cpu":  # on a GPU values are not read on the host
                 ways += [(name, "value", change, True) for change in _of_values(name, operator, arguments)]
@@ -76,7 +78,7 @@ def _of_values(name: str, operator: Operator, arguments: Arguments) -> list[Any]
         return [put(-1, 0), put(-most, 0), put(most, -1)]
     if name in ("start", "target"):
         return [put(most, 0), put(-most, 0), put(-2, 0)]
-    if name == "index" and operator.rows is not None:
-        rows, last = operator.rows(arguments), value.numel() - 1
+    rows, last = operator.rows(arguments), value.numel() - 1
+    if name == "index" and rows is not None:
         return [put(-2, last), put(rows, last), put(rows, 0), put(most, 0), put(-most - 1, last // 2)]
     return []

@@ -9,7 +9,7 @@ from .sampling import BAD_EDGES, edge
 
 def _voxelize(draw: Draw) -> Arguments:
     layout, batch = draw.layout()
-    points = draw.clouds("points", "", draw.dtype(), 3, layout, batch, most=1100, edges=(1023, 1024, 1025))
+    points = draw.clouds("points", "", draw.dtype(), 3, layout, batch, most=70_001, edges=(1023, 1024, 1025, 70_001))
     return {**points, "size": edge(draw)}
 
 

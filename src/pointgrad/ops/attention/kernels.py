@@ -409,9 +409,11 @@ def _attend_backward(
     tl.debug_barrier()  # what this program wrote is read again
     for first in range(0, neighbors, UNROLL):
         for step in tl.static_range(UNROLL):
-            pick = center * neighbors + first + step
+            k = first + step
+            pick, pick_mask, row, row_mask = _neighbor(index_ptr, cloud, center, center_mask, k, neighbors, rows)
             pick_ptr = pick[:, None] * heads + head[None, :]
-            mask = (center_mask & (pick < (center + 1) * neighbors))[:, None] & head_mask[None, :]
+            mask = pick_mask[:, None] & head_mask[None, :]
             weight = tl.load(weights_ptr + pick_ptr, mask=mask, other=0)
             product = tl.load(slopes_ptr + pick_ptr, mask=mask, other=0)
-            tl.store(slopes_ptr + pick_ptr, product - weight * level, mask=mask)
+            # What is not there takes no part, not even by zero times infinity.
+            tl.store(slopes_ptr + pick_ptr, tl.where(row_mask[:, None], product - weight * level, 0), mask=mask)

@@ -61,6 +61,7 @@ def grid_slope(
     wide = _wide(grad)
     shares, scale, voxel, inside = _places(points.to(wide), grid.shape[2:], padding_mode, align_corners)
     products = (_corners(grid.to(wide), voxel, inside) * grad.to(wide).unsqueeze(2)).sum(-1)  # (B, N, 8)
+    products = torch.where(inside, products, 0)  # a corner outside takes no part, not even by zero times infinity
     slopes = _slopes(shares, None if tangent is None else tangent.to(wide) * scale)  # (B, N, 3, 8)
     return ((slopes * products.unsqueeze(2)).sum(-1) * scale).to(grad.dtype)
 

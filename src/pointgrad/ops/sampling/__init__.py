@@ -173,8 +173,10 @@ def _numbers(num_samples: Any) -> Any:
         checks.value(1 <= num_samples < 2**63, "num_samples", "at least 1", num_samples)
         return num_samples
     if isinstance(num_samples, Tensor):
+        checks.tensor("num_samples", num_samples)
         checks.shape(num_samples.dim() == 1, "num_samples", "an int or (B,)", num_samples)
         checks.dtype("num_samples", num_samples, checks.INDICES)
+        checks.value(not num_samples.is_meta, "num_samples", "on a device that holds values", num_samples.device)
         return num_samples.tolist()
     is_list = isinstance(num_samples, Sequence) and not isinstance(num_samples, (str, bytes))
     checks.kind(is_list, "num_samples", "an int or one per cloud", num_samples)
@@ -211,6 +213,7 @@ def _start(start: Any) -> Any:
             raise TypeError(f"start must be {_START}, got {start!r}") from None
     else:
         checks.kind(isinstance(start, Tensor), "start", _START, start)
+        checks.tensor("start", start)
     return start
 
 
