@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures clean
+.PHONY: demo test lint bench docs figures concurrency clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -33,6 +33,9 @@ docs: $(VENV)/installed
 
 figures: $(VENV)/installed
 	$(BIN)/python docs/drawings $(ONLY)
+
+concurrency: $(VENV)/installed
+	$(BIN)/python -m reliability.concurrency --rounds 200 --out reliability/results/concurrency.json
 
 clean:
 	rm -rf $(VENV) build out

@@ -47,7 +47,8 @@ def operator(
     fake: the output's shape and dtype from the inputs', for compile and export.
     kernels: which fast backends the room has; where one is missing the reference runs instead.
     check: reads values and raises; called for CPU tensors before any backend.
-    save, backward: as for `torch.library.register_autograd`. Without a backward the caller detaches.
+    save, backward: as for `torch.library.register_autograd`, but both ask `ctx.needed` which inputs need a gradient.
+        Without a backward the caller detaches.
     autocast: None leaves every dtype as it is; "widest" casts floating inputs to the widest among them.
     """
     name = schema.partition("(")[0]
@@ -81,7 +82,15 @@ def operator(
     _library.impl(name, lambda *args: run("reference", args), "CompositeExplicitAutograd")
     torch.library.register_fake(qualified, fake, lib=_library)
     if backward is not None:
-        torch.library.register_autograd(qualified, backward, setup_context=save, lib=_library)
+
+        def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            # While a backward runs, torch itself shortens ctx.needs_input_grad, and another thread that goes through the
+            # same graph would read it too short.
+            ctx.needed = ctx.needs_input_grad[: len(inputs)]
+            if save is not None:
+                save(ctx, inputs, output)
+
+        torch.library.register_autograd(qualified, backward, setup_context=setup, lib=_library)
     if autocast is not None:
         _register_autocast(name, op, autocast)
 
