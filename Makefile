@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures concurrency clean
+.PHONY: demo test lint bench docs figures asan ubsan tsan concurrency clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -33,6 +33,15 @@ docs: $(VENV)/installed
 
 figures: $(VENV)/installed
 	$(BIN)/python docs/drawings $(ONLY)
+
+asan: $(VENV)/installed
+	$(BIN)/python -m reliability.sanitize address --out reliability/results/sanitizers.json
+
+ubsan: $(VENV)/installed
+	$(BIN)/python -m reliability.sanitize undefined --out reliability/results/sanitizers.json
+
+tsan: $(VENV)/installed
+	$(BIN)/python -m reliability.sanitize thread --out reliability/results/sanitizers.json
 
 concurrency: $(VENV)/installed
 	$(BIN)/python -m reliability.concurrency --rounds 200 --out reliability/results/concurrency.json

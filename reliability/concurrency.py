@@ -23,6 +23,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +81,21 @@ def at_once(task: Callable[[int], int], threads: int = THREADS) -> int:
 
 
 def python_threads(calls: Calls, rounds: int) -> int:
-    return sum(at_once(lambda n: calls.one_of_each_room(f"{r} {n}")) for r in range(rounds))
+    return sum(at_once(partial(_draw, calls, r)) for r in range(rounds))
+
+
+def _draw(calls: Calls, round: int, thread: int) -> int:
+    return calls.one_of_each_room(f"{round} {thread}")
 
 
 def set_num_threads(calls: Calls, rounds: int) -> int:
     """Each thread changes the number between its calls, while the others are inside theirs."""
 
-    def change(draw: random.Random) -> None:
-        torch.set_num_threads(draw.choice(THREAD_COUNTS))
+    return sum(at_once(partial(_draw_and_change, calls, r)) for r in range(rounds))
 
-    return sum(at_once(lambda n: calls.one_of_each_room(f"{r} {n}", change)) for r in range(rounds))
+
+def _draw_and_change(calls: Calls, round: int, thread: int) -> int:
+    return calls.one_of_each_room(f"{round} {thread}", lambda draw: torch.set_num_threads(draw.choice(THREAD_COUNTS)))
 
 
 def backward(calls: Calls, rounds: int) -> int:
@@ -100,12 +106,8 @@ def backward(calls: Calls, rounds: int) -> int:
     nested = deep_backward()
     torch.set_num_threads(2)
     for _ in range(rounds):
-        output, inputs = network(seed=0)
-
-        def same_graph(number: int) -> int:
-            return _equal(backward_of_a_network(output, inputs), own, "one graph from many threads")  # noqa: B023
-
-        at_once(same_graph)
+        graph = network(seed=0)
+        at_once(lambda n, graph=graph: _equal(backward_of_a_network(*graph), own, "one graph from many threads"))
         at_once(lambda n: _equal(backward_of_a_network(*network(seed=0)), own, "a graph per thread"))
         at_once(lambda n: _equal(deep_backward(), nested, "nested backward"), threads=2)
     return rounds * (2 * THREADS + 2)
@@ -179,8 +181,8 @@ def _child(answers: Any, alone: dict[str, str], seed: str, calls: Calls | None) 
 
 
 def use_the_pool_in_a_forked_child() -> None:
-    """torch's own parallel loops hang in a forked child, which therefore gets one thread of torch's (as in a DataLoader);
-    our kernels are still told to use three."""
+    """torch's own parallel loops hang in a forked child, so torch gets one thread there, as in a DataLoader; our kernels
+    are still told to use three."""
     torch.set_num_threads(1)
     torch.get_num_threads = lambda: 3
 

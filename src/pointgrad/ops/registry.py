@@ -9,6 +9,7 @@ without a GPU never imports Triton.
 import importlib
 import importlib.util
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from types import TracebackType
@@ -26,6 +27,9 @@ _MODULES = {"reference": "reference", "cpu": "cpu", "triton": "kernels"}
 _library = torch.library.Library("pointgrad", "DEF")
 _HAS_TRITON = importlib.util.find_spec("triton") is not None  # asked once: torch.compile cannot trace the question
 _forced: str | None = None
+_of_the_run: str | None = None  # what POINTGRAD_BACKEND says
+_entered: list["backend"] = []
+_lock = threading.Lock()
 _warned: set[str] = set()
 
 
@@ -84,8 +88,8 @@ def operator(
     if backward is not None:
 
         def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            # While a backward runs, torch itself shortens ctx.needs_input_grad, and another thread that goes through the
-            # same graph would read it too short.
+            # While a backward runs, torch itself shortens ctx.needs_input_grad, and another thread that goes through
+            # the same graph would read it too short.
             ctx.needed = ctx.needs_input_grad[: len(inputs)]
             if save is not None:
                 save(ctx, inputs, output)
@@ -117,18 +121,23 @@ class backend:
         if name not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}")
         self.name = name
-        self._outer: list[str | None] = []
 
     def __enter__(self) -> None:
         global _forced
-        self._outer.append(_forced)
-        _forced = self.name
+        with _lock:
+            _entered.append(self)
+            _forced = self.name
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         global _forced
-        _forced = self._outer.pop()
+        with _lock:
+            # Not always the last: another thread may have entered since, and stay longer.
+            _entered.reverse()
+            _entered.remove(self)
+            _entered.reverse()
+            _forced = _entered[-1].name if _entered else _of_the_run
 
 
 def chosen(device: torch.device) -> str:
@@ -210,4 +219,4 @@ def _cast(arg: Any, dtype: torch.dtype) -> Any:
 
 
 if "POINTGRAD_BACKEND" in os.environ:
-    _forced = backend(os.environ["POINTGRAD_BACKEND"]).name
+    _forced = _of_the_run = backend(os.environ["POINTGRAD_BACKEND"]).name
