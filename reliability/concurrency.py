@@ -32,11 +32,14 @@ import torch
 from pointgrad.bench.machine import machine
 from reliability.work import Work, backward_of_a_network, deep_backward, network, rooms
 
+ROOT = Path(__file__).parents[1]
 THREADS = 8
 THREAD_COUNTS = (1, 2, 3, 7)  # what torch.set_num_threads is given
 LIMIT = 900  # seconds for one situation
 CHILD_LIMIT = 60  # and for one child
-HUNG = "time is up"
+ALL = 1000  # cases of a room
+SAME, HUNG = "same", "time is up"
+MUST_SEE = {"planted_difference": "different: planted", "planted_deadlock": HUNG}
 WATCHDOG = "Timeout ("  # how faulthandler begins
 
 
@@ -47,9 +50,10 @@ class Difference(Exception):
 class Calls:
     """The work, and what each piece of it gives alone, in one thread."""
 
-    def __init__(self, alone: dict[str, str] | None = None) -> None:
+    def __init__(self, cases: int, alone: dict[str, str] | None = None) -> None:
         torch.set_num_threads(1)
-        self.rooms = rooms()
+        self.cases = cases
+        self.rooms = rooms(cases)
         self.alone = alone or {work.name: work.digest() for room in self.rooms for work in room}
         torch.set_num_threads(2)
         self.one_of_each_room("starts the pool's threads")
@@ -130,7 +134,7 @@ def forked(calls: Calls, rounds: int) -> int:
     with ThreadPoolExecutor(2) as pool:
         busy = [pool.submit(keep_busy, number) for number in range(2)]
         try:
-            counts = [_in_processes("fork", calls.alone, f"{r}", calls) for r in range(rounds)]
+            counts = [_in_processes("fork", calls, f"{r}") for r in range(rounds)]
         finally:
             stop.set()
         for each in busy:
@@ -140,16 +144,16 @@ def forked(calls: Calls, rounds: int) -> int:
 
 def spawned(calls: Calls, rounds: int) -> int:
     """New interpreters, which take seconds to start: a tenth of the rounds."""
-    return sum(_in_processes("spawn", calls.alone, f"{r}") for r in range(-(-rounds // 10)))
+    return sum(_in_processes("spawn", calls, f"{r}") for r in range(-(-rounds // 10)))
 
 
-def _in_processes(method: str, alone: dict[str, str], seed: str, calls: Calls | None = None) -> int:
+def _in_processes(method: str, calls: Calls, seed: str) -> int:
     context = multiprocessing.get_context(method)
     answers = context.SimpleQueue()
-    given = (calls,) if method == "fork" else (None,)
-    children = [
-        context.Process(target=_child, args=(answers, alone, f"{seed} {n}", *given), daemon=True) for n in range(2)
-    ]
+    # A new interpreter makes the same calls itself.
+    given = calls if method == "fork" else (calls.cases, calls.alone)
+    seeds = [f"{seed} {n}" for n in range(2 if method == "fork" else 1)]
+    children = [context.Process(target=_child, args=(answers, given, each), daemon=True) for each in seeds]
     for child in children:
         child.start()
     for child in children:
@@ -165,14 +169,15 @@ def _in_processes(method: str, alone: dict[str, str], seed: str, calls: Calls | 
     return sum(received)
 
 
-def _child(answers: Any, alone: dict[str, str], seed: str, calls: Calls | None) -> None:
+def _child(answers: Any, given: Calls | tuple[int, dict[str, str]], seed: str) -> None:
     # A signal: the parent's watchdog is a thread that a forked child does not have, but would wait for.
     faulthandler.register(signal.SIGALRM, chain=True)
     signal.alarm(CHILD_LIMIT)
-    if calls is None:
-        calls = Calls(alone)
-    else:
+    if isinstance(given, Calls):
+        calls = given
         use_the_pool_in_a_forked_child()
+    else:
+        calls = Calls(*given)
     try:
         answers.put(calls.one_of_each_room(seed))
     except Difference as difference:
@@ -181,8 +186,8 @@ def _child(answers: Any, alone: dict[str, str], seed: str, calls: Calls | None) 
 
 
 def use_the_pool_in_a_forked_child() -> None:
-    """torch's own parallel loops hang in a forked child, so torch gets one thread there, as in a DataLoader; our kernels
-    are still told to use three."""
+    """torch's own parallel loops hang in a forked child, so torch gets one thread there, as in a DataLoader; our
+    kernels are still told to use three."""
     torch.set_num_threads(1)
     torch.get_num_threads = lambda: 3
 
@@ -243,20 +248,19 @@ def planted_deadlock(calls: Calls, rounds: int) -> int:
 
 
 SITUATIONS = {
-    function.__name__: function for function in (python_threads, set_num_threads, backward, forked, spawned, loader)
+    # backward last: once it has started autograd's own threads, torch refuses to differentiate in forked children.
+    function.__name__: function
+    for function in (spawned, python_threads, set_num_threads, forked, loader, backward)
 }
 PLANTED = {function.__name__: function for function in (planted_difference, planted_deadlock)}
 
 
-def run_here(situation: str, rounds: int, limit: float) -> dict[str, Any]:
+def run_here(calls: Calls, situation: str, rounds: int, limit: float) -> dict[str, Any]:
     """One situation in this process, which the watchdog ends when time is up."""
-    # Python 3.12 warns of forking a process that has threads: that it works is the point here.
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-    calls = Calls()
     faulthandler.dump_traceback_later(limit, exit=True)
     before = time.monotonic()
     try:
-        count, outcome = (SITUATIONS | PLANTED)[situation](calls, rounds), "same"
+        count, outcome = (SITUATIONS | PLANTED)[situation](calls, rounds), SAME
     except Difference as difference:
         count, outcome = 0, f"different: {difference}"
     faulthandler.cancel_dump_traceback_later()
@@ -265,16 +269,14 @@ def run_here(situation: str, rounds: int, limit: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run(situation: str, rounds: int, limit: float = LIMIT) -> dict[str, Any]:
-    """One situation in a process of its own, with everything it may start."""
-    command = [sys.executable, "-m", "reliability.concurrency", "--situation", situation]
-    command += ["--rounds", str(rounds), "--limit", str(limit)]
+def run(situations: list[str], rounds: int, cases: int = ALL, limit: float = LIMIT) -> dict[str, dict[str, Any]]:
+    """Situations one after another in one process of their own; after the first that hangs or fails, none."""
+    command = [sys.executable, "-m", "reliability.concurrency", "--here", *situations]
+    command += ["--rounds", str(rounds), "--cases", str(cases), "--limit", str(limit)]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=log, start_new_session=True, cwd=Path(__file__).parents[1]
-        )  # fmt: skip
+        process = subprocess.Popen(command, stdout=out, stderr=log, start_new_session=True, cwd=ROOT)
         try:
-            status = process.wait(limit + 120)
+            status = process.wait(limit * len(situations) + 120)
         except subprocess.TimeoutExpired:
             status = None
         finally:
@@ -283,41 +285,47 @@ def run(situation: str, rounds: int, limit: float = LIMIT) -> dict[str, Any]:
         process.wait()
         out.seek(0)
         log.seek(0)
-        if status == 0:
-            return json.loads(out.read().splitlines()[-1])
+        results = dict(json.loads(line) for line in out.read().splitlines())
         said = log.read()
-    outcome = HUNG if status is None or WATCHDOG in said else f"failed with status {status}"
-    return {"rounds": rounds, "calls": 0, "outcome": outcome, "log": said[-6000:]}
+    if status != 0:
+        outcome = HUNG if status is None or WATCHDOG in said else f"failed with status {status}"
+        stopped = next(name for name in situations if name not in results)
+        results[stopped] = {"rounds": rounds, "calls": 0, "outcome": outcome, "log": said[-6000:]}
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--cases", type=int, default=ALL, help="at most so many of each room")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for one situation")
-    parser.add_argument("--situation", choices=[*SITUATIONS, *PLANTED], help="only this one, in this process")
+    parser.add_argument("--here", nargs="+", choices=[*SITUATIONS, *PLANTED], help="only these, in this process")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    if given.situation:
-        print(json.dumps(run_here(given.situation, given.rounds, given.limit)))
+    if given.here:
+        # Python 3.12 warns of forking a process that has threads: that it works is the point here.
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        calls = Calls(given.cases)
+        for situation in given.here:
+            print(json.dumps([situation, run_here(calls, situation, given.rounds, given.limit)]), flush=True)
         return
-    results = {}
-    planted = {"planted_difference": run("planted_difference", 2), "planted_deadlock": run("planted_deadlock", 1, 10)}
+    planted = run(["planted_difference"], 2, 1) | run(["planted_deadlock"], 1, 1, 10)
     seen = {name: result["outcome"] for name, result in planted.items()}
-    print(json.dumps(seen))
-    ok = seen == {"planted_difference": "different: planted", "planted_deadlock": HUNG}
+    print(json.dumps(seen), flush=True)
+    results = {}
     for situation in SITUATIONS:
-        results[situation] = run(situation, given.rounds, given.limit)
+        results |= run([situation], given.rounds, given.cases, given.limit)
         print(situation, json.dumps(results[situation]), flush=True)
-        ok = ok and results[situation]["outcome"] == "same"
     if given.out:
         report = {
             "machine": machine("cpu"), "threads": THREADS, "torch_threads": list(THREAD_COUNTS),
             "free_threaded": not getattr(sys, "_is_gil_enabled", lambda: True)(),
-            "planted": seen, "situations": results,
+            "planted_and_seen": seen, "situations": results,
         }  # fmt: skip
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(report, indent=2) + "\n")
-    sys.exit(0 if ok else 1)
+    same = all(result["outcome"] == SAME for result in results.values())
+    sys.exit(0 if same and seen == MUST_SEE else 1)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ tests. Anything that the tool reports is written to the results and fails the ru
 """
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -172,15 +171,14 @@ class Build:
         }  # fmt: skip
 
     def run_situations(self, rounds: int, timeout: float) -> dict[str, Any]:
-        done = {}
-        for situation in self.tool.situations:
-            arguments = ["--situation", situation, "--rounds", str(rounds), "--limit", str(timeout)]
-            run = self.python("-m", "reliability.concurrency", *arguments, timeout=timeout + 60)
-            with contextlib.suppress(IndexError, json.JSONDecodeError):
-                done[situation] = json.loads(run.stdout.splitlines()[-1])
-            if situation not in done:
-                done[situation] = {"outcome": f"failed with status {run.returncode}", "log": run.stderr[-3000:]}
-            print(situation, done[situation], flush=True)
+        if not self.tool.situations:
+            return {}
+        arguments = ["--here", *self.tool.situations, "--rounds", str(rounds), "--limit", str(timeout)]
+        run = self.python("-m", "reliability.concurrency", *arguments, timeout=timeout + 60)
+        done = dict(json.loads(line) for line in run.stdout.splitlines())
+        for situation in set(self.tool.situations) - set(done):
+            done[situation] = {"outcome": f"failed with status {run.returncode}", "log": run.stderr[-3000:]}
+        print(done, flush=True)
         return done
 
 

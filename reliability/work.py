@@ -54,17 +54,18 @@ class Work:
         return _digest([*results, *gradients])
 
 
-def rooms() -> list[list[Work]]:
-    """For each room its cases that are large enough for several threads, and a small one of operators without such."""
+def rooms(most: int) -> list[list[Work]]:
+    """For each room its cases that are large enough for several threads, and a small one of operators without such; no
+    more than `most` of a room."""
     has_large = {case.operator for case in CASES if case.large}
     found: dict[str, list[Work]] = {}
     for case in CASES:
         make = case.large or (case.inputs if case.operator not in has_large else None)
-        if make is not None:
+        room = found.setdefault(case.operator.__module__, [])
+        if make is not None and len(room) < most:
             has_large.add(case.operator)
             torch.manual_seed(0)
-            arguments = make(Make())
-            found.setdefault(case.operator.__module__, []).append(Work(case.name, case, arguments))
+            room.append(Work(case.name, case, make(Make())))
     return list(found.values())
 
 
