@@ -36,9 +36,9 @@ def test_the_largest_stride():
     assert pointgrad.fold(columns, 3, 2, padding=1, stride=FARTHEST).flatten().tolist() == [1.0] + 8 * [0.0]
 
 
-@pytest.mark.parametrize("place", [100, 2**40, -2, -(2**63)])
-def test_a_place_that_is_not_there_gets_nothing(place):
-    arg = torch.full((10, 4), place)
+@pytest.mark.parametrize("missing", [100, 2**40, -2, -(2**63)])
+def test_a_place_that_is_not_there_gets_nothing(missing):
+    arg = torch.full((10, 4), missing)
     arg[3, 2] = 7
     placed = scatter.place_elements(torch.ones(10, 4), arg, 100)
     assert placed.sum() == 1
@@ -84,9 +84,9 @@ def test_a_cloud_of_too_many_points_is_refused():
 LIMITED = """
 import resource, sys, torch, pointgrad
 points = torch.rand({points}, 3)
-values = torch.rand(4, 100)
 torch.set_num_threads({threads})
-pointgrad.farthest_point_sampling(torch.rand(4, 1000, 3), 100)  # starts the threads
+torch.rand(1_000_000).exp().sum()  # starts torch's threads
+pointgrad.farthest_point_sampling(torch.rand(4, 1000, 3), 100)  # and ours
 def used():
     return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 before = used()
@@ -99,9 +99,9 @@ resource.setrlimit(resource.RLIMIT_AS, (before + {room}, resource.RLIM_INFINITY)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_too_little_memory_is_an_error_and_leaves_nothing_behind(threads):
     code = (
-        LIMITED.format(points=2_000_000, threads=threads, room="24 * 2**20")
+        LIMITED.format(points=2_000_000, threads=threads, room="12 * 2**20")
         + """
-batch = points.reshape(4, -1, 3)
+batch = points.reshape(2, -1, 3)
 for call in (lambda: pointgrad.farthest_point_sampling(batch, 9), lambda: pointgrad.NeighborIndex(points),
              lambda: pointgrad.voxel_sampling(points, 0.001)):
     for _ in range(3):
@@ -114,7 +114,7 @@ for call in (lambda: pointgrad.farthest_point_sampling(batch, 9), lambda: pointg
             assert "allocate memory" in str(error)  # torch's own, for a result
             print(error)
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
-assert used() - before < 24 * 2**20, used() - before
+assert used() - before < 12 * 2**20, used() - before
 assert pointgrad.farthest_point_sampling(points[:100], 2).shape == (2,)
 """
     )
@@ -131,7 +131,6 @@ def test_blocks_that_wait_for_their_next_use_give_way():
     code = (
         LIMITED.format(points=10, threads=1, room="400 * 2**20")
         + """
-index = torch.zeros(1, dtype=torch.int64)
 from pointgrad.ops import native
 like = torch.empty(0)
 for megabytes in (20, 30, 40, 50, 60, 70):  # none fits in another's place
@@ -156,7 +155,39 @@ def softmax():
     native.module.segment_softmax(out.data_ptr(), logits.data_ptr(), offsets.data_ptr(), 0, 1, 1, 1)
 before = used()
 softmax()
-assert abs(float(out.sum()) - 1) < 1e-3
+assert abs(float(out.double().sum()) - 1) < 1e-2
 assert used() - before < 12_000_000, used() - before
 """
     run_python(code)
+
+
+@linux
+def test_a_fork_while_other_threads_take_and_give_back_memory():
+    """The child would wait for ever for a lock that a thread held which it does not have."""
+    code = """
+import os, signal, threading, torch
+from pointgrad.ops import native
+like, stop = torch.empty(0), threading.Event()
+def churn():
+    while not stop.is_set():
+        kept = [native.empty(like, (megabytes * 2**18,)) for megabytes in range(5, 45, 3)]
+        for each in kept:
+            each[::1024] = 1.0
+threads = [threading.Thread(target=churn) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        native.empty(like, (6 * 2**18,))
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if status:
+        break
+stop.set()
+for thread in threads:
+    thread.join()
+assert status == 0, status
+"""
+    run_python("import warnings; warnings.simplefilter('ignore')\n" + code)
