@@ -159,35 +159,3 @@ assert abs(float(out.double().sum()) - 1) < 1e-2
 assert used() - before < 12_000_000, used() - before
 """
     run_python(code)
-
-
-@linux
-def test_a_fork_while_other_threads_take_and_give_back_memory():
-    """The child would wait for ever for a lock that a thread held which it does not have."""
-    code = """
-import os, signal, threading, torch
-from pointgrad.ops import native
-like, stop = torch.empty(0), threading.Event()
-def churn():
-    while not stop.is_set():
-        kept = [native.empty(like, (megabytes * 2**18,)) for megabytes in range(5, 45, 3)]
-        for each in kept:
-            each[::1024] = 1.0
-threads = [threading.Thread(target=churn) for _ in range(2)]
-for thread in threads:
-    thread.start()
-for _ in range(40):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        native.empty(like, (6 * 2**18,))
-        os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    if status:
-        break
-stop.set()
-for thread in threads:
-    thread.join()
-assert status == 0, status
-"""
-    run_python("import warnings; warnings.simplefilter('ignore')\n" + code)

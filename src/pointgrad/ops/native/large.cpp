@@ -35,7 +35,7 @@ struct Waiting {
 // Never destroyed: tensors may be let go of after static destruction.
 Waiting& waiting = *new Waiting;
 
-// A fork while another thread holds the lock would leave it locked in the child for ever.
+// Without a GIL, a fork may come while another thread holds the lock: it would stay locked in the child for ever.
 [[maybe_unused]] const int at_fork = pthread_atfork([] { waiting.lock.lock(); }, [] { waiting.lock.unlock(); },
                                                     [] { waiting.lock.unlock(); });
 
