@@ -29,8 +29,8 @@ FILES = [
         "sampling", "scatter", "voxels",
     )
 ]  # fmt: skip
-# What runs no C++ of ours, or the same once more: Triton in its interpreter, plain PyTorch, tracing, and the hundreds of
-# calls of finite differences, whose gradients test_gradients_agree_with_reference runs too.
+# What runs no C++ of ours, or the same once more: Triton in its interpreter, plain PyTorch, tracing, and the hundreds
+# of calls of finite differences, whose gradients test_gradients_agree_with_reference runs too.
 LEFT_OUT = ["cpu-triton", "cpu-reference", "test_compile", "test_compiled", "test_export", "test_opcheck", "gradcheck"]
 
 

@@ -65,7 +65,7 @@ def test_an_index_of_something_else_is_refused(dtype):
         wrong = numbers.clone()
         wrong[place] += 1
         changed.append(wrong.view(torch.uint8))
-    others = [index[:0], index[:64], index[:400], index[:20000], torch.zeros_like(index)]
+    others = [index[:64], index[:400], index[: index.numel() // 3], torch.zeros_like(index)]
     for wrong in [*changed, *others]:
         with pytest.raises(ValueError, match="index must be what neighbor_index returned for these points"):
             search_with(points, wrong, lengths)

@@ -110,7 +110,8 @@ bool is_small(int64_t points, int64_t queries, bool has_index, bool same) {
   return all <= tree;
 }
 
-// The Python side hands over whatever it was given as an index: all that says where something lies is checked.
+// The Python side hands over whatever it was given as an index: all that says where something lies is checked,
+// not the points.
 template <class T> void check_index(const char* index, int64_t bytes, const Clouds& clouds, int dims) {
   Header header{};
   if (bytes >= int64_t{sizeof header}) std::memcpy(&header, index, sizeof header);
@@ -125,11 +126,16 @@ template <class T> void check_index(const char* index, int64_t bytes, const Clou
     used += tree_bytes<T>(clouds.size(b));
     fits = used <= bytes && root.num_points == clouds.size(b) && root.num_finite >= 0 &&
            root.num_finite <= root.num_points;
-    if (!fits) break;
+    if (!fits) continue;
     expected.num_points = root.num_points;
     expected.num_finite = root.num_finite;
     place_parts<T>(expected);
     fits = std::memcmp(&root, &expected, kRootBytes) == 0;
+    if (!fits || root.num_finite == 0) continue;
+    // The number of finite points shows in the last leaf.
+    const int64_t last = (root.num_finite - 1) / kFan;
+    const Leaf<T>& leaf = Tree<T>(index, root).leaves[last];
+    for (int i = 0; i < kFan; ++i) fits = fits && (leaf.index[i] >= 0) == (last * kFan + i < root.num_finite);
   }
   if (!fits) throw std::invalid_argument("index must be what neighbor_index returned for these points");
 }
