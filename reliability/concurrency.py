@@ -35,7 +35,7 @@ from reliability.work import Work, backward_of_a_network, deep_backward, network
 ROOT = Path(__file__).parents[1]
 THREADS = 8
 THREAD_COUNTS = (1, 2, 3, 7)  # what torch.set_num_threads is given
-LIMIT = 900  # seconds for one situation
+LIMIT = 1800  # seconds for one situation
 CHILD_LIMIT = 60  # and for one child
 ALL = 1000  # cases of a room
 SAME, HUNG = "same", "time is up"

@@ -69,22 +69,22 @@ def rooms(most: int) -> list[list[Work]]:
     return list(found.values())
 
 
-def network(seed: int, layers: int = 6) -> tuple[Tensor, list[Tensor]]:
+def network(seed: int, layers: int = 3) -> tuple[Tensor, list[Tensor]]:
     """A deep graph through most rooms, and its inputs."""
     random = torch.Generator().manual_seed(seed)
-    points = torch.rand(2, 1500, 3, generator=random).requires_grad_()
-    features = torch.rand(2, 1500, 16, generator=random).requires_grad_()
+    points = torch.rand(2, 700, 3, generator=random).requires_grad_()
+    features = torch.rand(2, 700, 16, generator=random).requires_grad_()
     index = pointgrad.knn(points, 8).index
     x = features
     for _ in range(layers):
-        heads = x.reshape(2, 1500, 2, 8)
+        heads = x.reshape(2, 700, 2, 8)
         x = x + pointgrad.neighbor_attention(heads, heads, heads, index).flatten(2)
-        picked = pointgrad.farthest_point_sampling(points, 300)
+        picked = pointgrad.farthest_point_sampling(points, 150)
         centers = pointgrad.gather(points, picked)
         found = pointgrad.knn(points, 8, centers)
         pooled = pointgrad.group(x, found.index).amax(2) + found.distance2.mean(-1, keepdim=True)
         x = torch.tanh(x + pointgrad.interpolate(pooled, centers, points))
-    return pointgrad.scatter(x, index[..., 0], 1500, "mean"), [points, features]
+    return pointgrad.scatter(x, index[..., 0], 700, "mean"), [points, features]
 
 
 def backward_of_a_network(output: Tensor, inputs: list[Tensor]) -> str:
