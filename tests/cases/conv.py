@@ -91,6 +91,7 @@ BAD_METADATA = [
     (lambda: conv1d(image[0], weight[..., 0], stride=(1, 1)), TypeError, "stride must be an int, got (1, 1)"),
     (lambda: conv1d(image[:, :, 0], weight[..., 0], dilation=2), ValueError, "the kernel of weight must be no larger, with its dilation, than the padded input (4,), got (5,)"),
     (lambda: max_pool2d(image, 2, ceil_mode=1), TypeError, "ceil_mode must be a bool, got int 1"),
+    (lambda: max_pool2d(image, 2**17, padding=2**16), ValueError, "kernel_size must be fewer than 2^31 pixels, got (131072, 131072)"),
     (lambda: max_pool2d(image, (2, 3), padding=(1, 2)), ValueError, "padding must be at most half the kernel, (1, 1), got (1, 2)"),
     (lambda: max_pool2d(image, 5), ValueError, "kernel_size must be no larger, with its dilation, than the padded input (4, 4), got (5, 5)"),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ without a GPU never imports Triton.
 import importlib
 import importlib.util
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from types import TracebackType
@@ -26,6 +27,9 @@ _MODULES = {"reference": "reference", "cpu": "cpu", "triton": "kernels"}
 _library = torch.library.Library("pointgrad", "DEF")
 _HAS_TRITON = importlib.util.find_spec("triton") is not None  # asked once: torch.compile cannot trace the question
 _forced: str | None = None
+_of_the_run: str | None = None  # what POINTGRAD_BACKEND says
+_entered: list["backend"] = []
+_lock = threading.Lock()
 _warned: set[str] = set()
 
 
@@ -47,7 +51,8 @@ def operator(
     fake: the output's shape and dtype from the inputs', for compile and export.
     kernels: which fast backends the room has; where one is missing the reference runs instead.
     check: reads values and raises; called for CPU tensors before any backend.
-    save, backward: as for `torch.library.register_autograd`. Without a backward the caller detaches.
+    save, backward: as for `torch.library.register_autograd`, but both ask `ctx.needed` which inputs need a gradient.
+        Without a backward the caller detaches.
     autocast: None leaves every dtype as it is; "widest" casts floating inputs to the widest among them.
     """
     name = schema.partition("(")[0]
@@ -81,7 +86,15 @@ def operator(
     _library.impl(name, lambda *args: run("reference", args), "CompositeExplicitAutograd")
     torch.library.register_fake(qualified, fake, lib=_library)
     if backward is not None:
-        torch.library.register_autograd(qualified, backward, setup_context=save, lib=_library)
+
+        def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            # While a backward runs, torch itself shortens ctx.needs_input_grad, and another thread that goes through
+            # the same graph would read it too short.
+            ctx.needed = ctx.needs_input_grad[: len(inputs)]
+            if save is not None:
+                save(ctx, inputs, output)
+
+        torch.library.register_autograd(qualified, backward, setup_context=setup, lib=_library)
     if autocast is not None:
         _register_autocast(name, op, autocast)
 
@@ -114,18 +127,23 @@ class backend:
         if name not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}")
         self.name = name
-        self._outer: list[str | None] = []
 
     def __enter__(self) -> None:
         global _forced
-        self._outer.append(_forced)
-        _forced = self.name
+        with _lock:
+            _entered.append(self)
+            _forced = self.name
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         global _forced
-        _forced = self._outer.pop()
+        with _lock:
+            # Not always the last: another thread may have entered since, and stay longer.
+            _entered.reverse()
+            _entered.remove(self)
+            _entered.reverse()
+            _forced = _entered[-1].name if _entered else _of_the_run
 
 
 def chosen(device: torch.device) -> str:
@@ -207,4 +225,4 @@ def _cast(arg: Any, dtype: torch.dtype) -> Any:
 
 
 if "POINTGRAD_BACKEND" in os.environ:
-    _forced = backend(os.environ["POINTGRAD_BACKEND"]).name
+    _forced = _of_the_run = backend(os.environ["POINTGRAD_BACKEND"]).name

@@ -52,14 +52,14 @@ def _fake_aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
 
 def _save_aggregate(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     weights, values, index = inputs
-    for_weights, for_values = ctx.needs_input_grad[:2]
+    for_weights, for_values = ctx.needed[:2]
     ctx.save_for_backward(weights if for_values else None, values if for_weights else None, index)
     ctx.groups, ctx.num_rows = weights.shape[-1], values.shape[-2]
 
 
 def _grad_aggregate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     weights, values, index = ctx.saved_tensors
-    for_weights, for_values = ctx.needs_input_grad[:2]
+    for_weights, for_values = ctx.needed[:2]
     return (
         aggregate_weights(grad, values, index, ctx.groups) if for_weights else None,
         aggregate_values(weights, grad, index, ctx.num_rows) if for_values else None,
@@ -89,14 +89,14 @@ def _fake_values(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int) ->
 
 def _save_values(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     weights, grad, index, _ = inputs
-    for_weights, for_grad = ctx.needs_input_grad[:2]
+    for_weights, for_grad = ctx.needed[:2]
     ctx.save_for_backward(weights if for_grad else None, grad if for_weights else None, index)
     ctx.groups = weights.shape[-1]
 
 
 def _grad_values(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
     weights, grad, index = ctx.saved_tensors
-    for_weights, for_grad = ctx.needs_input_grad[:2]
+    for_weights, for_grad = ctx.needed[:2]
     return (
         aggregate_weights(grad, grad_out, index, ctx.groups) if for_weights else None,
         aggregate(weights, grad_out, index) if for_grad else None,
@@ -126,14 +126,14 @@ def _fake_weights(grad: Tensor, values: Tensor, index: Tensor, groups: int) -> T
 
 def _save_weights(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     grad, values, index, _ = inputs
-    for_grad, for_values = ctx.needs_input_grad[:2]
+    for_grad, for_values = ctx.needed[:2]
     ctx.save_for_backward(grad if for_values else None, values if for_grad else None, index)
     ctx.num_rows = values.shape[-2]
 
 
 def _grad_weights(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
     grad, values, index = ctx.saved_tensors
-    for_grad, for_values = ctx.needs_input_grad[:2]
+    for_grad, for_values = ctx.needed[:2]
     return (
         aggregate(grad_out, values, index) if for_grad else None,
         aggregate_values(grad_out, grad, index, ctx.num_rows) if for_values else None,
@@ -174,7 +174,7 @@ def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
 
 def _grad_attention(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     query, key, value, index, bias, norm = ctx.saved_tensors
-    for_query, for_key, for_value, _, for_bias, _ = ctx.needs_input_grad
+    for_query, for_key, for_value, _, for_bias, _ = ctx.needed
     grad_query, weights, slopes = neighbor_attention_backward(grad, query, key, value, index, bias, ctx.scale, norm)
     grad_key = grad_value = grad_bias = None
     if for_key:
@@ -228,7 +228,7 @@ def _save_attention_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Te
 
 def _grad_attention_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """Second derivatives: autograd on a composition. `norm` is a function of the rest: no gradient."""
-    wanted = ctx.needs_input_grad[:6]
+    wanted = ctx.needed[:6]
     again = torch.is_grad_enabled()
     with torch.enable_grad():
         inputs = [x.view_as(x) if need else x for x, need in zip(ctx.saved_tensors, wanted, strict=True)]

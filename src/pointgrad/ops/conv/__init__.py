@@ -199,6 +199,7 @@ def max_pool2d(
     checks.dtype("input", input, checks.FLOATS)
     _check_least("kernel_size", kernel, 1)
     _check_steps(*steps)
+    checks.value(kernel[0] * kernel[1] < 2**31, "kernel_size", "fewer than 2^31 pixels", tuple(kernel))
     dilation, padding, stride = steps
     half = [size // 2 for size in kernel]
     small = all(zeros <= most for zeros, most in zip(padding, half, strict=True))

@@ -26,7 +26,7 @@ struct Axis {
   // The first window whose place k is at `position` or behind it.
   int64_t first_from(int64_t position, int64_t k) const {
     const int64_t distance = position - at(0, k);
-    return distance <= 0 ? 0 : std::min(windows, (distance + stride - 1) / stride);
+    return distance <= 0 ? 0 : std::min(windows, (distance - 1) / stride + 1);  // no sum may overflow
   }
 };
 

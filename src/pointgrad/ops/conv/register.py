@@ -57,14 +57,14 @@ def _fake_conv2d(
 
 def _save_conv2d(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     input, weight, _, *ctx.steps, _, ctx.groups = inputs
-    for_input, for_weight = ctx.needs_input_grad[:2]
+    for_input, for_weight = ctx.needed[:2]
     ctx.save_for_backward(input if for_weight else None, weight if for_input else None)
     ctx.size, ctx.kernel = input.shape[2:], weight.shape[2:]
 
 
 def _grad_conv2d(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     input, weight = ctx.saved_tensors
-    for_input, for_weight, for_bias = ctx.needs_input_grad[:3]
+    for_input, for_weight, for_bias = ctx.needed[:3]
     return (
         conv2d_input(grad, weight, ctx.size, *ctx.steps, ctx.groups) if for_input else None,
         conv2d_weight(grad, input, ctx.kernel, *ctx.steps, ctx.groups) if for_weight else None,
@@ -87,14 +87,14 @@ def _fake_conv2d_input(
 
 def _save_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     first, second, _, *ctx.steps, ctx.groups = inputs
-    for_first, for_second = ctx.needs_input_grad[:2]
+    for_first, for_second = ctx.needed[:2]
     ctx.save_for_backward(first if for_second else None, second if for_first else None)
     ctx.windows, ctx.size = first.shape[2:], second.shape[2:]
 
 
 def _grad_conv2d_input(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     grad, weight = ctx.saved_tensors
-    for_grad, for_weight = ctx.needs_input_grad[:2]
+    for_grad, for_weight = ctx.needed[:2]
     return (
         conv2d(upstream, weight, None, *ctx.steps, ctx.windows, ctx.groups) if for_grad else None,
         conv2d_weight(grad, upstream, ctx.size, *ctx.steps, ctx.groups) if for_weight else None,
@@ -116,7 +116,7 @@ def _fake_conv2d_weight(
 
 def _grad_conv2d_weight(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     grad, input = ctx.saved_tensors
-    for_grad, for_input = ctx.needs_input_grad[:2]
+    for_grad, for_input = ctx.needed[:2]
     return (
         conv2d(input, upstream, None, *ctx.steps, ctx.windows, ctx.groups) if for_grad else None,
         conv2d_input(grad, upstream, ctx.size, *ctx.steps, ctx.groups) if for_input else None,

@@ -30,13 +30,13 @@ def _fake_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tensor |
 
 def _save_trilinear(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     corners, points, tangent = inputs
-    by_point = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+    by_point = ctx.needed[1] or ctx.needed[2]
     ctx.save_for_backward(corners if by_point else None, points, tangent)
 
 
 def _grad_trilinear(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     corners, points, tangent = ctx.saved_tensors
-    for_corners, for_points, for_tangent = ctx.needs_input_grad[:3]
+    for_corners, for_points, for_tangent = ctx.needed[:3]
     return (
         trilinear_spread(grad, points, tangent) if for_corners else None,
         trilinear_slope(grad, corners, points, tangent) if for_points else None,
@@ -46,13 +46,13 @@ def _grad_trilinear(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | Non
 
 def _save_spread(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     grad, points, tangent = inputs
-    by_point = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+    by_point = ctx.needed[1] or ctx.needed[2]
     ctx.save_for_backward(grad if by_point else None, points, tangent)
 
 
 def _grad_spread(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     grad, points, tangent = ctx.saved_tensors
-    for_grad, for_points, for_tangent = ctx.needs_input_grad[:3]
+    for_grad, for_points, for_tangent = ctx.needed[:3]
     return (
         trilinear(grad_out, points, tangent) if for_grad else None,
         trilinear_slope(grad, grad_out, points, tangent) if for_points else None,
@@ -68,7 +68,7 @@ def _grad_slope(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     grad, corners, points, tangent = ctx.saved_tensors
     if tangent is not None:
         return _through_reference(ctx, reference.trilinear_slope, grad_out)
-    for_grad, for_corners, for_points = ctx.needs_input_grad[:3]
+    for_grad, for_corners, for_points = ctx.needed[:3]
     return (
         trilinear(corners, points, grad_out) if for_grad else None,
         trilinear_spread(grad, points, grad_out) if for_corners else None,
@@ -81,7 +81,7 @@ def _through_reference(
     ctx: Any, fn: Callable[..., Tensor], grad_out: Tensor, *settings: Any
 ) -> tuple[Tensor | None, ...]:
     """Third derivatives: rare, so they are left to autograd on the plain PyTorch form."""
-    wanted = ctx.needs_input_grad[:4]
+    wanted = ctx.needed[:4]
     again = torch.is_grad_enabled()
     with torch.enable_grad():
         inputs = [x.view_as(x) if need else x for x, need in zip(ctx.saved_tensors, wanted, strict=True)]
@@ -117,14 +117,14 @@ def _fake_grid_slope(
 
 def _save_sample(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     grid, points, tangent, *ctx.settings = inputs
-    by_point = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+    by_point = ctx.needed[1] or ctx.needed[2]
     ctx.save_for_backward(grid if by_point else None, points, tangent)
     ctx.sizes = grid.shape[2:]
 
 
 def _grad_sample(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     grid, points, tangent = ctx.saved_tensors
-    for_grid, for_points, for_tangent = ctx.needs_input_grad[:3]
+    for_grid, for_points, for_tangent = ctx.needed[:3]
     return (
         grid_splat(grad, points, tangent, *ctx.sizes, *ctx.settings) if for_grid else None,
         grid_slope(grad, grid, points, tangent, *ctx.settings) if for_points else None,
@@ -136,13 +136,13 @@ def _grad_sample(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 def _save_splat(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     features, points, tangent, _, _, _, *ctx.settings = inputs
-    by_point = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+    by_point = ctx.needed[1] or ctx.needed[2]
     ctx.save_for_backward(features if by_point else None, points, tangent)
 
 
 def _grad_splat(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     features, points, tangent = ctx.saved_tensors
-    for_features, for_points, for_tangent = ctx.needs_input_grad[:3]
+    for_features, for_points, for_tangent = ctx.needed[:3]
     return (
         grid_sample(grad_out, points, tangent, *ctx.settings) if for_features else None,
         grid_slope(features, grad_out, points, tangent, *ctx.settings) if for_points else None,
@@ -163,7 +163,7 @@ def _grad_grid_slope(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     grad, grid, points, tangent = ctx.saved_tensors
     if tangent is not None:
         return _through_reference(ctx, reference.grid_slope, grad_out, *ctx.settings)
-    for_grad, for_grid, for_points = ctx.needs_input_grad[:3]
+    for_grad, for_grid, for_points = ctx.needed[:3]
     return (
         grid_sample(grid, points, grad_out, *ctx.settings) if for_grad else None,
         grid_splat(grad, points, grad_out, *grid.shape[2:], *ctx.settings) if for_grid else None,

@@ -49,7 +49,7 @@ def _save_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor,
 
 def _grad_cross_entropy(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     logits, target, weight, top, total = ctx.saved_tensors
-    for_logits, for_target, *_ = ctx.needs_input_grad
+    for_logits, for_target, *_ = ctx.needed
     rule = (target, weight, ctx.ignore_index, ctx.smoothing)
     dlogits = cross_entropy_backward(grad, logits, *rule, top, total) if for_logits else None
     dtarget = None
@@ -89,7 +89,7 @@ def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _grad_backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     """The gradient of `g (A p - a)`, a function of g, x and a, by hand."""
     grad, logits, target, weight = ctx.saved_tensors
-    for_grad, for_logits, for_target, *_ = ctx.needs_input_grad
+    for_grad, for_logits, for_target, *_ = ctx.needed
     x, v, g = logits.to(grad.dtype), upstream.to(grad.dtype), grad.unsqueeze(1)
     a = coefficients(x, target, weight, ctx.ignore_index, ctx.smoothing)
     p = _log_probabilities(x).exp()

@@ -1,6 +1,6 @@
 #include "threads.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cfenv>
@@ -37,8 +37,6 @@ struct Job {
 
 class Pool {
  public:
-  const pid_t owner = getpid();
-
   // False when another caller is using the pool.
   bool run(Job& job, int helpers) {
     std::unique_lock<std::mutex> use(in_use_, std::try_to_lock);
@@ -86,15 +84,15 @@ class Pool {
 
 // Never destroyed: its threads may outlive static destruction. A forked child inherits the memory but
 // not the threads, so it starts a pool of its own.
+std::atomic<Pool*> current{nullptr};
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { current.store(nullptr); });
+
 Pool& pool() {
-  static std::atomic<Pool*> current{nullptr};
   Pool* mine = current.load();
-  if (mine == nullptr || mine->owner != getpid()) {
-    Pool* fresh = new Pool;
-    if (current.compare_exchange_strong(mine, fresh)) return *fresh;
-    delete fresh;  // another thread was first; it has no threads yet
-    return *current.load();
-  }
+  if (mine != nullptr) return *mine;
+  Pool* fresh = new Pool;
+  if (current.compare_exchange_strong(mine, fresh)) return *fresh;
+  delete fresh;  // another thread was first; it has no threads yet
   return *mine;
 }
 

@@ -14,6 +14,9 @@ void run_tasks(int64_t count, int threads, const std::function<void(int64_t)>& t
 // Calls body(begin, end) on pieces of [0, n) of at least `grain` items.
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, int threads, Body&& body) {
+#if defined(__SANITIZE_THREAD__)
+  grain = 1;  // even the smallest work is shared out, so that small tests see races
+#endif
   int64_t pieces = n / (grain > 0 ? grain : 1);
   if (pieces > threads) pieces = threads;
   if (pieces <= 1) {

@@ -1,6 +1,8 @@
 // Which cloud lies where, and the tasks of a search; the tree is in tree.h, the search in search.h.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -36,6 +38,7 @@ struct alignas(64) Header {
   int64_t num_clouds, num_points, dims, itemsize;
 };
 constexpr uint64_t kName = 0x65657274646b6770u;
+constexpr size_t kRootBytes = offsetof(Root, level) + sizeof(Root::level);  // without what alignment adds
 
 const Root* roots(const char* memory) { return reinterpret_cast<const Root*>(memory + sizeof(Header)); }
 
@@ -48,8 +51,9 @@ void check_size(int64_t num_points) {
 template <class T>
 int64_t build_all(char* memory, const T* points, int dims, const Clouds& clouds, int threads) {
   int64_t used = int64_t{sizeof(Header)} + clouds.batch * int64_t{sizeof(Root)};
-  Root* root = reinterpret_cast<Root*>(memory + sizeof(Header));
+  Root* root = nullptr;
   if (memory != nullptr) {
+    root = reinterpret_cast<Root*>(memory + sizeof(Header));
     std::memset(memory, 0, size_t(used));
     const Header header{kName, clouds.batch, clouds.total(), dims, int64_t{sizeof(T)}};
     std::memcpy(memory, &header, sizeof header);
@@ -106,13 +110,34 @@ bool is_small(int64_t points, int64_t queries, bool has_index, bool same) {
   return all <= tree;
 }
 
-// The Python side hands over whatever it was given as an index.
+// The Python side hands over whatever it was given as an index: all that says where something lies is checked,
+// not the points.
 template <class T> void check_index(const char* index, int64_t bytes, const Clouds& clouds, int dims) {
   Header header{};
   if (bytes >= int64_t{sizeof header}) std::memcpy(&header, index, sizeof header);
-  if (header.name != kName || header.num_clouds != clouds.batch || header.num_points != clouds.total() ||
-      header.dims != dims || header.itemsize != int64_t{sizeof(T)})
-    throw std::invalid_argument("index must be what neighbor_index returned for these points");
+  bool fits = header.name == kName && header.num_clouds == clouds.batch && header.num_points == clouds.total() &&
+              header.dims == dims && header.itemsize == int64_t{sizeof(T)};
+  int64_t used = int64_t{sizeof(Header)} + clouds.batch * int64_t{sizeof(Root)};
+  fits = fits && used <= bytes;
+  for (int64_t b = 0; fits && b < clouds.batch; ++b) {
+    const Root& root = roots(index)[b];
+    Root expected{};
+    expected.leaves = used;
+    used += tree_bytes<T>(clouds.size(b));
+    fits = used <= bytes && root.num_points == clouds.size(b) && root.num_finite >= 0 &&
+           root.num_finite <= root.num_points;
+    if (!fits) continue;
+    expected.num_points = root.num_points;
+    expected.num_finite = root.num_finite;
+    place_parts<T>(expected);
+    fits = std::memcmp(&root, &expected, kRootBytes) == 0;
+    if (!fits || root.num_finite == 0) continue;
+    // The number of finite points shows in the last leaf.
+    const int64_t last = (root.num_finite - 1) / kFan;
+    const Leaf<T>& leaf = Tree<T>(index, root).leaves[last];
+    for (int i = 0; i < kFan; ++i) fits = fits && (leaf.index[i] >= 0) == (last * kFan + i < root.num_finite);
+  }
+  if (!fits) throw std::invalid_argument("index must be what neighbor_index returned for these points");
 }
 
 template <class T>

@@ -68,12 +68,12 @@ def _grad_search(ctx: Any, grad: Tensor, _found: None, _count: None) -> tuple[Te
     delta = gather(points.to(grad.dtype), found) - centers.to(grad.dtype).unsqueeze(-2)
     pull = torch.where(there, 2 * grad.unsqueeze(-1) * torch.where(there, delta, 0), 0)
     for_points = for_queries = None
-    if ctx.needs_input_grad[0]:
+    if ctx.needed[0]:
         for_points = gather_backward(pull, found, points.shape[-2], points.dim() == 3)
         if queries is None:
             for_points = for_points - pull.sum(-2)
         for_points = for_points.to(points.dtype)
-    if ctx.needs_input_grad[3]:
+    if ctx.needed[3]:
         for_queries = -pull.sum(-2).to(centers.dtype)
     # All others are sizes, prepared data, or numbers that say what to look for.
     return for_points, None, None, for_queries, None, None, None, None, None, None, None, None, None

@@ -92,6 +92,13 @@ template <class T> int64_t tree_bytes(int64_t num_points) {
   return leaves * int64_t{sizeof(Leaf<T>)} + nodes * int64_t{sizeof(Node<T>)} + 64;
 }
 
+// Fills in where the parts of a tree lie, given where it begins and how many points are finite.
+template <class T> void place_parts(Root& root) {
+  const int64_t leaves = ceil_div(root.num_finite, kFan), nodes = lay_levels(leaves, root);
+  root.nodes = root.leaves + leaves * int64_t{sizeof(Leaf<T>)};
+  root.strays = root.nodes + nodes * int64_t{sizeof(Node<T>)};
+}
+
 // How the items [0, count) are divided along the axis they spread most on.
 template <class T> struct Division {
   int axis = 0, bins;
@@ -297,9 +304,7 @@ template <class T> void build(char* memory, Root& root, const T* points, int64_t
   for (int64_t p = 0; p < pieces; ++p) finite[p + 1] += finite[p];
   const int64_t count = root.num_finite = finite[pieces];
   const int64_t num_leaves = ceil_div(count, kFan);
-  root.nodes = root.leaves + num_leaves * int64_t{sizeof(Leaf<T>)};
-  const int64_t num_nodes = lay_levels(num_leaves, root);
-  root.strays = root.nodes + num_nodes * int64_t{sizeof(Node<T>)};
+  place_parts<T>(root);
   Leaf<T>* leaves = reinterpret_cast<Leaf<T>*>(memory + root.leaves);
   Node<T>* nodes = reinterpret_cast<Node<T>*>(memory + root.nodes);
   int32_t* strays = reinterpret_cast<int32_t*>(memory + root.strays);

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <new>
+#include <stdexcept>
 #include <vector>
 
 #include "numbers.h"
@@ -281,11 +281,10 @@ POINTGRAD_FPS(double)
 }  // namespace fps
 
 // points is (n, 3), 1 <= num_start <= m <= n, 0 <= start[i] < n; writes picks (m,) and, unless null, distance2 (m,).
-// Throws std::bad_alloc, also for more points than an int32_t can index.
 template <class T>
 void farthest_points(const T* points, int64_t n, const int64_t* start, int64_t num_start, int64_t m, int64_t* picks,
                      T* distance2) {
-  if (n > std::numeric_limits<int32_t>::max()) throw std::bad_alloc();
+  if (n > std::numeric_limits<int32_t>::max()) throw std::length_error("a cloud must have fewer than 2^31 points");
   std::unique_ptr<fps::Item<T>[]> items(new fps::Item<T>[n]);
   int64_t count = 0;
   for (int64_t i = 0; i < n; ++i) {

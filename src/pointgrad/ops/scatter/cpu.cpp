@@ -96,7 +96,8 @@ void place_elements(address out, address grad, address arg, int64_t element, int
   parallel_for(total, 1 << 14, threads, [&](int64_t begin, int64_t end) {
     const int64_t* place = at<const int64_t>(arg);
     for (int64_t i = begin; i < end; ++i) {
-      if (place[i] < 0) continue;
+      // As unsigned numbers, so that -1 (nothing here) is out of range as well.
+      if (static_cast<uint64_t>(place[i]) >= static_cast<uint64_t>(rows)) continue;
       const int64_t to = (i / (groups * channels) * rows + place[i]) * channels + i % channels;
       std::memcpy(at<char>(out) + to * element, at<const char>(grad) + i * element, element);
     }
@@ -131,9 +132,11 @@ struct Pieces {
     tasks.push_back(static_cast<int64_t>(all.size()));
   }
 
-  template <class Body> void run(int threads, Body&& body) const {
+  // body(piece, scratch): scratch is memory of the task's own, which the task's pieces use one after another.
+  template <class Scratch, class Body> void run(int threads, Body&& body) const {
     run_tasks(static_cast<int64_t>(tasks.size()) - 1, threads, [&](int64_t task) {
-      for (int64_t p = tasks[task]; p < tasks[task + 1]; ++p) body(all[p]);
+      Scratch scratch;
+      for (int64_t p = tasks[task]; p < tasks[task + 1]; ++p) body(all[p], scratch);
     });
   }
 
@@ -180,8 +183,7 @@ void segment_sum(address out, address values, address offsets, int dtype, int64_
     const auto finish = [&](int64_t s, const W* total) {
       finish_sum<T>(at<T>(out) + s * channels, total, channels, bounds[s + 1] - bounds[s], mean);
     };
-    pieces.run(threads, [&](const Piece& piece) {
-      static thread_local std::vector<W> row;
+    pieces.run<std::vector<W>>(threads, [&](const Piece& piece, std::vector<W>& row) {
       row.resize(channels);
       W* total = piece.part < 0 ? row.data() : parts.data() + piece.part * channels;
       sum_rows<T>(total, at<const T>(values) + piece.begin * channels, piece.end - piece.begin, channels);
@@ -250,7 +252,8 @@ void segment_extreme(address best, address arg, address values, address offsets,
     using T = decltype(tag);
     std::vector<T> parts(pieces.parts * channels);
     std::vector<int64_t> part_args(pieces.parts * channels);
-    pieces.run(threads, [&](const Piece& piece) {
+    struct None {};
+    pieces.run<None>(threads, [&](const Piece& piece, None&) {
       const bool whole = piece.part < 0;
       const int64_t to = (whole ? piece.segment : piece.part) * channels;
       (largest ? extreme_of_rows<T, true> : extreme_of_rows<T, false>)(
@@ -311,8 +314,9 @@ POINTGRAD_CLONES void softmax_backward_of_rows(T* __restrict out, const T* __res
     }
 }
 
-// Calls body(begin, end) for every segment, in tasks of similar work. A segment is one thread's.
-template <class Body>
+// Calls body(begin, end, scratch) for every segment, in tasks of similar work. A segment is one thread's; scratch is
+// memory of the task's own, which its segments use one after another.
+template <class W, class Body>
 void for_each_segment(const int64_t* offsets, int64_t segments, int64_t channels, int threads, Body&& body) {
   std::vector<int64_t> tasks{0};
   int64_t work = 0;
@@ -322,7 +326,8 @@ void for_each_segment(const int64_t* offsets, int64_t segments, int64_t channels
   }
   tasks.push_back(segments);
   run_tasks(static_cast<int64_t>(tasks.size()) - 1, threads, [&](int64_t task) {
-    for (int64_t s = tasks[task]; s < tasks[task + 1]; ++s) body(offsets[s], offsets[s + 1]);
+    std::vector<W> scratch;
+    for (int64_t s = tasks[task]; s < tasks[task + 1]; ++s) body(offsets[s], offsets[s + 1], scratch);
   });
 }
 
@@ -331,10 +336,11 @@ void segment_softmax(address out, address logits, address offsets, int dtype, in
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    for_each_segment(at<const int64_t>(offsets), segments, channels, threads, [&](int64_t begin, int64_t end) {
-      static thread_local std::vector<wide<T>> scratch;
+    using W = wide<T>;
+    for_each_segment<W>(at<const int64_t>(offsets), segments, channels, threads,
+                        [&](int64_t begin, int64_t end, std::vector<W>& scratch) {
       scratch.resize((end - begin + 2) * channels);
-      wide<T>* power = scratch.data() + 2 * channels;
+      W* power = scratch.data() + 2 * channels;
       softmax_of_rows<T>(at<T>(out) + begin * channels, at<const T>(logits) + begin * channels, power, scratch.data(),
                          scratch.data() + channels, end - begin, channels);
     });
@@ -346,8 +352,9 @@ void segment_softmax_backward(address out, address grad, address output, address
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    for_each_segment(at<const int64_t>(offsets), segments, channels, threads, [&](int64_t begin, int64_t end) {
-      static thread_local std::vector<wide<T>> total;
+    using W = wide<T>;
+    for_each_segment<W>(at<const int64_t>(offsets), segments, channels, threads,
+                        [&](int64_t begin, int64_t end, std::vector<W>& total) {
       total.resize(channels);
       softmax_backward_of_rows<T>(at<T>(out) + begin * channels, at<const T>(grad) + begin * channels,
                                   at<const T>(output) + begin * channels, total.data(), end - begin, channels);

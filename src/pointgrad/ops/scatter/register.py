@@ -126,7 +126,7 @@ def _save_softmax_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) ->
 
 def _grad_softmax_backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     grad, output, offsets = ctx.saved_tensors
-    for_grad, for_output, _ = ctx.needs_input_grad
+    for_grad, for_output, _ = ctx.needed
     by_output = None
     if for_output:
         wide = torch.promote_types(grad.dtype, torch.float32)

@@ -1,0 +1,81 @@
+"""Operators called from threads, workers and autograd at once: short runs of `reliability/concurrency.py`."""
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import pointgrad
+from pointgrad.ops import registry
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from reliability import concurrency
+
+ALL = list(concurrency.SITUATIONS)
+
+
+@pytest.mark.parametrize("situations", [ALL[:1], ALL[1:]], ids=["spawned", "others"])
+def test_the_same_bits_as_alone_and_no_deadlock(situations):
+    results = concurrency.run(situations, rounds=1, cases=2, limit=100)
+    assert {name: result["outcome"] for name, result in results.items()} == dict.fromkeys(
+        situations, concurrency.SAME
+    ), results
+    assert all(result["calls"] > 0 for result in results.values())
+
+
+@pytest.mark.parametrize("planted", concurrency.PLANTED)
+def test_what_is_planted_is_seen(planted):
+    limit = 3 if planted == "planted_deadlock" else 100
+    result = concurrency.run([planted], rounds=2, cases=1, limit=limit)[planted]
+    assert result["outcome"] == concurrency.MUST_SEE[planted]
+    if planted == "planted_deadlock":
+        assert "lock.acquire" in result["log"] or "planted_deadlock" in result["log"]
+
+
+def test_backends_of_two_threads_overlap():
+    """One thread leaves its backend while another is still inside its own: that one stays, and then none is left."""
+    inside, left = threading.Event(), threading.Event()
+
+    def other():
+        with pointgrad.backend("cpu"):
+            inside.set()
+            assert left.wait(30)
+
+    thread = threading.Thread(target=other)
+    with pointgrad.backend("reference"):
+        thread.start()
+        assert inside.wait(30)
+    assert registry._forced == "cpu"
+    left.set()
+    thread.join()
+    assert registry._forced is None
+
+
+def test_several_threads_go_backward_through_one_graph():
+    features = torch.rand(50, 2, 4, requires_grad=True)
+    attended = pointgrad.neighbor_attention(features, features, features, torch.randint(0, 50, (50, 6)))
+    (alone,) = torch.autograd.grad(attended.sum(), features, retain_graph=True)
+    errors = []
+
+    def go():
+        try:
+            for _ in range(40):
+                (grad,) = torch.autograd.grad(attended.sum(), features, retain_graph=True)
+                assert torch.equal(grad, alone)
+        except Exception as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+    try:
+        threads = [threading.Thread(target=go) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors

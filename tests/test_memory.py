@@ -1,0 +1,161 @@
+"""Memory of the C++ kernels: what lies out of range is refused, what cannot be had is an error, nothing is kept."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import pointgrad
+from pointgrad.functional import max_pool2d
+from pointgrad.ops import native
+from pointgrad.ops.neighbors import register as neighbors
+from pointgrad.ops.scatter import register as scatter
+
+FARTHEST = 2**63 - 1
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the process's memory from /proc")
+no_sanitizer = pytest.mark.skipif(
+    getattr(native.module, "sanitizer", "") != "", reason="a sanitizer has memory of its own beside ours"
+)
+
+
+def run_python(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_largest_stride():
+    image = torch.arange(1.0, 10.0).reshape(1, 1, 3, 3)
+    pooled, index = max_pool2d(image, 2, stride=FARTHEST, padding=1, return_indices=True)
+    assert pooled.flatten().tolist() == [1.0]
+    assert index.flatten().tolist() == [0]
+    assert max_pool2d(image, 2, stride=FARTHEST).flatten().tolist() == [5.0]
+    columns = pointgrad.unfold(image, 2, padding=1, stride=FARTHEST)
+    assert columns.flatten().tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert pointgrad.fold(columns, 3, 2, padding=1, stride=FARTHEST).flatten().tolist() == [1.0] + 8 * [0.0]
+
+
+@pytest.mark.parametrize("missing", [100, 2**40, -2, -(2**63)])
+def test_a_place_that_is_not_there_gets_nothing(missing):
+    arg = torch.full((10, 4), missing)
+    arg[3, 2] = 7
+    placed = scatter.place_elements(torch.ones(10, 4), arg, 100)
+    assert placed.sum() == 1
+    assert placed[7, 2] == 1
+
+
+def search_with(points, index, lengths=None):
+    rest = (None, None, None, index, 4, float("inf"), 0.0, True, "nearest", None)
+    return neighbors.neighbor_search(points, None, lengths, *rest)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.skipif(native.module is None, reason="the C++ kernels were not built")
+def test_an_index_of_something_else_is_refused(dtype):
+    """Cut off, of other lengths, or with any number changed that says where something lies."""
+    points, lengths = torch.rand(2, 700, 3, dtype=dtype), torch.tensor([700, 300])
+    points[0, 5] = float("nan")
+    index = neighbors.neighbor_index(points, None, lengths)
+    expected = search_with(points, None, lengths)
+    torch.testing.assert_close(search_with(points, index, lengths), expected, rtol=0, atol=0)
+    numbers = index[: index.numel() // 8 * 8].view(torch.int64)
+    changed = []
+    for place in [*range(5), *range(8, 8 + 14), *range(24, 24 + 14)]:  # the header, and a root for each cloud
+        wrong = numbers.clone()
+        wrong[place] += 1
+        changed.append(wrong.view(torch.uint8))
+    others = [index[:64], index[:400], index[: index.numel() // 3], torch.zeros_like(index)]
+    for wrong in [*changed, *others]:
+        with pytest.raises(ValueError, match="index must be what neighbor_index returned for these points"):
+            search_with(points, wrong, lengths)
+    with pytest.raises(ValueError, match="index must be what neighbor_index returned for these points"):
+        search_with(points, index, torch.tensor([300, 700]))
+
+
+@pytest.mark.skipif(native.module is None, reason="the C++ kernels were not built")
+def test_a_cloud_of_too_many_points_is_refused():
+    """Before anything is read of it."""
+    nothing = torch.empty(0)
+    with pytest.raises(ValueError, match="a cloud must have fewer than 2\\^31 points"):
+        native.module.farthest_point_sampling(0, 0, nothing.data_ptr(), 0, False, 1, 2**31, 0, 1, 0, 0, 1, 1)
+
+
+LIMITED = """
+import resource, sys, torch, pointgrad
+points = torch.rand({points}, 3)
+torch.set_num_threads({threads})
+torch.rand(1_000_000).exp().sum()  # starts torch's threads
+pointgrad.farthest_point_sampling(torch.rand(4, 1000, 3), 100)  # and ours
+def used():
+    return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+before = used()
+resource.setrlimit(resource.RLIMIT_AS, (before + {room}, resource.RLIM_INFINITY))
+"""
+
+
+@linux
+@no_sanitizer
+@pytest.mark.parametrize("threads", [1, 2])
+def test_too_little_memory_is_an_error_and_leaves_nothing_behind(threads):
+    code = (
+        LIMITED.format(points=2_000_000, threads=threads, room="12 * 2**20")
+        + """
+batch = points.reshape(2, -1, 3)
+for call in (lambda: pointgrad.farthest_point_sampling(batch, 9), lambda: pointgrad.NeighborIndex(points),
+             lambda: pointgrad.voxel_sampling(points, 0.001)):
+    for _ in range(3):
+        try:
+            call()
+            print("no error")
+        except MemoryError as error:
+            print(error)
+        except RuntimeError as error:
+            assert "allocate memory" in str(error)  # torch's own, for a result
+            print(error)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+assert used() - before < 12 * 2**20, used() - before
+assert pointgrad.farthest_point_sampling(points[:100], 2).shape == (2,)
+"""
+    )
+    said = run_python(code).splitlines()
+    assert len(said) == 9
+    assert "no error" not in said
+    assert "not enough memory for what a C++ kernel of pointgrad needs beside its results" in said
+
+
+@linux
+@no_sanitizer
+def test_blocks_that_wait_for_their_next_use_give_way():
+    """A result that has no room beside memory that is kept for later results."""
+    code = (
+        LIMITED.format(points=10, threads=1, room="400 * 2**20")
+        + """
+from pointgrad.ops import native
+like = torch.empty(0)
+for megabytes in (20, 30, 40, 50, 60, 70):  # none fits in another's place
+    native.empty(like, (megabytes * 2**18,))
+native.empty(like, (300 * 2**18,)).fill_(1.0)
+"""
+    )
+    run_python(code)
+
+
+@linux
+@no_sanitizer
+def test_kernels_keep_no_scratch_memory():
+    code = """
+import resource, torch
+from pointgrad.ops import native
+def used():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+logits = torch.rand(6_000_000, 1)
+out, offsets = torch.ones_like(logits), torch.tensor([0, len(logits)])
+def softmax():
+    native.module.segment_softmax(out.data_ptr(), logits.data_ptr(), offsets.data_ptr(), 0, 1, 1, 1)
+before = used()
+softmax()
+assert abs(float(out.double().sum()) - 1) < 1e-2
+assert used() - before < 12_000_000, used() - before
+"""
+    run_python(code)
