@@ -67,6 +67,10 @@ def _attention(draw: Draw) -> Arguments:
     return arguments
 
 
+def _finite(values: Tensor) -> Tensor:
+    return values.abs().nan_to_num(0, 0, 0)
+
+
 def _attention_magnitudes(
     arguments: Arguments, upstream: list[Tensor], outputs: list[Tensor]
 ) -> tuple[list[Tensor | None], dict[str, Tensor]]:
@@ -80,12 +84,16 @@ def _attention_magnitudes(
         picked = pointgrad.group(value.flatten(-2), index).unflatten(-1, (heads, value.shape[-1]))
         signed = given.get("scale", scale)
         logits = signed * (query.unsqueeze(-3) * picked_key).sum(-1)
-        products = torch.where(there, (query.abs().unsqueeze(-3) * picked_key.abs()).sum(-1), 0)
-        sizes = scale * products
+        sizes = scale * (query.abs().unsqueeze(-3) * picked_key.abs()).sum(-1)
+        products = _finite(query).unsqueeze(-3) * _finite(picked_key)
+        products = torch.where(there, products.sum(-1), 0)
+        finite = query.isfinite().all(-1).unsqueeze(-2) & picked_key.isfinite().all(-1)
         if "bias" in given:
+            finite = finite & given["bias"].isfinite()
             logits, sizes = logits + given["bias"], sizes + given["bias"].abs()
-        counts = there & (logits != -torch.inf)  # the others have a weight of exactly zero
-        products, sizes = torch.where(counts, products, 0), torch.where(counts, sizes, 0)
+        # The others have a weight of exactly zero; where numbers overflow, nobody knows.
+        counts = there & ((logits != -torch.inf) | finite)
+        sizes = torch.where(counts, sizes, 0)
         weights = pointgrad.masked_softmax(logits, there, -2)  # (M, K, H)
         # Of the logit itself and of the largest, which is subtracted.
         blur = 1 + steepness(outputs[0].dtype) + 4 * sizes.sum(-2, keepdim=True)

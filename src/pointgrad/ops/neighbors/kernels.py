@@ -278,7 +278,7 @@ def _search(
         # Empty places differ, so that one at a time is replaced.
         best = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, QUERIES), tl.int64)
         worst = tl.max(best, 0)
-        limit = tl.where(live, radius2, -1.0)
+        limit = tl.where(live, radius2, -1.0).to(tl.float32)  # the interpreter takes a denormal radius for a double
         reach = _largest(limit)
         supers = _nearest_first(
             words_ptr + super_boxes_at + super_place, num_supers, super_place, super_place * (LANES * LANES),
@@ -339,7 +339,7 @@ def _search(
                                     nearest = tl.min(key, 0)
                                 if SELECT == 0:
                                     kept = (worst >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-                                    limit = tl.where(live, tl.minimum(kept, radius2), -1.0)
+                                    limit = tl.where(live, tl.minimum(kept, radius2), -1.0).to(tl.float32)
                                     reach = _largest(limit)
                     near_bucket = tl.min(buckets)
                 near_group = tl.min(groups)
