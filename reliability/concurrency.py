@@ -39,7 +39,7 @@ LIMIT = 1800  # seconds for one situation
 CHILD_LIMIT = 60  # and for one child
 ALL = 1000  # cases of a room
 SAME, HUNG = "same", "time is up"
-MUST_SEE = {"planted_difference": "different: planted", "planted_deadlock": HUNG}
+MUST_SEE = {"planted_difference": "different: planted, results [0]", "planted_deadlock": HUNG}
 WATCHDOG = "Timeout ("  # how faulthandler begins
 
 
@@ -59,9 +59,7 @@ class Calls:
         self.one_of_each_room("starts the pool's threads")
 
     def check(self, work: Work) -> int:
-        if work.digest() != self.alone[work.name]:
-            raise Difference(work.name)
-        return 1
+        return _equal(work.digest(), self.alone[work.name], work.name)
 
     def one_of_each_room(self, seed: str, between: Callable[[random.Random], None] | None = None) -> int:
         draw = random.Random(seed)
@@ -118,9 +116,10 @@ def backward(calls: Calls, rounds: int) -> int:
 
 
 def _equal(received: str, expected: str, name: str) -> int:
-    if received != expected:
-        raise Difference(name)
-    return 1
+    if received == expected:
+        return 1
+    pairs = zip(received.split(), expected.split(), strict=True)
+    raise Difference(f"{name}, results {[number for number, (mine, theirs) in enumerate(pairs) if mine != theirs]}")
 
 
 def forked(calls: Calls, rounds: int) -> int:
@@ -170,15 +169,16 @@ def _in_processes(method: str, calls: Calls, seed: str) -> int:
 
 
 def _child(answers: Any, given: Calls | tuple[int, dict[str, str]], seed: str) -> None:
+    """Answers with the number of calls, or with what was different."""
     # A signal: the parent's watchdog is a thread that a forked child does not have, but would wait for.
     faulthandler.register(signal.SIGALRM, chain=True)
     signal.alarm(CHILD_LIMIT)
-    if isinstance(given, Calls):
-        calls = given
-        use_the_pool_in_a_forked_child()
-    else:
-        calls = Calls(*given)
     try:
+        if isinstance(given, Calls):
+            calls = given
+            use_the_pool_in_a_forked_child()
+        else:
+            calls = Calls(*given)
         answers.put(calls.one_of_each_room(seed))
     except Difference as difference:
         answers.put(str(difference))

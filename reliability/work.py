@@ -1,6 +1,7 @@
 """What `concurrency.py` lets threads and processes do: calls whose results are compared bit for bit."""
 
 import hashlib
+import os
 import sys
 import threading
 from dataclasses import dataclass
@@ -16,15 +17,19 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from cases import CASES, Case, Make
 
-_generator = threading.Lock()  # torch's generator is one for all threads
+_generator = threading.RLock()  # torch's generator is one for all threads
+# A thread that holds it may not be there any more in a forked child.
+os.register_at_fork(before=_generator.acquire, after_in_parent=_generator.release, after_in_child=_generator.release)
 
 
 def _digest(tensors: list[Tensor]) -> str:
-    summary = hashlib.blake2b(digest_size=16)
+    """A number for each tensor, from its dtype, shape and bits."""
+    digests = []
     for tensor in tensors:
-        summary.update(str((tensor.dtype, tuple(tensor.shape))).encode())
+        summary = hashlib.blake2b(str((tensor.dtype, tuple(tensor.shape))).encode(), digest_size=8)
         summary.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
-    return summary.hexdigest()
+        digests.append(summary.hexdigest())
+    return " ".join(digests)
 
 
 @dataclass
