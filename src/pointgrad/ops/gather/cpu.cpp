@@ -36,8 +36,9 @@ void gather(address out, address features, address index, int64_t batch, int64_t
             int64_t row_bytes, int threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * picks;
+  if (row_bytes == 0) return;  // an empty tensor has no address to copy to
   const bool stream = total * row_bytes > kLargerThanCache && can_copy_past_cache(out, row_bytes);
-  const int64_t grain = std::max<int64_t>(1, kBytesPerTask / std::max<int64_t>(row_bytes, 1));
+  const int64_t grain = std::max<int64_t>(1, kBytesPerTask / row_bytes);
   parallel_for(total, grain, threads, [&](int64_t begin, int64_t end) {
     copy_rows(at<char>(out), at<const char>(features), at<const int64_t>(index), rows, picks, row_bytes, stream,
               begin, end);

@@ -71,6 +71,7 @@ POINTGRAD_CLONES void extreme_of_tile(T* __restrict best, int64_t* __restrict ar
 void scatter_extreme(address best, address arg, address values, address index, address scratch, int dtype,
                      int64_t batch, int64_t rows, int64_t picks, int64_t channels, bool largest, int threads) {
   nb::gil_scoped_release release;
+  if (batch * rows * channels == 0) return;  // an empty tensor has no address
   if (batch * (picks + rows) * channels < kElementsPerTask) threads = 1;
   with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
@@ -206,6 +207,7 @@ template <class T> void share_of(T* out, const T* grad, int64_t channels, int64_
 void segment_spread(address out, address grad, address offsets, int dtype, int64_t segments, int64_t rows,
                     int64_t channels, bool mean, int threads) {
   nb::gil_scoped_release release;
+  if (channels == 0) return;  // an empty tensor has no address
   const int64_t* bounds = at<const int64_t>(offsets);
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
@@ -247,6 +249,7 @@ POINTGRAD_CLONES void extreme_of_rows(T* __restrict best, int64_t* __restrict ar
 void segment_extreme(address best, address arg, address values, address offsets, int dtype, int64_t segments,
                      int64_t channels, bool largest, int threads) {
   nb::gil_scoped_release release;
+  if (channels == 0) return;  // an empty tensor has no address
   const Pieces pieces(at<const int64_t>(offsets), segments, channels);
   with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
