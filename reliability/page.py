@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from reliability/results: `make figures ONLY=reliability` writes them."""
+"""The tables of docs/reliability.md, from reliability/results: `make figures ONLY=counts` writes them."""
 
 import json
 import re

@@ -8,7 +8,7 @@ from reliability import page
 def test_tables_are_those_that_were_counted():
     text = page.PAGE.read_text()
     assert set(re.findall(r"<!-- counted (\w+) -->", text)) == set(page.SECTIONS)
-    assert page.anew() == text, "make figures ONLY=reliability"
+    assert page.anew() == text, "make figures ONLY=counts"
 
 
 def test_the_readme_names_every_result():

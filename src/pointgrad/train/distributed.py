@@ -39,9 +39,10 @@ def launch(config: TrainConfig) -> Any:
         raise ValueError("accelerator must be cpu where torch finds no GPU, got cuda")
     if accelerator == "cpu" and config.precision == "fp16":
         raise ValueError("precision must be 32 or bf16 on the CPU, got fp16")
-    # torchrun says how many there are.
-    devices = int(os.environ.get("LOCAL_WORLD_SIZE", config.devices))
-    nodes = int(os.environ.get("GROUP_WORLD_SIZE", config.nodes))
+    # torchrun says how many there are; what an earlier call here started is not torchrun's.
+    started = {} if processes.started_here() else os.environ
+    devices = int(started.get("LOCAL_WORLD_SIZE", config.devices))
+    nodes = int(started.get("GROUP_WORLD_SIZE", config.nodes))
     if accelerator == "cuda" and devices > torch.cuda.device_count():
         raise ValueError(f"devices must be at most {torch.cuda.device_count()}, the GPUs here, got {devices}")
     no_fsdp = accelerator == "cpu" and not hasattr(torch.cpu.Stream, "record_event")  # which FSDP calls

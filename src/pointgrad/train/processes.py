@@ -98,8 +98,13 @@ def start(count: int) -> None:
         _others = Others(count)
 
 
+def started_here() -> bool:
+    """Whether the variables of torchrun are those of `start`, here or in the first process."""
+    return os.environ.get("TORCHELASTIC_RUN_ID") == RUN_ID
+
+
 def _is_child() -> bool:
-    return os.environ.get("TORCHELASTIC_RUN_ID") == RUN_ID and _others is None
+    return started_here() and _others is None
 
 
 @contextlib.contextmanager
