@@ -23,8 +23,9 @@ from typing import Any
 
 from . import FAMILIES
 
-# A case takes milliseconds, on a GPU a compilation of some seconds too: a round that takes longer hangs.
-WATCHDOG = 900
+# A case takes milliseconds, on a GPU a compilation of some seconds too: one that takes so many seconds hangs. It is the
+# case that is watched, not the round: a busy machine may take long for a round.
+WATCHDOG = 600
 MOST_FAILURES = 10  # of a family, after which it is given up
 
 
@@ -144,13 +145,18 @@ def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> It
         command += ["--seed", str(seed), "--device", options.device, "--backend", options.backend]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
+            hung, seen = False, ""
             try:
-                while select.select([process.stdout], [], [], WATCHDOG)[0]:
-                    line = process.stdout.readline()
-                    if not line:
-                        break
-                    yield json.loads(line)
-                else:
+                while not hung:
+                    if select.select([process.stdout], [], [], WATCHDOG)[0]:
+                        line = process.stdout.readline()
+                        if not line:
+                            break
+                        yield json.loads(line)
+                    else:
+                        seen, before = note.read_text() if note.exists() else "", seen
+                        hung = seen == before
+                if hung:
                     process.kill()
                 status = process.wait()
             finally:
@@ -158,6 +164,7 @@ def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> It
         if status:
             case = json.loads(note.read_text()) if note.exists() and note.stat().st_size else {}
             how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            how = f"hung for {WATCHDOG} s" if hung else how
             yield {"cases": case.get("in_round", 0) + 1, "crash": {"how": how, **case}}
 
 
