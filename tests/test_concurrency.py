@@ -14,25 +14,23 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from reliability import concurrency
 
-ALL = list(concurrency.SITUATIONS)
 
-
-@pytest.mark.parametrize("situations", [ALL[:1], ALL[1:]], ids=["spawned", "others"])
-def test_the_same_bits_as_alone_and_no_deadlock(situations):
-    results = concurrency.run(situations, rounds=1, cases=2, limit=100)
-    assert {name: result["outcome"] for name, result in results.items()} == dict.fromkeys(
-        situations, concurrency.SAME
-    ), results
+def test_the_same_bits_as_alone_and_no_deadlock():
+    results = concurrency.run([*concurrency.SITUATIONS], rounds=1, cases=2, limit=100)
+    outcomes = {name: result["outcome"] for name, result in results.items()}
+    assert outcomes == dict.fromkeys(concurrency.SITUATIONS, concurrency.SAME), results
     assert all(result["calls"] > 0 for result in results.values())
 
 
-@pytest.mark.parametrize("planted", concurrency.PLANTED)
-def test_what_is_planted_is_seen(planted):
-    limit = 3 if planted == "planted_deadlock" else 100
-    result = concurrency.run([planted], rounds=2, cases=1, limit=limit)[planted]
-    assert result["outcome"] == concurrency.MUST_SEE[planted]
-    if planted == "planted_deadlock":
-        assert "lock.acquire" in result["log"] or "planted_deadlock" in result["log"]
+def test_a_planted_difference_is_seen():
+    with pytest.raises(concurrency.Difference, match="planted"):
+        concurrency.planted_difference(concurrency.Calls.__new__(concurrency.Calls), rounds=2)
+
+
+def test_a_planted_deadlock_is_seen():
+    result = concurrency.run(["planted_deadlock"], rounds=1, cases=1, limit=3)["planted_deadlock"]
+    assert result["outcome"] == concurrency.HUNG
+    assert "in planted_deadlock" in result["log"] or "in <lambda>" in result["log"]  # where it stands
 
 
 def test_backends_of_two_threads_overlap():
