@@ -19,7 +19,7 @@ def searched(draw: Draw, most_dims: int = 19, own_queries: bool = False) -> tupl
     dtype, (layout, batch) = draw.dtype(), draw.layout()
     dims = draw.pick("dims", [d for d in (3, 3, 3, 2, 1, 4, 5, 8, 9, 16, 19) if d <= most_dims])
     own = not own_queries and draw.flag("own")
-    edges = EDGES if layout == "packed" and not own else EDGES[:-3]
+    edges = (*EDGES, *EDGES[-3:] * 8) if layout == "packed" and not own else EDGES[:-3]
     most = 5000 if layout == "packed" and not own and not draw.flag("few", 2) else 257
     arguments = draw.clouds("points", "", dtype, dims, layout, batch, most=most, edges=edges)
     if not own:
