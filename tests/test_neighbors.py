@@ -1,11 +1,11 @@
 """What the searches promise beyond the contract: scipy's answer on many clouds, every k, every way to choose."""
 
-import importlib.util
 import math
 
 import numpy as np
 import pytest
 import torch
+from conftest import PLACES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
@@ -343,7 +343,7 @@ def test_anything_agrees_with_the_reference(seed, size, asked, dims, k, levels, 
         assert torch.equal(mine, theirs)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton")
+@pytest.mark.skipif(not any(place.backend == "triton" for place in PLACES), reason="nothing here can run Triton")
 @pytest.mark.parametrize("queries", [8, 32])
 def test_any_number_of_queries_a_program(monkeypatch, queries):
     """A GPU's programs serve eight, the interpreter's a whole bucket: both take the same neighbours."""

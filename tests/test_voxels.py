@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import pointgrad
+from pointgrad.ops.voxels import reference
 
 
 def by_numpy(points, size):
@@ -45,6 +46,13 @@ def test_packed_clouds_one_after_another(place):
         assert torch.equal(voxels.count[own].cpu(), count)
         assert torch.equal(voxels.inverse[begin:end].cpu(), inverse + numbers[cloud])
     assert numbers[-1] == len(voxels.count)
+
+
+def test_points_of_no_cloud_are_in_no_voxel():
+    """On a GPU nobody reads the offsets before: here what the reference then does."""
+    inverse, coordinates, count, occupied = reference.voxel_groups(torch.rand(4, 3), torch.tensor([1]), None, 1, 1, 1)
+    assert inverse.tolist() == [-1] * 4
+    assert len(coordinates) == len(count) == len(occupied) == 0
 
 
 def test_padded_clouds(place):

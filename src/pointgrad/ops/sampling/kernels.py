@@ -215,7 +215,8 @@ def _unpack(word, g, RANK: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr, S
     return (word >> 32).to(RANK), k
 
 
-@triton.jit
+# Sizes stay variables: with one point and one sample as constants Triton 3.6 fails to compile what is left.
+@triton.jit(do_not_specialize=["num_points", "num_samples", "num_start"])
 def _farthest(
     index_ptr, distance2_ptr, points_ptr, sizes_ptr, counts_ptr, before_ptr, start_ptr, words_ptr, rank_ptr,
     num_points, num_samples, num_start,

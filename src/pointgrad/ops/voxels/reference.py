@@ -24,7 +24,8 @@ def voxel_groups(
     rows, batch = len(wide), clouds.batch_size(points, offsets)
     place = torch.arange(rows, device=points.device)
     if packed:
-        cloud, inside = clouds.ids(points, offsets), torch.ones_like(place, dtype=torch.bool)
+        # On a GPU nobody has checked the offsets: of no clouds they may still say that there are points.
+        cloud, inside = clouds.ids(points, offsets), torch.full_like(place, batch > 0, dtype=torch.bool)
     else:
         cloud = torch.arange(batch, device=points.device).repeat_interleave(points.shape[1])
         inside = place - cloud * points.shape[1] < clouds.sizes(points, offsets, lengths)[cloud]
@@ -37,7 +38,7 @@ def voxel_groups(
     opens = torch.ones_like(valid)
     opens[1:] = (voxel[1:] != voxel[:-1]).any(1) | (cloud[1:] != cloud[:-1])
     opens &= valid
-    occupied = torch.zeros(batch, dtype=torch.int64, device=points.device).scatter_add_(0, cloud, opens.long())
+    occupied = place.new_zeros(max(batch, 1)).scatter_add_(0, cloud, opens.long())[:batch]
     number = opens.cumsum(0) - 1
     slot = number  # where the voxel stands in the results
     if not packed:
