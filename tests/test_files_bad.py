@@ -476,3 +476,12 @@ def test_the_error_travels_between_processes():
     assert isinstance(error, data.FileError)
     assert isinstance(error, ValueError)
     assert str(error) == "a.ply: expected"
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e0"])
+def test_a_fraction_is_no_whole_number(tmp_path, text):
+    """Before 2.4 NumPy took it, and warned."""
+    properties = "property float x\nproperty float y\nproperty float z\nproperty int ring\n"
+    (tmp_path / "a.ply").write_text(f"ply\nformat ascii 1.0\nelement vertex 1\n{properties}end_header\n0 0 0 {text}\n")
+    with pytest.raises(data.FileError, match=r"a\.ply: expected .* as numbers, found: could not convert"):
+        data.read(tmp_path / "a.ply")

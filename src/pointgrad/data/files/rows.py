@@ -1,5 +1,6 @@
 """Lines of numbers, as several formats have them."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -31,9 +32,16 @@ def load_rows(lines: Sequence[str], dtype: Any, count: int, what: str) -> Array:
     if not count:
         return np.empty(0, dtype)
     try:
-        return np.loadtxt(rows, dtype, comments=None, ndmin=1 if np.dtype(dtype).names else 2)
+        return parse_rows(rows, dtype=dtype, comments=None, ndmin=1 if np.dtype(dtype).names else 2)
     except ValueError as error:
         raise FileError(f"expected {what} as numbers, found: {str(error).partition(';')[0]}") from error
+
+
+def parse_rows(source: Any, **options: Any) -> Array:
+    """`np.loadtxt`. A fraction in place of a whole number is an error also where NumPy, before 2.4, only warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        return np.loadtxt(source, **options)
 
 
 def write_rows(stream: IO[bytes], columns: Mapping[str, Array], comma: str) -> None:

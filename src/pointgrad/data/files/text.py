@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .errors import FileError
 from .memory import check_columns, check_fits
-from .rows import decode, doubles, write_rows
+from .rows import decode, doubles, parse_rows, write_rows
 from .table import Array, Table, axes, default_names, from_columns, scalars
 
 GZIP = b"\x1f\x8b"  # how such files begin
@@ -115,7 +115,7 @@ def _parse(text: str, start: int, comma: str | None, width: int, only: int | Non
     """(N, width) float64; or one column as int64."""
     comments = [sign for sign in COMMENTS if sign in text]
     try:
-        return np.loadtxt(
+        return parse_rows(
             io.StringIO(text),
             dtype=np.float64 if only is None else np.int64,
             delimiter=comma,
