@@ -21,6 +21,22 @@ def only(found: Calls, name: str):
     return call
 
 
+def scaled_by(factor):
+    """Functions whose forwards are one piece of code."""
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * factor
+
+    Scaled.__name__ = f"Times{factor}"
+    return Scaled
+
+
 class Double(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -224,3 +240,9 @@ def test_keyword_arguments_and_operators():
 def test_wrong_function():
     with pytest.raises(TypeError, match="fn must be callable, got Tensor"):
         calls(torch.rand(2))
+
+
+def test_functions_are_told_apart_by_their_classes():
+    twice, thrice = scaled_by(2).apply, scaled_by(3).apply  # bound before: not looked up while recording
+    found = calls(lambda x: thrice(twice(x)), torch.rand(3, requires_grad=True))
+    assert [call.name for call in found if call.kind == "autograd.Function"] == ["Times2", "Times3"]

@@ -5,11 +5,12 @@ do not look. So the recorder looks first: it keeps autograd's kernels out of the
 composed one apart itself, and runs the others with autograd on, as they would have run.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -90,6 +91,17 @@ class _Entry:
     parts: list["_Entry"] = field(default_factory=list)
 
 
+@dataclass
+class _Running:
+    """An autograd.Function whose forward runs."""
+
+    frame: FrameType
+    cls: type
+    entry: _Entry
+    needs_grad: bool
+    made: list[Tensor] = field(default_factory=list)
+
+
 class _Recorder(TorchDispatchMode):
     """Sees every operator before autograd does."""
 
@@ -100,7 +112,8 @@ class _Recorder(TorchDispatchMode):
         root = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
         named = root.named_modules() if isinstance(root, torch.nn.Module) else ()
         self.names = {id(module): name for name, module in named}
-        self.functions: list[tuple[FrameType, _Entry, list[Tensor]]] = []  # autograd.Functions being run
+        self.functions: list[_Running] = []
+        self.forwards: dict[CodeType, type | None] = {}  # whose forward a piece of code is, of all code seen so far
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -165,8 +178,8 @@ class _Recorder(TorchDispatchMode):
         self, entry: _Entry, func: Any, inputs: list[Tensor], results: list[Tensor], needs: bool, node: Any
     ) -> None:
         """Which backward an operator that ran has, and why none was recorded if none was."""
-        for _, _, made in self.functions:
-            made += results
+        for function in self.functions:
+            function.made += results
         custom = func.namespace != "aten"
         if node is not None:
             base = results[0]._base if func._schema.is_mutable else None
@@ -185,7 +198,7 @@ class _Recorder(TorchDispatchMode):
         if custom and not _has_autograd(func):
             entry.backward, entry.why = "none", "registered without a backward"
         elif self.functions:
-            entry.why = f"not recorded: {self.functions[-1][1].name} has a backward for all of it"
+            entry.why = f"not recorded: {self.functions[-1].entry.name} has a backward for all of it"
         elif not torch.is_grad_enabled():
             mode = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
             entry.why = f"not recorded: under torch.{mode}()"
@@ -196,28 +209,43 @@ class _Recorder(TorchDispatchMode):
 
     def _see_functions(self) -> None:
         """autograd.Functions bypass the dispatcher, so they are found on the stack of frames."""
-        frames = _function_frames()
+        frames = self._function_frames()
         same = 0
-        while same < min(len(frames), len(self.functions)) and frames[same] is self.functions[same][0]:
+        while same < min(len(frames), len(self.functions)) and frames[same][0] is self.functions[same].frame:
             same += 1
         self.close_functions(same)
-        for frame in frames[same:]:
-            entry = _Entry("autograd.Function", frame.f_locals["cls"].__name__, backward="custom")
+        for frame, cls in frames[same:]:
+            entry = _Entry("autograd.Function", cls.__name__, backward="custom")
             self.open[-1].parts.append(entry)
             self.open.append(entry)
-            self.functions.append((frame, entry, []))
+            given = tensors_in([frame.f_locals[name] for name in inspect.getargs(frame.f_code).args])
+            self.functions.append(_Running(frame, cls, entry, any(tensor.requires_grad for tensor in given)))
+
+    def _function_frames(self) -> list[tuple[FrameType, type]]:
+        """The forwards of autograd.Functions that are running, outermost first; not those of registered operators."""
+        frames = list(_stack())
+        new = {frame.f_code for frame in frames} - self.forwards.keys()
+        if new:
+            known = _forwards()
+            self.forwards |= {code: known.get(code) for code in new}
+        found = []
+        for frame in frames:
+            if cls := self.forwards[frame.f_code]:
+                first = next(iter(frame.f_locals.values()), None)  # a context knows; one forward may serve many classes
+                found.append((frame, getattr(first, "_forward_cls", cls)))
+        return found[::-1]
 
     def close_functions(self, keep: int) -> None:
         while len(self.functions) > keep:
-            frame, entry, made = self.functions.pop()
+            function = self.functions.pop()
+            entry, made = function.entry, function.made
             while self.open.pop() is not entry:
                 pass
-            cls = frame.f_locals["cls"]
-            own = [tensor for tensor in made if getattr(tensor.grad_fn, "_forward_cls", None) is cls]
+            own = [tensor for tensor in made if getattr(tensor.grad_fn, "_forward_cls", None) is function.cls]
             entry.result = _shapes(own or made[-1:])
             if own and own[0].grad_fn is not None:
                 entry.grad_fn = own[0].grad_fn.name()
-            elif not any(tensor.requires_grad for tensor in tensors_in(list(frame.f_locals["args"]))):
+            elif not function.needs_grad:
                 entry.why = "not recorded: no input requires grad"
 
 
@@ -250,16 +278,26 @@ def _dispatching(autograd: bool) -> Iterator[None]:
         yield
 
 
-def _function_frames() -> list[FrameType]:
-    """The calls of autograd.Function.apply that are running, outermost first; not those of registered operators."""
-    apply = vars(torch.autograd.Function)["apply"].__func__.__code__
-    frames = []
+def _stack() -> Iterator[FrameType]:
+    """Of the caller, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is apply and not frame.f_locals["cls"].__name__.startswith(GENERATED):
-            frames.append(frame)
+        yield frame
         frame = frame.f_back
-    return frames[::-1]
+
+
+def _forwards() -> dict[CodeType, type]:
+    """The code of every autograd.Function's forward."""
+    found: dict[CodeType, type] = {}
+    classes: list[Any] = torch.autograd.Function.__subclasses__()
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        forward = inspect.unwrap(cls.forward)
+        if hasattr(forward, "__code__") and not cls.__name__.startswith(GENERATED):
+            found[forward.__code__] = cls
+    found.pop(torch.autograd.Function.forward.__code__, None)  # of a class that has none
+    return found
 
 
 def _is_composed(func: Any, inputs: list[Tensor]) -> bool:
