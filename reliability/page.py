@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from reliability/results: `make figures ONLY=counts` writes them."""
+"""The tables of docs/reliability.md and README.md, from results/: `make figures ONLY=counts` writes them."""
 
 import json
 import re
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "docs" / "reliability.md", ROOT / "README.md")
 
 
 def load(name: str) -> dict[str, Any]:
@@ -41,6 +42,53 @@ def sizes() -> str:
     return "\n\n".join(parts)
 
 
+def sanitizers() -> str:
+    names = {"address": "AddressSanitizer", "undefined": "UndefinedBehaviorSanitizer", "thread": "ThreadSanitizer"}
+    rows, record = [], load("sanitizers")
+    for name, run in record.items():
+        calls = sum(each["calls"] for each in run.get("situations", {}).values())
+        tests = f"{run['tests']:,} tests" + (f", {calls} calls from threads" if calls else "")
+        seen = ", ".join(dict.fromkeys(run["planted_and_seen"].values()))
+        rows.append([names[name], tests, run["failed"], len(run["reports"]), seen])
+    first = record["address"]
+    said = f"{first['compiler']}; {place(first['machine'])}:\n\n"
+    return said + table(["tool", "ran", "failed", "reports", "planted, and reported"], rows)
+
+
+def fuzz() -> str:
+    records = {name: load(name) for name in ("fuzz", "fuzz_triton", "fuzz_gpu")}
+    rows: list[list[Any]] = []
+    for family in records["fuzz"]["families"]:
+        runs = [record["families"][family] for record in records.values()]
+        found = [sum(len(run[what]) for run in runs) for what in ("failures", "crashes")]
+        refused = sum(run["outcome"]["refused"] for run in runs)
+        rows.append([f"`{family}`", *(run["cases"] for run in runs), refused, *found])
+    rows.append(["all", *(sum(row[column] for row in rows) for column in range(1, 7))])
+    places = "; ".join(place(records[name]["machine"]) for name in ("fuzz", "fuzz_gpu"))
+    titles = ["family", "C++", "Triton's interpreter", "GPU", "wrong calls refused", "differ", "crashed"]
+    return f"{places}:\n\n" + table(titles, rows)
+
+
+def concurrency() -> str:
+    names = {
+        "python_threads": "eight Python threads",
+        "set_num_threads": "eight Python threads, while `set_num_threads` changes",
+        "forked": "forked processes",
+        "spawned": "spawned processes",
+        "loader": "workers of a `DataLoader`",
+        "backward": "backward passes of several threads",
+    }
+    usual, free = load("concurrency"), load("concurrency_free_threaded")
+    rows = []
+    for name, words in names.items():
+        runs = [record["situations"][name] for record in (usual, free)]
+        assert {run["outcome"] for run in runs} == {"same"}
+        rows.append([words, *(number for run in runs for number in (run["rounds"], run["calls"]))])
+    titles = ["from", "rounds", "calls", "free-threaded: rounds", "calls"]
+    said = f"{place(usual['machine'])}; free-threaded: {place(free['machine'])}. All results were the same:\n\n"
+    return said + table(titles, rows)
+
+
 def gpu_sanitizer() -> str:
     record = load("gpu_sanitizer")
     rows = [
@@ -56,6 +104,15 @@ def gpu_contention() -> str:
     rows = [[run["scene"].replace("_", " "), run["calls"], run["state"]] for run in record["scenes"]]
     said = f"{place(record['machine'])}; a watchdog of {record['watchdog_s']} s:\n\n"
     return said + table(["sampling", "calls", "results"], rows)
+
+
+def gpu_repeats() -> str:
+    record = load("gpu_repeats")
+    return (
+        f"{place(record['machine'])}: {record['cases']} cases, forward and backward, {record['runs']} runs each beside "
+        f"other work. In deterministic mode {len(record['differ_in_deterministic_mode'])} differ in any bit; without "
+        f"it {len(record['differ_otherwise'])} do."
+    )
 
 
 def numbers() -> str:
@@ -78,7 +135,7 @@ def faults() -> str:
         return f"{len(bad)} wrong" if bad else "as promised"
 
     rows = [
-        [f"SIGKILL at random, {name}", f"{part['kills']} kills", outcome(part)]
+        [f"SIGKILL at random, {name}", f"{part['kills']} kills of {part['trainings']} trainings", outcome(part)]
         for name, part in record["kills"].items()
         if isinstance(part, dict)
     ]
@@ -127,11 +184,30 @@ def corpus() -> str:
     return said + table(["format", "damaged files", "read", "refused"], rows)
 
 
-MAKERS = (sizes, gpu_sanitizer, gpu_contention, numbers, faults, corpus)
+def fuzz_files() -> str:
+    record = load("fuzz_files")
+    return (
+        f"atheris {record['machine']['atheris']}: {record['files']:,} files of {len(record['rows'])} kinds in "
+        f"{record['seconds']:,.0f} s, {record['findings']} findings; {place(record['machine'])}."
+    )
+
+
+def wheels() -> str:
+    rows = []
+    for each in load("wheels"):
+        needs = ", ".join(f"{library} {version}" for library, version in each["needs"].items())
+        rows.append([f"`{each['wheel']}`", each["python"], each["torch"].partition("+")[0], each["tag"], needs])
+    return table(["wheel", "tried on Python", "torch", "platform", "needs"], rows)
+
+
+MAKERS = (
+    sanitizers, fuzz, concurrency, gpu_sanitizer, gpu_contention, gpu_repeats, sizes, numbers, faults, corpus,
+    fuzz_files, wheels,
+)  # fmt: skip
 SECTIONS = {maker.__name__: maker for maker in MAKERS}
 
 
-def anew() -> str:
+def anew(page: Path) -> str:
     """The page with every table made from the committed results."""
     pattern = re.compile(r"(<!-- counted (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
-    return pattern.sub(lambda found: f"{found[1]}\n{SECTIONS[found[2]]()}\n{found[3]}", PAGE.read_text())
+    return pattern.sub(lambda found: f"{found[1]}\n{SECTIONS[found[2]]()}\n{found[3]}", page.read_text())

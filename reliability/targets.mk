@@ -7,43 +7,43 @@ RESULTS := reliability/results
 .PHONY: asan ubsan tsan concurrency fuzz properties precision corpus fuzz-files faults sizes versions wheels
 
 asan: $(VENV)/installed
-	$(BIN)/python -m reliability.sanitize address --out $(RESULTS)/sanitizers.json
+	$(BIN)/python -m reliability.cpu.sanitize address --out $(RESULTS)/sanitizers.json
 
 ubsan: $(VENV)/installed
-	$(BIN)/python -m reliability.sanitize undefined --out $(RESULTS)/sanitizers.json
+	$(BIN)/python -m reliability.cpu.sanitize undefined --out $(RESULTS)/sanitizers.json
 
 tsan: $(VENV)/installed
-	$(BIN)/python -m reliability.sanitize thread --out $(RESULTS)/sanitizers.json
+	$(BIN)/python -m reliability.cpu.sanitize thread --out $(RESULTS)/sanitizers.json
 
 concurrency: $(VENV)/installed
-	$(BIN)/python -m reliability.concurrency --rounds 200 --out $(RESULTS)/concurrency.json
+	$(BIN)/python -m reliability.cpu.concurrency --rounds 200 --out $(RESULTS)/concurrency.json
 
 # The C++ kernels, then the Triton kernels in Triton's interpreter, which is slow.
 fuzz: $(VENV)/installed
 	$(BIN)/python -m reliability.fuzz --cases $(or $(CASES),10000) --out $(RESULTS)/fuzz.json
-	$(BIN)/python -m reliability.fuzz --cases $$(($(or $(CASES),10000) / 40)) --backend triton --out $(RESULTS)/fuzz_triton.json
+	$(BIN)/python -m reliability.fuzz --cases $$(($(or $(CASES),10000) / 100)) --backend triton --out $(RESULTS)/fuzz_triton.json
 
 properties: $(VENV)/installed
-	$(BIN)/python -m reliability.properties --cases $(or $(CASES),100) --out $(RESULTS)/properties.json
+	$(BIN)/python -m reliability.numbers.properties --cases $(or $(CASES),100) --out $(RESULTS)/properties.json
 
 precision: $(VENV)/installed
-	$(BIN)/python -m reliability.precision --out $(RESULTS)/precision.json
+	$(BIN)/python -m reliability.numbers.precision --out $(RESULTS)/precision.json
 
 corpus: $(VENV)/installed
-	$(BIN)/python -m reliability.corpus --out $(RESULTS)/corpus.json
+	$(BIN)/python -m reliability.files.corpus --out $(RESULTS)/corpus.json
 
 fuzz-files: $(VENV)/installed
 	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet atheris
-	$(BIN)/python -m reliability.fuzz_files --out $(RESULTS)/fuzz_files.json
+	$(BIN)/python -m reliability.files.fuzz --out $(RESULTS)/fuzz_files.json
 
 faults: $(VENV)/installed
-	$(BIN)/python -m reliability.faults --out $(RESULTS)/faults.json
+	$(BIN)/python -m reliability.training.faults --out $(RESULTS)/faults.json
 
 sizes: $(VENV)/installed
 	$(BIN)/python -m reliability.sizes --out $(RESULTS)/sizes_cpu.json
 
 versions:
-	reliability/versions.sh "$(TORCH)" $(PYTHONS)
+	reliability/install/versions.sh "$(TORCH)" $(PYTHONS)
 
 wheels:
-	reliability/wheels.sh "$(TORCH)" $(PYTHONS)
+	reliability/install/wheels.sh "$(TORCH)" $(PYTHONS)

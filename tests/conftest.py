@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,10 @@ if not torch.cuda.is_available():
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 # Some virtual machines announce matrix tiles (AMX) and then refuse them: a bfloat16 product would kill the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# A job in a shell's background ignores Ctrl-C, and so would every process that tests start in order to interrupt it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pointgrad
 
@@ -59,10 +65,18 @@ class Place(NamedTuple):
         return 0.0 if self.device == "cpu" else 1e-12
 
 
+def _can_interpret() -> bool:
+    """Whether Triton's interpreter runs the kernels: that of 3.2 lacks what they use, those up to 3.6 fail with NumPy
+    2.4, and there is no Triton for macOS."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    return tuple(map(int, version("triton").split(".")[:2])) >= (3, 7)
+
+
 PLACES = [Place("cpu", "cpu"), Place("cpu", "reference")]
 if torch.cuda.is_available():
     PLACES += [Place("cuda", "triton"), Place("cuda", "reference")]
-elif importlib.util.find_spec("triton") is not None:  # there is none for macOS
+elif _can_interpret():
     _patch_once()
     PLACES += [Place("cpu", "triton")]
 
@@ -78,6 +92,12 @@ def place(request):
 def default_place(request):
     """Runs the test once per device, with its own kernels: for what lies above the choice of a backend."""
     return request.param
+
+
+def pytest_runtest_teardown(item):
+    """Passes on how many inputs a law was tried on, from whichever process ran it: reliability/numbers counts them."""
+    if "laws" in sys.modules:
+        item.user_properties.append(("inputs", sys.modules["laws"].COUNTS[item.nodeid]))
 
 
 def pytest_collection_modifyitems(config, items):

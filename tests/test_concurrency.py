@@ -1,4 +1,4 @@
-"""Operators called from threads, workers and autograd at once: short runs of `reliability/concurrency.py`."""
+"""Operators called from threads, workers and autograd at once: short runs of `reliability/cpu/concurrency.py`."""
 
 import sys
 import threading
@@ -12,7 +12,7 @@ from pointgrad.ops import registry
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from reliability import concurrency
+from reliability.cpu import concurrency
 
 
 def test_the_same_bits_as_alone_and_no_deadlock():

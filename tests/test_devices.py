@@ -32,9 +32,11 @@ def test_results_are_on_the_device_of_the_input(case):
         with FakeTensorMode():
             results = case(on("cuda:1", arguments))
     except RuntimeError as error:
-        if "not linked with support for cuda" not in str(error):
+        if not any(words in str(error) for words in ("not linked with support for cuda", "CUDA driver")):
             raise
-        pytest.skip("the call indexes with Python's brackets, for which a torch without CUDA refuses even fake tensors")
+        pytest.skip(
+            "the call indexes with Python's brackets, for which torch without a driver refuses even fake tensors"
+        )
     assert {result.device for result in results} == {torch.device("cuda:1")}
 
 

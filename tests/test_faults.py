@@ -18,8 +18,8 @@ pytest.importorskip("lightning_fabric")
 pytest.importorskip("tyro")
 pytest.importorskip("yaml")
 
-from reliability import damage, disturb, ranks
-from reliability.attempts import STAMP
+from reliability.training import damage, disturb, ranks
+from reliability.training.attempts import STAMP
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ def test_a_crash_is_reported_with_its_case(monkeypatch):
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path]
     monkeypatch.setenv("PYTHONPATH", ":".join(folders))
     options = argparse.Namespace(cases=1, device="cpu", backend="cpu")
-    result = __main__.run_family("planted_family", options, seed=1)
+    *_, result = __main__.run_family("planted_family", options, seed=1)
     (crash,) = result["crashes"]
     assert crash["how"] == "SIGSEGV"
     assert crash["choices"]["operator name"] == "dies"

@@ -25,9 +25,9 @@ from pointgrad.train.untrusted import parse_yaml, read_yaml
 
 for package in ("tyro", "plyfile", "pypcd4", "laspy", "lazrs", "h5py", "yaml"):
     pytest.importorskip(package)
-corpus = importlib.import_module("reliability.corpus")
-lies = importlib.import_module("reliability.file_lies")
-SUBJECTS = importlib.import_module("reliability.file_subjects").SUBJECTS
+corpus = importlib.import_module("reliability.files.corpus")
+lies = importlib.import_module("reliability.files.lies")
+SUBJECTS = importlib.import_module("reliability.files.subjects").SUBJECTS
 
 
 class Call:

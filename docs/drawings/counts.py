@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from reliability/results: nothing is typed in there."""
+"""The tables of docs/reliability.md and README.md, from reliability/results: nothing is typed in there."""
 
 import sys
 
@@ -9,4 +9,5 @@ from reliability import page
 
 
 def draw() -> None:
-    page.PAGE.write_text(page.anew())
+    for path in page.PAGES:
+        path.write_text(page.anew(path))

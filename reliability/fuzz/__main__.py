@@ -15,11 +15,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from reliability.checkout import commit
 
 from . import FAMILIES
 
@@ -33,6 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all without one")
     parser.add_argument("--cases", type=int, default=10_000, help="of each family")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="so many families")
     parser.add_argument("--seed", type=int, help="random without one, and printed")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--backend", choices=("cpu", "triton"), help="by default that of the device")
@@ -43,8 +48,9 @@ def main() -> int:
     unknown = set(options.families) - set(FAMILIES)
     if unknown and not options.child:
         parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
-    if options.cases < 1:
-        parser.error(f"--cases must be at least 1, got {options.cases}")
+    for name in ("cases", "at_once"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}")
     options.backend = options.backend or ("triton" if options.device == "cuda" else "cpu")
     if options.backend == "triton" and options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # Triton decides when it is imported
@@ -55,10 +61,18 @@ def main() -> int:
         return child(options, seed)
     print(f"seed {seed}", flush=True)
     results: dict[str, Any] = {}
-    for family in options.families or FAMILIES:
-        results[family] = run_family(family, options, seed)
-        if options.out:  # after each: a run that is stopped has counted something too
-            write(options, seed, results)
+    writing = threading.Lock()
+
+    def run(family: str) -> None:
+        for result in run_family(family, options, seed):
+            with writing:  # after each round: a run that is stopped has counted something too
+                results[family] = result
+                if options.out:
+                    write(options, seed, results)
+        print(f"{family}: {summary(results[family])}", flush=True)
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        list(pool.map(run, options.families or FAMILIES))
     return int(any(result["failures"] or result["crashes"] for result in results.values()))
 
 
@@ -70,13 +84,8 @@ def write(options: argparse.Namespace, seed: int, results: dict[str, Any]) -> No
     facts = {**machine(options.device), "hypothesis": hypothesis.__version__, "commit": commit()}
     facts |= {"backend": options.backend, "seed": seed}
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"machine": facts, "families": results}, indent=1) + "\n")
-
-
-def commit() -> str | None:
-    """Of this checkout, where there is one."""
-    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return said.stdout.strip() or None
+    ordered = {family: results[family] for family in options.families or FAMILIES if family in results}
+    options.out.write_text(json.dumps({"machine": facts, "families": ordered}, indent=1) + "\n")
 
 
 def child(options: argparse.Namespace, seed: int) -> int:
@@ -101,40 +110,47 @@ def again(options: argparse.Namespace) -> int:
     return 0
 
 
-def run_family(family: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+def run_family(family: str, options: argparse.Namespace, seed: int) -> Iterator[dict[str, Any]]:
+    """Yields what was counted so far, after each round."""
     total = Counter[str]()
     counts: dict[str, Counter[str]] = {}
     failures: list[dict[str, Any]] = []
     crashes: list[dict[str, Any]] = []
     begin = time.perf_counter()
+
+    def so_far() -> dict[str, Any]:
+        return {
+            "cases": total["cases"],
+            "seconds": round(time.perf_counter() - begin, 1),
+            **{what: dict(sorted(counter.items())) for what, counter in sorted(counts.items())},
+            "failures": failures,
+            "crashes": crashes,
+        }
+
     while total["cases"] < options.cases and len(failures) + len(crashes) < MOST_FAILURES:
         for result in lines(family, options, seed + total["rounds"], options.cases - total["cases"]):
             total.update(cases=result["cases"], rounds=1)
             if "crash" in result:
                 crashes.append(result["crash"])
                 print(f"{family}: {result['crash']['how']} in {json.dumps(result['crash'])}", flush=True)
-                continue
-            for what, counter in result["counts"].items():
-                counts.setdefault(what, Counter()).update(counter)
-            if result["failure"]:
-                failures.append(result["failure"])
-                print(f"{family}: {json.dumps(result['failure'])}", flush=True)
-                if len(failures) + len(crashes) >= MOST_FAILURES:
-                    break
-    seconds = time.perf_counter() - begin
-    outcome = counts.get("outcome", Counter())
-    print(
-        f"{family}: {total['cases']} cases in {seconds:.0f} s, {outcome['agrees']} agree, {outcome['refused']} refused,"
-        f" {len(failures)} mismatches, {len(crashes)} crashes",
-        flush=True,
+            else:
+                for what, counter in result["counts"].items():
+                    counts.setdefault(what, Counter()).update(counter)
+                if result["failure"]:
+                    failures.append(result["failure"])
+                    print(f"{family}: {json.dumps(result['failure'])}", flush=True)
+            yield so_far()
+            if len(failures) + len(crashes) >= MOST_FAILURES:
+                break
+
+
+def summary(result: dict[str, Any]) -> str:
+    outcome = Counter(result.get("outcome", {}))
+    return (
+        f"{result['cases']} cases in {result['seconds']:.0f} s, {outcome['agrees']} agree,"
+        f" {outcome['refused']} refused,"
+        f" {len(result['failures'])} mismatches, {len(result['crashes'])} crashes"
     )
-    return {
-        "cases": total["cases"],
-        "seconds": round(seconds, 1),
-        **{what: dict(sorted(counter.items())) for what, counter in sorted(counts.items())},
-        "failures": failures,
-        "crashes": crashes,
-    }
 
 
 def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> Iterator[dict[str, Any]]:

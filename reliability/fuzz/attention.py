@@ -71,6 +71,11 @@ def _finite(values: Tensor) -> Tensor:
     return values.abs().nan_to_num(0, 0, 0)
 
 
+def _open(where: Tensor) -> Tensor:
+    """A magnitude for which nothing can be said."""
+    return torch.where(where, torch.inf, 0.0).double()
+
+
 def _attention_magnitudes(
     arguments: Arguments, upstream: list[Tensor], outputs: list[Tensor]
 ) -> tuple[list[Tensor | None], dict[str, Tensor]]:
@@ -85,7 +90,8 @@ def _attention_magnitudes(
         signed = given.get("scale", scale)
         logits = signed * (query.unsqueeze(-3) * picked_key).sum(-1)
         sizes = scale * (query.abs().unsqueeze(-3) * picked_key.abs()).sum(-1)
-        products = _finite(query).unsqueeze(-3) * _finite(picked_key)
+        reach = max(scale, 1.0)  # what is scaled must not overflow before or after
+        products = _finite(query).unsqueeze(-3) * (_finite(picked_key) + reach)
         products = torch.where(there, products.sum(-1), 0)
         finite = query.isfinite().all(-1).unsqueeze(-2) & picked_key.isfinite().all(-1)
         if "bias" in given:
@@ -101,7 +107,7 @@ def _attention_magnitudes(
         # Where the blur is no longer small a weight may be any, and where a product overflows it may be NaN.
         wide = torch.finfo(torch.promote_types(outputs[0].dtype, torch.float32))
         any_weight = 1e300 * (blur * wide.eps > 0.01).double()  # (M, 1, H)
-        overflow = 1e300 * (products > wide.max / 4).any(-2, keepdim=True).double()
+        overflow = _open((products > wide.max / 4).any(-2, keepdim=True))
         forward = ((shares + any_weight).unsqueeze(-1) * picked.abs()).sum(-3) + overflow.squeeze(-2).unsqueeze(-1)
         if not upstream:
             return [forward], {}
@@ -111,19 +117,20 @@ def _attention_magnitudes(
         slopes, shares = torch.where(there, slopes, 0), torch.where(there, shares + any_weight, 0)
         lost = torch.where(there, overflow, 0).unsqueeze(-1)
         flat = index.flatten(-2)
+        lost_slopes = _open((slopes > wide.max / 4).any(-2, keepdim=True))
+        lost_slopes = lost + torch.where(there, lost_slopes, 0).unsqueeze(-1)
 
         def spread(rows: Tensor) -> Tensor:  # (M, K, H, D) to (N, H, D)
             total = pointgrad.scatter(rows.flatten(-2).flatten(-3, -2), flat, key.shape[-3])
             return total.unflatten(-1, rows.shape[-2:])
 
-        reach = max(scale, 1.0)  # what is scaled at last must not overflow before
         grads = {
-            "query": reach * (slopes.unsqueeze(-1) * picked_key.abs() + lost).sum(-3),
-            "key": reach * spread(slopes.unsqueeze(-1) * query.abs().unsqueeze(-3) + lost),
+            "query": reach * (slopes.unsqueeze(-1) * picked_key.abs() + lost_slopes).sum(-3),
+            "key": reach * spread(slopes.unsqueeze(-1) * query.abs().unsqueeze(-3) + lost_slopes),
             "value": spread(shares.unsqueeze(-1) * grad.unsqueeze(-3) + lost),
         }
         if "bias" in given:
-            slopes = slopes + lost.squeeze(-1)
+            slopes = slopes + lost_slopes.squeeze(-1)
             grads["bias"] = slopes if given["bias"].shape[-1] == heads else slopes.sum(-1, keepdim=True)
     return [forward], grads
 

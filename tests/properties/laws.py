@@ -1,7 +1,7 @@
 """How a law is tried: on how many inputs, which ones, and how many were counted.
 
 Laws are tried on the GPU if there is one, else on the CPU. `POINTGRAD_CASES` says how many inputs each gets; together
-with `POINTGRAD_BACKEND` it makes the long runs of `reliability/properties.py`.
+with `POINTGRAD_BACKEND` it makes the long runs of `reliability/numbers/properties.py`.
 """
 
 import functools

@@ -99,15 +99,17 @@ def test_tiny_clouds_have_the_answer_of_the_definition(data, n, exponent, flush)
         out = pointgrad.interpolate(features, points, queries)
         picks = pointgrad.farthest_point_sampling(points, n, return_radius=True)
         voxels = pointgrad.voxelize(points, 1.0)
-        return [*found, out, *picks, voxels.inverse, voxels.coordinates, pointgrad.voxel_sampling(points, 1.0).index]
+        return [out, *found, *picks, voxels.inverse, voxels.coordinates, pointgrad.voxel_sampling(points, 1.0).index]
 
     with flushed() if flush else contextlib.nullcontext():
         received = results()
         with pointgrad.backend("reference"):
             expected = results()
-    for mine, theirs in zip(received, expected, strict=True):
+    assert bool(received[0].isfinite().all())
+    # A sum: a GPU rounds products and additions together, up to once for each of three terms of at most 4.
+    torch.testing.assert_close(received[0], expected[0], rtol=0, atol=0 if DEVICE == "cpu" else 3 * 4 * 2.0**-24)
+    for mine, theirs in zip(received[1:], expected[1:], strict=True):
         equal(mine, theirs)
-    assert bool(received[3].isfinite().all())
 
 
 @law(st.data(), st.integers(1, 12))

@@ -1,4 +1,4 @@
-"""Errors in 16 bits: at most twice plain PyTorch's own, against float64. `reliability/precision.py` measures them."""
+"""Errors in 16 bits: at most twice plain PyTorch's own, against float64. `reliability/numbers` measures them."""
 
 import inspect
 from dataclasses import replace
@@ -9,8 +9,8 @@ import torch
 
 import pointgrad
 from pointgrad import functional
-from reliability import precision
-from reliability.precision_subjects import SUBJECTS
+from reliability.numbers import precision
+from reliability.numbers.subjects import SUBJECTS
 
 
 @pytest.mark.parametrize("dtype", precision.JUDGED, ids=lambda dtype: str(dtype).removeprefix("torch."))

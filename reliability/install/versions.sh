@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The test suite on each given Python, with one torch: an environment each, a build, a run, an entry in the results.
-#   reliability/versions.sh "torch==2.6.0" python3.10 [python3.12 ...]
+#   reliability/install/versions.sh "torch==2.6.0" python3.10 [python3.12 ...]
 # SELECT, arguments of pytest that leave tests out, is written beside the counts: SELECT="--ignore tests/test_view_browser.py".
 # WORKERS is how many tests run at once; ENVIRONMENTS where environments are kept for the next time (5 GB each with CUDA).
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 torch=$1
 shift
 environments=${ENVIRONMENTS:-out/versions}
@@ -25,7 +25,7 @@ print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_
   rm -f "$report"
   # shellcheck disable=SC2086  # SELECT is several words
   "$venv/bin/python" -m pytest -q -n "${WORKERS:-auto}" -p no:cacheprovider --junitxml "$report" ${SELECT:-} || failed=1
-  "$venv/bin/python" -m reliability.versions "$report" --selection "${SELECT:-}" \
+  "$venv/bin/python" -m reliability.install.versions "$report" --selection "${SELECT:-}" \
     --commit "$commit" --out reliability/results/versions.json
 done
 exit $failed

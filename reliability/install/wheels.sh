@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Wheels, as a user meets them: built from the source distribution alone, once for 3.10, for 3.11, for all from 3.12 on
 # and for a free-threaded Python; installed beside torch and numpy into an empty environment, and tried without a compiler.
-#   reliability/wheels.sh "torch==2.6.0" python3.10 [python3.12 ...]
+#   reliability/install/wheels.sh "torch==2.6.0" python3.10 [python3.12 ...]
 # WHEELS is where wheels and environments are kept for the next time (5 GB each with CUDA).
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 torch=$1
 shift
 out=$(realpath -m "${WHEELS:-out/wheels}")
@@ -42,7 +42,7 @@ PY
   "$out/tools/bin/python" -m auditwheel show "$wheel" >"$venv/tags.txt"
   # No compiler, no build tool, nothing of the checkout but the tables of cases.
   env -i HOME="$venv" PATH="$venv/bin" CC=/bin/false CXX=/bin/false \
-    "$venv/bin/python" -I -W error reliability/smoke.py >"$venv/smoke.json"
-  "$venv/bin/python" -m reliability.wheels "$wheel" --sdist "$out"/pointgrad-*.tar.gz \
+    "$venv/bin/python" -I -W error reliability/install/smoke.py >"$venv/smoke.json"
+  "$venv/bin/python" -m reliability.install.wheels "$wheel" --sdist "$out"/pointgrad-*.tar.gz \
     --tags "$venv/tags.txt" --smoke "$venv/smoke.json" --commit "$commit" --out reliability/results/wheels.json
 done

@@ -1,0 +1,123 @@
+"""What `concurrency.py` lets threads and processes do: calls whose results are compared bit for bit."""
+
+import hashlib
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import pointgrad
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+from cases import CASES, Case, Make
+
+_generator = threading.RLock()  # torch's generator is one for all threads
+# A thread that holds it may not be there any more in a forked child.
+os.register_at_fork(before=_generator.acquire, after_in_parent=_generator.release, after_in_child=_generator.release)
+
+
+def _digest(tensors: list[Tensor]) -> str:
+    """A number for each tensor, from its dtype, shape and bits."""
+    digests = []
+    for tensor in tensors:
+        summary = hashlib.blake2b(str((tensor.dtype, tuple(tensor.shape))).encode(), digest_size=8)
+        summary.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
+        digests.append(summary.hexdigest())
+    return " ".join(digests)
+
+
+@dataclass
+class Work:
+    """One call with its gradients."""
+
+    name: str
+    case: Case
+    arguments: dict[str, Any]
+
+    def digest(self) -> str:
+        if self.case.seeded:
+            with _generator:
+                return self._digest()
+        return self._digest()
+
+    def _digest(self) -> str:
+        arguments = dict(self.arguments)
+        sources = {name: arguments[name].detach().requires_grad_() for name in self.case.differentiable}
+        results = self.case({**arguments, **sources})
+        gradients: tuple[Tensor, ...] = ()
+        if sources:
+            output = next(result for result in results if result.is_floating_point())
+            # Not all alike, and the same every time.
+            upstream = torch.arange(output.numel()).remainder(7).sub(2.5).reshape(output.shape).to(output.dtype)
+            gradients = torch.autograd.grad(output, list(sources.values()), upstream)
+        return _digest([*results, *gradients])
+
+
+def rooms(most: int) -> list[list[Work]]:
+    """For each room its cases that are large enough for several threads, and a small one of operators without such; no
+    more than `most` of a room."""
+    has_large = {case.operator for case in CASES if case.large}
+    found: dict[str, list[Work]] = {}
+    for case in CASES:
+        make = case.large or (case.inputs if case.operator not in has_large else None)
+        room = found.setdefault(case.operator.__module__, [])
+        if make is not None and len(room) < most:
+            has_large.add(case.operator)
+            torch.manual_seed(0)
+            room.append(Work(case.name, case, make(Make())))
+    return list(found.values())
+
+
+def network(seed: int, layers: int = 3) -> tuple[Tensor, list[Tensor]]:
+    """A deep graph through most rooms, and its inputs."""
+    random = torch.Generator().manual_seed(seed)
+    points = torch.rand(2, 700, 3, generator=random).requires_grad_()
+    features = torch.rand(2, 700, 16, generator=random).requires_grad_()
+    index = pointgrad.knn(points, 8).index
+    x = features
+    for _ in range(layers):
+        heads = x.reshape(2, 700, 2, 8)
+        x = x + pointgrad.neighbor_attention(heads, heads, heads, index).flatten(2)
+        picked = pointgrad.farthest_point_sampling(points, 150)
+        centers = pointgrad.gather(points, picked)
+        found = pointgrad.knn(points, 8, centers)
+        pooled = pointgrad.group(x, found.index).amax(2) + found.distance2.mean(-1, keepdim=True)
+        x = torch.tanh(x + pointgrad.interpolate(pooled, centers, points))
+    return pointgrad.scatter(x, index[..., 0], 700, "mean"), [points, features]
+
+
+def backward_of_a_network(output: Tensor, inputs: list[Tensor]) -> str:
+    return _digest(list(torch.autograd.grad(output.square().sum(), inputs, retain_graph=True)))
+
+
+class _Nested(torch.autograd.Function):
+    """Whose backward runs a backward pass, whose backward does the same, and so on `depth` times."""
+
+    @staticmethod
+    def forward(ctx, features, index, depth):
+        ctx.save_for_backward(features, index)
+        ctx.depth = depth
+        return pointgrad.gather(features, index)
+
+    @staticmethod
+    def backward(ctx, grad):
+        features, index = ctx.saved_tensors
+        with torch.enable_grad():
+            inner = features.detach().requires_grad_()
+            output = _Nested.apply(inner, index, ctx.depth - 1) if ctx.depth else pointgrad.gather(inner, index)
+            (again,) = torch.autograd.grad(output, inner, grad)
+        return again, None, None
+
+
+def deep_backward(depth: int = 70) -> str:
+    """From 60 nested passes on, torch hands the next one to a thread of autograd's own."""
+    features = torch.linspace(0, 1, 4000 * 32).reshape(4000, 32).requires_grad_()
+    index = torch.arange(30000).remainder(4001) - 1
+    output = _Nested.apply(features, index, depth)
+    return _digest(list(torch.autograd.grad(output.square().sum(), features)))

@@ -1,0 +1,210 @@
+"""`python -m reliability.files.corpus --out FILE.json`: reads damaged files of every kind and counts what happens.
+
+Each file is made from a good one by a fixed seed (`file_damage.py`), and read in another process under a limit of
+memory and of time. It may be read, or refused with the library's own error in one line that begins with the path.
+Anything else is a failure: another exception, a warning, more memory than the limit, a hang, a crash. Exit status 1 if
+there is one. Small files that promise to be large (`lies.py`) are read before, in the same way.
+"""
+
+import argparse
+import multiprocessing
+import os
+import resource
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from pointgrad.bench import write
+from pointgrad.bench.machine import machine
+from pointgrad.cli.config import ConfigError
+from pointgrad.data import FileError
+from pointgrad.train.checkpoint import CheckpointError
+
+from ..checkout import commit
+from .damage import damaged
+from .lies import LARGE, lies
+from .subjects import SUBJECTS
+
+MEMORY = 512 << 20  # bytes that reading may take beyond what the process has; the files have some thousand
+SECONDS = 20  # for one file
+OWN = (FileError, CheckpointError, ConfigError, ValueError)  # ValueError: exactly, none of its kinds
+READ, REFUSED = "read", "refused"
+PACKAGES = ("numpy", "plyfile", "laspy", "lazrs", "h5py", "python-neo-lzf", "pyyaml")
+
+
+class Outcome(NamedTuple):
+    subject: str
+    number: int | bytes
+    what: str  # read, refused, exception, warning, memory, hang or crash
+    words: str
+    peak: int = 0  # bytes above what the process had
+
+
+def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
+    """What happens with files, each given by its subject and its number, or its bytes. They are read by one process
+    after another, begun anew where one has died."""
+    context = multiprocessing.get_context("spawn")
+    rest = iter(tasks)
+    task = next(rest, None)
+    while task is not None:
+        ours, theirs = context.Pipe()
+        worker = context.Process(target=_work, args=(theirs,), daemon=True)
+        worker.start()
+        theirs.close()
+        try:
+            ours.recv()  # it is ready
+            while task is not None:
+                ours.send(task)
+                if not ours.poll(SECONDS):
+                    yield Outcome(*task, "hang", f"no answer in {SECONDS} seconds")
+                    break
+                try:
+                    yield Outcome(*task, *ours.recv())
+                except EOFError:
+                    worker.join()
+                    yield Outcome(*task, "crash", f"the process ended with {worker.exitcode}")
+                    break
+                task = next(rest, None)
+            else:
+                break
+            task = next(rest, None)
+        finally:
+            worker.kill()
+            worker.join()
+
+
+def _work(pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    os.environ["RAYON_NUM_THREADS"] = "1"  # of the decoder of LAZ: each thread takes address space
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        good = {subject: SUBJECTS[subject].make(folder) for subject in SUBJECTS}
+        for subject, raw in good.items():  # imports what readers need before the limit is set
+            attempt(subject, raw, folder)
+        most = _status("VmSize") + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        pipe.send("ready")
+        while True:
+            subject, number = pipe.recv()
+            raw = number if isinstance(number, bytes) else make(good, subject, number)
+            pipe.send(attempt(subject, raw, folder))
+
+
+def make(good: dict[str, bytes], subject: str, number: int) -> bytes:
+    """The damaged file. number 0 is the good one."""
+    others = list(good)
+    other = good[others[(others.index(subject) + number) % len(others)]]
+    return damaged(good[subject], other, f"{subject} {number}") if number else good[subject]
+
+
+def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
+    """Reads one file: what happened, in words, and the memory that it took at its highest."""
+    path = folder / f"a.{SUBJECTS[subject].suffix}"
+    path.write_bytes(raw)
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the highest so far
+    before = _status("VmRSS")
+    what, words = READ, ""
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            SUBJECTS[subject].read(path)
+        if said:
+            what, words = "warning", str(said[0].message)
+    except Exception as error:
+        what, words = judge(error, path)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust
+            raise
+        what, words = "exception", f"{type(error).__name__}: {error}"
+    return what, words, max(0, _status("VmHWM") - before)
+
+
+def judge(error: BaseException, path: Path) -> tuple[str, str]:
+    """What an error means: refused, as it should be, or what else."""
+    words = str(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError) or "can't allocate memory" in str(cause):
+            return "memory", words
+        cause = cause.__cause__ or cause.__context__
+    named = words.startswith((f"{path}: ", str(path.with_name(path.name.partition(".")[0] + ".labels.npy: "))))
+    fine = type(error) in OWN and named and "\n" not in words and len(words) < 2000
+    return (REFUSED, words) if fine else ("exception", f"{type(error).__name__}: {words[:300]}")
+
+
+def _status(name: str) -> int:
+    """Bytes, of a line of /proc/self/status in kB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) << 10
+    raise KeyError(name)
+
+
+def count(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """Rows by subject, and all that must not happen."""
+    rows: dict[str, Counter[str]] = {}
+    peaks: Counter[str] = Counter()
+    wrong = []
+    for outcome in outcomes:
+        rows.setdefault(outcome.subject, Counter())[outcome.what] += 1
+        peaks[outcome.subject] = max(peaks[outcome.subject], outcome.peak)
+        if outcome.what not in (READ, REFUSED):
+            wrong.append(outcome._asdict())
+    table = [
+        {"subject": name, "files": row.total(), **row, "peak_mib": round(peaks[name] / 2**20, 1)}
+        for name, row in rows.items()
+    ]
+    total = {key: sum(row[key] for row in rows.values()) for key in (READ, REFUSED)}
+    return {"files": sum(row.total() for row in rows.values()), **total, "wrong": len(wrong), "rows": table,
+            "failures": wrong[:200]}  # fmt: skip
+
+
+def describe() -> dict[str, Any]:
+    """The machine and what was read with."""
+    return {**machine("cpu"), "commit": commit(), **{p: metadata.version(p) for p in PACKAGES}}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--files", type=int, default=1000, help="damaged files of each kind")
+    parser.add_argument("--first", type=int, default=1, help="number of the first")
+    parser.add_argument("--only", nargs="*", default=list(SUBJECTS), choices=SUBJECTS, help="kinds of files")
+    parser.add_argument("--out", type=Path, help="where the counts go; without, they are printed only")
+    parser.add_argument("--keep", type=Path, help="write the file --first of the kind --only here, and end")
+    options = parser.parse_args()
+    if options.keep:
+        with tempfile.TemporaryDirectory() as name:
+            good = {subject: SUBJECTS[subject].make(Path(name)) for subject in SUBJECTS}
+        options.keep.write_bytes(make(good, options.only[0], options.first))
+        return 0
+    told = [(lie.subject, lie.raw) for lie in lies()]
+    outcomes = list(run(told))
+    refused = [outcome.what == REFUSED and outcome.peak < LARGE for outcome in outcomes]
+    for outcome, right in zip(outcomes, refused, strict=True):
+        if not right:
+            print(outcome.subject, outcome.what, outcome.peak, outcome.words[:200], file=sys.stderr)
+    print(f"{sum(refused)} of {len(told)} small files that promise to be large are refused")
+    numbers = range(options.first, options.first + options.files)
+    result = count(run((subject, number) for number in numbers for subject in options.only))
+    for row in result["rows"]:
+        print(*(f"{value}" if key == "subject" else f"{key} {value}" for key, value in row.items()), sep="  ")
+    for failure in result["failures"]:
+        print(failure["subject"], failure["number"], failure["what"], failure["words"][:200], file=sys.stderr)
+    if options.out:
+        limits = {"memory_bytes": MEMORY, "seconds": SECONDS}
+        promises = {"files": len(told), "refused": sum(refused), "largest_bytes": LARGE}
+        write({"machine": describe(), "limits": limits, "promises": promises, **result}, options.out)
+    return 1 if result["wrong"] or not all(refused) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

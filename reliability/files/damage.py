@@ -1,0 +1,133 @@
+"""Damaged copies of a file: the same for the same number, on every machine."""
+
+import gzip
+import io
+import random
+import re
+import struct
+import zipfile
+from collections.abc import Callable
+
+TEXTS = ("0", "-1", "1", "3", "255", "65536", "2147483648", "4294967295", "1000000000000", str(10**30), "nan", "inf",
+         "1e400", "-1e-400", "0x7f", "4_0", "9" * 5000, "", ".", "x")  # fmt: skip
+NUMBERS = (0, 1, 2, 3, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1)
+LAYOUTS = ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q")
+STRUCTURE = 600  # bytes in which most formats have their header; damage is worse there
+
+
+def damaged(good: bytes, other: bytes, seed: str) -> bytes:
+    """good: the file. other: another one, of which parts may be taken. seed: decides everything."""
+    draw = random.Random(seed)
+    inside = _inside(good, other, draw)
+    if inside is not None and draw.random() < 0.6:
+        return inside
+    raw = good
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        raw = draw.choice(_WAYS)(raw, other, draw)
+    return raw
+
+
+def _place(raw: bytes, draw: random.Random) -> int:
+    return draw.randrange(max(1, min(len(raw), draw.choice((STRUCTURE, len(raw))))))
+
+
+def _flip(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    out = bytearray(raw or b"\0")
+    for _ in range(draw.choice((1, 1, 2, 8))):
+        out[_place(out, draw)] ^= 1 << draw.randrange(8)
+    return bytes(out)
+
+
+def _cut(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    return raw[: _place(raw, draw)]
+
+
+def _delete(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    place = _place(raw, draw)
+    return raw[:place] + raw[place + draw.choice((1, 2, 4, 60)) :]
+
+
+def _insert(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    place = _place(raw, draw)
+    return raw[:place] + draw.randbytes(draw.choice((1, 4, 40))) + raw[place:]
+
+
+def _overwrite(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    place, size = _place(raw, draw), draw.choice((1, 2, 8, 100))
+    filling = draw.choice((bytes(size), b"\xff" * size, draw.randbytes(size)))
+    return raw[:place] + filling + raw[place + size :]
+
+
+def _repeat(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    place = _place(raw, draw)
+    part = raw[place : place + draw.choice((1, 10, 100, 1000))]
+    return raw[:place] + part * draw.choice((2, 3, 100)) + raw[place:]
+
+
+def _swap(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    a, b, c = sorted(draw.randrange(len(raw) + 1) for _ in range(3))
+    return raw[:a] + raw[b:c] + raw[a:b] + raw[c:]
+
+
+def _splice(raw: bytes, other: bytes, draw: random.Random) -> bytes:
+    start = _place(other, draw)
+    return raw[: _place(raw, draw)] + other[start : start + draw.choice((10, 100, len(other)))]
+
+
+def _number(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    """A number in binary becomes another one: counts, lengths, offsets, types."""
+    layout = draw.choice(LAYOUTS)
+    size = struct.calcsize(layout)
+    place = _place(raw, draw)
+    if draw.random() < 0.7:
+        place -= place % size
+    return raw[:place] + struct.pack(layout, draw.choice(NUMBERS) & ((1 << 8 * size) - 1)) + raw[place + size :]
+
+
+def _digits(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    """A number in text becomes another one."""
+    found = [match.span() for match in re.finditer(rb"[-+.\w]*\d[-+.\w]*", raw[: draw.choice((STRUCTURE, len(raw)))])]
+    if not found:
+        return _number(raw, _other, draw)
+    start, end = draw.choice(found)
+    return raw[:start] + draw.choice(TEXTS).encode() + raw[end:]
+
+
+def _line(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
+    """A line goes, comes twice, moves, or loses its end."""
+    lines = raw.split(b"\n")
+    place = draw.randrange(min(len(lines), draw.choice((12, len(lines)))))
+    line = lines.pop(place)
+    way = draw.randrange(4)
+    if way == 1:
+        lines[place:place] = [line] * draw.choice((2, 50))
+    elif way == 2:
+        lines.insert(draw.randrange(len(lines) + 1), line)
+    elif way == 3:
+        lines[place : place + 1] = [line + b" " + b"".join(lines[place : place + 1])]
+    return b"\n".join(lines)
+
+
+_WAYS: tuple[Callable[[bytes, bytes, random.Random], bytes], ...] = (
+    _flip, _cut, _delete, _insert, _overwrite, _repeat, _swap, _splice, _number, _number, _digits, _digits, _line,
+)  # fmt: skip
+
+
+def _inside(good: bytes, other: bytes, draw: random.Random) -> bytes | None:
+    """Damage behind compression and checksums, which would hide it from the reader: of archives and of gzip."""
+    if good.startswith(b"\x1f\x8b"):
+        return gzip.compress(draw.choice(_WAYS)(gzip.decompress(good), other, draw), mtime=0)
+    if not good.startswith(b"PK"):
+        return None
+    with zipfile.ZipFile(io.BytesIO(good)) as archive:
+        members = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    name = draw.choice(list(members))
+    if draw.random() < 0.1:
+        members[draw.choice(("../out.npy", "/out.npy", "x" * 300, name.upper()))] = members.pop(name)
+    else:
+        members[name] = draw.choice(_WAYS)(members[name], other, draw)
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+        for key, content in members.items():
+            archive.writestr(zipfile.ZipInfo(key), content)  # without a date
+    return memory.getvalue()

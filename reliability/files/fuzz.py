@@ -1,0 +1,126 @@
+"""`python -m reliability.files.fuzz --seconds 60 --out FILE.json`: atheris looks for files that readers cannot bear.
+
+Guided by which lines of our readers a file reaches, it makes new files from good and damaged ones of a kind (those of
+`corpus.py`). A file may be read or refused, as there; anything else is a finding, and its bytes are kept in --keep.
+Needs `pip install atheris`. Each kind is tried in a process of its own, for so many seconds.
+"""
+
+import argparse
+import base64
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+SEEDS = 30  # damaged files to begin with
+MEMORY = 2500  # MiB of the whole process, of which torch takes a part
+SECONDS = 20  # for one file
+LONGEST = 20_000  # bytes of a file
+OURS = ["pointgrad.data.files", "pointgrad.data.datasets", "pointgrad.train", "pointgrad.cli.config"]
+
+
+def fuzz(subject: str, seconds: float, folder: Path) -> None:
+    """Does not return: the process ends with 0, or another status after a finding."""
+    import atheris  # type: ignore[import-not-found]
+    import torch  # noqa: F401  # not to be instrumented
+
+    # An editable install loads modules by a finder of its own, and atheris then sees nothing of them.
+    source = importlib.util.find_spec("pointgrad")
+    assert source is not None
+    assert source.origin is not None
+    sys.path.insert(0, str(Path(source.origin).parents[1]))
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
+    with atheris.instrument_imports(include=OURS):
+        from . import corpus
+        from .subjects import SUBJECTS
+    warnings.simplefilter("error")
+    with tempfile.TemporaryDirectory() as name:
+        good = {each: SUBJECTS[each].make(Path(name)) for each in SUBJECTS}
+    begin = folder / "begin"
+    begin.mkdir()
+    for number in range(SEEDS):
+        (begin / f"{number}").write_bytes(corpus.make(good, subject, number))
+    path = folder / f"a.{SUBJECTS[subject].suffix}"
+
+    def target(raw: bytes) -> None:
+        path.write_bytes(raw)
+        try:
+            SUBJECTS[subject].read(path)
+        except Exception as error:
+            what, words = corpus.judge(error, path)
+            if what != corpus.REFUSED:
+                raise RuntimeError(f"{what}: {words}") from error
+
+    options = {"max_total_time": round(seconds), "max_len": LONGEST, "timeout": SECONDS, "rss_limit_mb": MEMORY,
+               "print_final_stats": 1, "seed": 1, "artifact_prefix": f"{folder}/finding-"}  # fmt: skip
+    atheris.Setup([sys.argv[0], *(f"-{key}={value}" for key, value in options.items()), str(begin)], target)
+    atheris.Fuzz()
+
+
+def run(subject: str, seconds: float, keep: Path | None) -> dict[str, Any]:
+    """One kind in a process of its own: how many files were tried, how much of our code they reached, findings."""
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-m", "reliability.files.fuzz", "--one", subject, "--seconds", str(seconds)]
+        done = subprocess.run(
+            [*command, "--folder", name], capture_output=True, text=True, errors="replace", check=False
+        )
+        found = sorted(Path(name).glob("finding-*"))
+        row: dict[str, Any] = {
+            "subject": subject,
+            "seconds": seconds,
+            "files": _last(r"stat::number_of_executed_units:\s*(\d+)", done.stderr),
+            "reached": _last(r"cov: (\d+)", done.stderr),
+            "status": done.returncode,
+            "findings": len(found),
+        }
+        if found or done.returncode:
+            row["words"] = next((line for line in done.stdout.splitlines() if "Error" in line), done.stderr[-300:])[
+                :300
+            ]
+            row["file"] = base64.b64encode(found[0].read_bytes()).decode()[:8000] if found else ""
+        for file in found if keep else ():
+            assert keep is not None
+            keep.mkdir(exist_ok=True)
+            (keep / f"{subject.replace(' ', '-')}-{file.name}").write_bytes(file.read_bytes())
+    return row
+
+
+def _last(pattern: str, text: str) -> int:
+    return int(([0, *re.findall(pattern, text)])[-1])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each kind")
+    parser.add_argument("--only", nargs="*", help="kinds of files; all by default")
+    parser.add_argument("--out", type=Path, help="where the counts go; without, they are printed only")
+    parser.add_argument("--keep", type=Path, help="folder for the files of findings")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        fuzz(options.one, options.seconds, options.folder)
+    from pointgrad.bench import write
+
+    from .corpus import describe
+    from .subjects import SUBJECTS
+
+    rows = []
+    for subject in options.only or SUBJECTS:
+        rows.append(run(subject, options.seconds, options.keep))
+        print(*(f"{key} {value}" for key, value in rows[-1].items() if key != "file"), sep="  ", flush=True)
+    total = {key: sum(row[key] for row in rows) for key in ("files", "findings", "seconds")}
+    if options.out:
+        from importlib import metadata
+
+        write({"machine": {**describe(), "atheris": metadata.version("atheris")}, **total, "rows": rows}, options.out)
+    # Where nothing of our code was reached, nothing was watched.
+    return 1 if any(row["status"] or row["findings"] or not row["reached"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""Farthest point sampling, whose programs wait for each other, on a GPU that has no room for them.
+
+    python -m reliability.gpu.contention --rounds 200 --out reliability/results/gpu_contention.json
+
+Each scene runs in a process of its own under a watchdog: a kernel that waits for ever would otherwise take the program
+that watches it along. Every result is compared with the one of an idle GPU.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import triton
+import triton.language as tl
+
+import pointgrad
+from pointgrad.ops.sampling import kernels
+
+LIMIT_S = 120
+
+
+@triton.jit
+def _hold(out_ptr, turns, BLOCK: tl.constexpr):
+    """Keeps a multiprocessor busy, with many warps and registers."""
+    lane = tl.arange(0, BLOCK)
+    value = lane.to(tl.float32) + tl.program_id(0)
+    for _ in range(turns):
+        value = tl.sin(value) + 0.5
+    tl.store(out_ptr + tl.program_id(0) * BLOCK + lane, value)
+
+
+def hold(turns: int, programs: int = 132 * 64) -> None:
+    """Fills every multiprocessor several times over, on the current stream."""
+    out = torch.empty(programs * 1024, device="cuda")
+    _hold[(programs,)](out, turns, BLOCK=1024, num_warps=32)
+
+
+def sample(points: torch.Tensor) -> torch.Tensor:
+    return pointgrad.farthest_point_sampling(points, 300)
+
+
+def shares(points: torch.Tensor) -> bool:
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    return kernels.plan(points.shape[0], points.shape[1], torch.float32, processors).programs > 1
+
+
+def beside_products(rounds: int) -> int:
+    """Matrix products on another stream."""
+    points = torch.rand(1, 100_000, 3, device="cuda")
+    expected, other = sample(points), torch.cuda.Stream()
+    a = torch.randn(4096, 4096, device="cuda")
+    torch.cuda.synchronize()
+    for _ in range(rounds):
+        with torch.cuda.stream(other):
+            a = torch.tanh(a @ a)
+        assert torch.equal(sample(points), expected)
+    return rounds
+
+
+def behind_full_multiprocessors(rounds: int) -> int:
+    """Another stream's programs occupy all multiprocessors, with more waiting, when sampling is launched."""
+    points = torch.rand(1, 400_000, 3, device="cuda")
+    expected, other = sample(points), torch.cuda.Stream()
+    hold(10)
+    torch.cuda.synchronize()
+    for turn in range(rounds):
+        with torch.cuda.stream(other):
+            hold(2000 + 100 * (turn % 7))
+        assert torch.equal(sample(points), expected)
+        other.synchronize()
+    return rounds
+
+
+def among_many_streams(rounds: int) -> int:
+    """Eight threads, each with a stream of its own, all sampling: more cooperative launches than fit at once."""
+    clouds = [torch.rand(1, 30_000 * (1 + n % 4), 3, device="cuda") for n in range(8)]
+    expected = [sample(points) for points in clouds]
+    torch.cuda.synchronize()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            wrong.extend(
+                number for _ in range(rounds // 8) if not torch.equal(sample(clouds[number]), expected[number])
+            )
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+    return rounds // 8 * 8
+
+
+def replayed_on_two_streams(rounds: int) -> int:
+    """Two captured graphs of sampling replayed at once."""
+    clouds = [torch.rand(2, 50_000, 3, device="cuda") for _ in range(2)]
+    expected = [sample(points) for points in clouds]
+    graphs, results = [torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()], []
+    for graph, points in zip(graphs, clouds, strict=True):
+        with torch.cuda.graph(graph):
+            results.append(sample(points))
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    for _ in range(rounds):
+        for graph, stream, result in zip(graphs, streams, results, strict=True):
+            with torch.cuda.stream(stream):
+                result.zero_()
+                graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(result, wanted) for result, wanted in zip(results, expected, strict=True))
+    return rounds
+
+
+def with_a_grid_that_does_not_fit(rounds: int) -> int:
+    """More programs than can be resident: the driver refuses, and one program per cloud does the work."""
+    points = torch.rand(1, 200_000, 3, device="cuda")
+    expected = sample(points)
+    chosen = kernels.plan
+    launched: list[int] = []
+    launch = kernels._launch
+
+    def watch(how: kernels.Plan, *arguments: object) -> None:
+        launched.append(how.programs)
+        launch(how, *arguments)  # type: ignore[arg-type]
+
+    kernels._launch = watch
+    kernels.plan = lambda *_: kernels.Plan(8192, 2048, 4)
+    try:
+        for _ in range(min(rounds, 5)):
+            launched.clear()
+            assert torch.equal(sample(points), expected)
+            assert launched == [8192, 1], launched
+    finally:
+        kernels.plan, kernels._launch = chosen, launch
+    assert torch.equal(sample(points), expected)
+    return min(rounds, 5)
+
+
+def with_full_memory(rounds: int) -> int:
+    """No byte left: torch's own error, and right results once there is room."""
+    points = torch.rand(1, 400_000, 3, device="cuda")
+    expected = sample(points)
+    torch.cuda.synchronize()
+    refused = 0
+    for _ in range(min(rounds, 5)):
+        torch.cuda.empty_cache()
+        held, size = [], 2**37
+        while size >= 512:
+            try:
+                held.append(torch.empty(size, dtype=torch.int8, device="cuda"))
+            except torch.OutOfMemoryError:  # noqa: PERF203
+                size //= 2
+        try:
+            sample(points)
+        except torch.OutOfMemoryError:
+            refused += 1
+        del held
+        assert torch.equal(sample(points), expected)
+    assert refused == min(rounds, 5), refused
+    return refused
+
+
+def beside_another_process(rounds: int) -> int:
+    """Another process samples on the same GPU all the while."""
+    command = [
+        sys.executable,
+        "-m",
+        "reliability.gpu.contention",
+        "--scene",
+        "beside_products",
+        "--rounds",
+        str(rounds),
+    ]
+    with subprocess.Popen(command) as other:
+        done = beside_products(rounds)
+        assert other.wait() == 0
+    return 2 * done
+
+
+SCENES: dict[str, Callable[[int], int]] = {
+    scene.__name__: scene
+    for scene in (
+        beside_products,
+        behind_full_multiprocessors,
+        among_many_streams,
+        replayed_on_two_streams,
+        with_a_grid_that_does_not_fit,
+        with_full_memory,
+        beside_another_process,
+    )
+}
+
+
+def watched(scene: str, rounds: int) -> dict[str, object]:
+    """What became of a scene in a process of its own."""
+    command = [sys.executable, "-m", "reliability.gpu.contention", "--scene", scene, "--rounds", str(rounds)]
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return {"scene": scene, "state": f"hung for {LIMIT_S} s"}
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    state = "right" if done.returncode == 0 else f"exit status {done.returncode}: {' | '.join(lines[-3:])}"
+    calls = int(done.stdout.split()[-1]) if done.returncode == 0 else 0
+    return {"scene": scene, "state": state, "calls": calls, "seconds": round(time.monotonic() - begin, 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--scene", choices=SCENES, help="only this one, in this process")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.scene:
+        torch.manual_seed(0)
+        assert shares(torch.rand(1, 100_000, 3)), "sampling does not share its work on this GPU: nothing to test"
+        print(SCENES[arguments.scene](arguments.rounds))
+        return
+    from pointgrad.bench.machine import machine
+
+    scenes = []
+    for scene in SCENES:
+        scenes.append(watched(scene, arguments.rounds))
+        print(scenes[-1], flush=True)
+    if arguments.out:
+        record = {"machine": machine("cuda"), "watchdog_s": LIMIT_S, "scenes": scenes}
+        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    if any(scene["state"] != "right" for scene in scenes):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

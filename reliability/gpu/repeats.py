@@ -1,0 +1,89 @@
+"""Deterministic mode: the same bits in every run, forward and backward, for all operators.
+
+    python -m reliability.gpu.repeats --runs 20 --out reliability/results/gpu_repeats.json
+
+Each of the contract's cases, on its large input where it has one, is run and differentiated again and again under
+`torch.use_deterministic_algorithms(True)`, on a GPU beside another stream's work, so that programs finish in changing
+order. To see that this could fail, it also counts which cases differ without deterministic mode.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pointgrad.bench.machine import machine
+
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+from cases import CASES, Case, Make
+
+
+def run_once(case: Case, arguments: dict[str, Any]) -> list[Tensor]:
+    torch.manual_seed(3)
+    inputs = {
+        name: value.detach().requires_grad_() if name in case.differentiable else value
+        for name, value in arguments.items()
+    }
+    results = list(case(inputs))
+    if case.differentiable:
+        output = next(result for result in results if result.is_floating_point())
+        results += torch.autograd.grad(output, [inputs[name] for name in case.differentiable], torch.randn_like(output))
+    return [result.detach() for result in results]
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.equal(
+        a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)
+    )
+
+
+def differing(case: Case, dtype: torch.dtype, runs: int) -> int:
+    """How many of the runs differ from the first."""
+    torch.manual_seed(0)
+    arguments = (case.large or case.inputs)(Make(dtype, "cuda"))
+    first, other, noise = run_once(case, arguments), torch.cuda.Stream(), torch.rand(512, 512, device="cuda")
+    different = 0
+    for turn in range(1, runs):
+        with torch.cuda.stream(other):
+            for _ in range(turn % 4):
+                noise = torch.tanh(noise @ noise)
+        again = run_once(case, arguments)
+        different += not all(same_bits(a, b) for a, b in zip(first, again, strict=True))
+    return different
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    failed, loose, count = [], [], 0
+    for case in CASES:
+        for dtype in (torch.float32, torch.bfloat16):
+            torch.use_deterministic_algorithms(True)
+            if differing(case, dtype, arguments.runs):
+                failed.append(f"{case.name}, {dtype}")
+            torch.use_deterministic_algorithms(False)
+            if differing(case, dtype, arguments.runs):
+                loose.append(f"{case.name}, {dtype}")
+            count += 1
+        print(f"{case.name}: {len(failed)} and {len(loose)} differ so far", flush=True)
+    record = {
+        "machine": machine("cuda"),
+        "runs": arguments.runs,
+        "cases": count,
+        "differ_in_deterministic_mode": failed,
+        "differ_otherwise": loose,
+    }
+    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{count} cases x {arguments.runs} runs: {len(failed)} differ in deterministic mode, {len(loose)} otherwise")
+    if failed:
+        raise SystemExit("\n".join(failed))
+
+
+if __name__ == "__main__":
+    main()

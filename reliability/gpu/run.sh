@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Everything of `reliability` that needs a GPU, in one call: a quarter of an hour on a fast one with 16 CPU cores, most of
+# it for compiling. Needs what benchmarks/gpu.sh needs, hypothesis, and NVIDIA's compute-sanitizer. Results go to $1
+# (default: reliability/results).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-reliability/results}
+export PYTHONPATH=src CUBLAS_WORKSPACE_CONFIG=:4096:8
+python3 -m reliability.sizes --device cuda --out "$out/sizes_gpu.json"
+python3 -m reliability.gpu.contention --out "$out/gpu_contention.json"
+python3 -m reliability.gpu.repeats --out "$out/gpu_repeats.json"
+python3 -m reliability.gpu.sanitizer --out "$out/gpu_sanitizer.json"
+python3 -m reliability.numbers.precision --device cuda --out "$out/precision_gpu.json"
+python3 -m reliability.numbers.properties --cases 10 --at-once 14 --out "$out/properties.json"
+python3 -m reliability.fuzz --cases "${CASES:-1000}" --device cuda --at-once 10 --out "$out/fuzz_gpu.json"

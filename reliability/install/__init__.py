@@ -1,0 +1,1 @@
+"""Pairs of Python and torch; wheels in empty environments."""

@@ -1,0 +1,100 @@
+"""What the test suite said on one pair of Python and torch, kept beside what it said on others.
+
+    python -m reliability.install.versions junit.xml --selection "" --commit C --out reliability/results/versions.json
+
+Run by the interpreter that ran the suite (`versions.sh` does that): adds or replaces the entry of its pair. Counts come
+from pytest's own report, never from a person.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import sys
+import sysconfig
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+def counts(report: Path) -> dict[str, Any]:
+    """Outcomes in a JUnit report, and why tests were skipped."""
+    suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
+    if not suites or not sum(int(suite.get("tests", 0)) for suite in suites):
+        raise ValueError(f"{report} must hold the outcome of at least one test, got none")
+    total = Counter({"tests": 0, "failures": 0, "errors": 0, "skipped": 0})
+    for suite in suites:
+        total.update({name: int(suite.get(name, 0)) for name in total})
+    reasons = Counter(
+        skip.get("message", "") for suite in suites for case in suite.iter("testcase") for skip in case.iter("skipped")
+    )
+    failed = total["failures"] + total["errors"]
+    return {
+        "passed": total["tests"] - failed - total["skipped"],
+        "skipped": total["skipped"],
+        "failed": failed,
+        "seconds": round(sum(float(suite.get("time", 0)) for suite in suites)),
+        "skips": dict(reasons.most_common()),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Of this interpreter and of the packages whose version matters. Needs torch only, unlike `pointgrad.bench`."""
+    return {
+        "python": platform.python_version() + ("t" if FREE_THREADED else ""),
+        "torch": torch.__version__,
+        "triton": _version("triton"),
+        "numpy": _version("numpy"),
+        "system": f"{platform.system()} {platform.machine()}",
+        "libc": " ".join(platform.libc_ver()),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def merged(entries: list[dict[str, Any]], entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries with this one in the place of an older one of the same pair and selection."""
+
+    def key(each: dict[str, Any]) -> tuple[Any, ...]:
+        return each["python"], each["torch"], each["selection"]
+
+    kept = [each for each in entries if key(each) != key(entry)]
+    return sorted([*kept, entry], key=lambda each: (*map(key_of_version, key(each)[:2]), each["selection"]))
+
+
+def key_of_version(version: str) -> list[int]:
+    return [int("".join(filter(str.isdigit, part)) or 0) for part in version.partition("+")[0].split(".")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=Path, help="pytest's --junitxml file")
+    parser.add_argument("--selection", default="", help="arguments that left tests out; empty: the whole suite ran")
+    parser.add_argument("--commit", help="of the checkout when the run began")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    entries = json.loads(options.out.read_text()) if options.out.exists() else []
+    entry = {**versions(), "commit": options.commit, "selection": options.selection, **counts(options.report)}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(merged(entries, entry), indent=1) + "\n")
+    print(
+        f"Python {entry['python']}, torch {entry['torch']}: {entry['passed']} passed, {entry['skipped']} skipped, "
+        f"{entry['failed']} failed"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""What is in a wheel, what it needs of a system, and whether it worked where it was installed.
+
+    python -m reliability.install.wheels WHEEL --sdist SDIST --tags AUDITWHEEL --smoke JSON --commit C --out F
+
+Run by `wheels.sh`, with the interpreter of the environment that the wheel was installed into; replaces its own entry.
+"""
+
+import argparse
+import email
+import json
+import re
+import sys
+import tarfile
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from reliability.install.versions import key_of_version, versions
+
+NOT_FOR_USERS = ("tests", "docs", "examples", "benchmarks", "reliability")
+SOURCES = (".cpp", ".h", ".cu")
+
+
+def wheel_facts(path: Path) -> dict[str, Any]:
+    """Size and parts of a wheel; an error if something is missing or does not belong there."""
+    with zipfile.ZipFile(path) as wheel:
+        names = [PurePosixPath(name) for name in wheel.namelist()]
+        (info,) = {name.parts[0] for name in names if name.parts[0].endswith(".dist-info")}
+        metadata = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
+        modules = [name for name in names if name.suffix == ".so" and name.parts[0] == "pointgrad"]
+        wrong = [str(name) for name in names if name.suffix in SOURCES or name.parts[0] in NOT_FOR_USERS]
+        if wrong:
+            raise ValueError(f"{path.name} must hold neither sources of C++ nor tests, got {wrong}")
+        if len(modules) != 1:
+            raise ValueError(f"{path.name} must hold one C++ module, got {modules}")
+        for needed in ("pointgrad/__init__.py", "pointgrad/py.typed", f"{info}/licenses/LICENSE"):
+            if PurePosixPath(needed) not in names:
+                raise ValueError(f"{path.name} must hold {needed}")
+        if metadata["Description-Content-Type"] != "text/markdown" or "# pointgrad" not in metadata.get_payload():
+            raise ValueError(f"{path.name} must show README.md as its description")
+        compilers = re.findall(rb"(?:GCC|clang)[:\w ]*\([^)\0]*\) [\d.]+", wheel.read(str(modules[0])))
+        return {
+            "wheel": path.name,
+            "bytes": path.stat().st_size,
+            "files": len(names),
+            "module": modules[0].name,
+            "compiler": sorted({each.decode() for each in compilers}),
+        }
+
+
+def same_python_files(wheel: Path, sdist: Path) -> None:
+    """Every Python file of the package is in both."""
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("pointgrad/") and name.endswith(".py")}
+    with tarfile.open(sdist) as archive:
+        inside = (name.partition("/src/")[2] for name in archive.getnames() if "/src/pointgrad/" in name)
+        source = {name for name in inside if name.endswith(".py")}
+    if packed != source:
+        raise ValueError(f"{wheel.name} and {sdist.name} must hold the same Python files, got {packed ^ source}")
+
+
+def platform_tag(text: str) -> dict[str, Any]:
+    """What `auditwheel show` says: the tag, and the newest symbols that are asked of the system's libraries."""
+    text = " ".join(text.split())
+    tag = re.search(r'consistent with the following platform tag: "([^"]+)"', text)
+    if tag is None:
+        raise ValueError(f"auditwheel must name a platform tag, got {text!r}")
+    newest: dict[str, str] = {}
+    for symbol in re.findall(r"'((?:GLIBC|GLIBCXX|CXXABI|GCC)_[\d.]+)'", text):
+        library, _, version = symbol.partition("_")
+        newest[library] = max(newest.get(library, "0"), version, key=key_of_version)
+    return {"tag": tag[1], "needs": dict(sorted(newest.items()))}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--sdist", type=Path, required=True)
+    parser.add_argument("--tags", type=Path, required=True, help="what `auditwheel show` printed of the wheel")
+    parser.add_argument("--smoke", type=Path, required=True, help="what smoke.py printed")
+    parser.add_argument("--commit", help="of the checkout when the source distribution was made", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    same_python_files(options.wheel, options.sdist)
+    entry = {
+        **versions(),
+        "commit": options.commit,
+        **wheel_facts(options.wheel),
+        **platform_tag(options.tags.read_text()),
+    }
+    entry["smoke"] = json.loads(options.smoke.read_text())
+    entries = json.loads(options.out.read_text()) if options.out.exists() else []
+    entries = [each for each in entries if (each["python"], each["torch"]) != (entry["python"], entry["torch"])]
+    entries = sorted([*entries, entry], key=lambda each: key_of_version(each["python"]))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(entries, indent=1) + "\n")
+    print(f"Python {entry['python']}: {entry['wheel']} works; needs {entry['needs']}, {entry['tag']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

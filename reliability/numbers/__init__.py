@@ -1,0 +1,1 @@
+"""What mathematics demands of random input, and errors in 16 bits."""

@@ -1,0 +1,83 @@
+"""`python -m reliability.numbers.properties [--cases 1000] [--backend NAME] --out FILE.json`: the laws, often.
+
+Runs `tests/properties` with so many inputs for each law, and writes down how many each was tried on and whether it
+held. Results of other backends that the file already has are kept. Without `--backend`, each device's own kernels.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+LAWS = ROOT / "tests" / "properties"
+
+
+class Outcomes:
+    """A pytest plugin that remembers how each test ended, and on how many inputs it was tried."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, str] = {}
+        self.inputs: dict[str, int] = {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self.of[report.nodeid] = report.outcome
+        if report.when == "teardown":
+            self.inputs[report.nodeid] = dict(report.user_properties).get("inputs", 0)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=1000, help="inputs for each law")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="so many laws")
+    parser.add_argument("--backend", choices=["cpu", "reference", "triton"])
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    os.environ["POINTGRAD_CASES"] = str(options.cases)
+    if options.backend:
+        os.environ["POINTGRAD_BACKEND"] = options.backend
+
+    import pytest
+
+    outcomes, begin = Outcomes(), time.time()
+    workers = ["-p", "xdist", "-n", str(options.at_once)]
+    pytest.main(["-q", *workers, "-p", "no:cacheprovider", f"--rootdir={ROOT}", str(LAWS)], plugins=[outcomes])
+    # Only now: the tests decide how torch and Triton are imported.
+    import torch
+
+    from pointgrad.bench import write
+    from pointgrad.bench.machine import machine
+
+    laws = {
+        name: {"inputs": outcomes.inputs[name], "outcome": outcome}
+        for name, outcome in outcomes.of.items()
+        if outcomes.inputs[name]
+    }
+    failed = sum(outcome != "passed" for outcome in outcomes.of.values())
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    run = {
+        "machine": machine(device),
+        "cases": options.cases,
+        "seconds": round(time.time() - begin),
+        "laws": len(laws),
+        "inputs": sum(law["inputs"] for law in laws.values()),
+        "failed": failed,
+        "by_law": dict(sorted(laws.items())),
+    }
+    where = f"{device}, {options.backend or ('triton' if device == 'cuda' else 'cpu')}"
+    record = (
+        json.loads(options.out.read_text()) if options.out.exists() else {"program": "reliability.numbers.properties"}
+    )
+    record.setdefault("runs", {})[where] = run
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write(record, options.out)
+    print(f"{where}: {run['laws']} laws, {run['inputs']} inputs, {failed} failed")
+    return 1 if failed or not laws else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

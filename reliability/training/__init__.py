@@ -1,0 +1,1 @@
+"""Trainings that are killed, starved, cut off and resumed."""
