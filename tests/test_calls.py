@@ -1,5 +1,7 @@
 """What a call runs: its operators are checked against the graph that a plain run leaves behind."""
 
+import gc
+import weakref
 from collections import Counter
 
 import pytest
@@ -246,3 +248,20 @@ def test_functions_are_told_apart_by_their_classes():
     twice, thrice = scaled_by(2).apply, scaled_by(3).apply  # bound before: not looked up while recording
     found = calls(lambda x: thrice(twice(x)), torch.rand(3, requires_grad=True))
     assert [call.name for call in found if call.kind == "autograd.Function"] == ["Times2", "Times3"]
+
+
+def test_results_do_not_wait_for_the_garbage_collector():
+    """A frame on the stack that is held keeps its results alive, and torch copies a result that somebody else holds."""
+    made = []
+
+    def fn(x):
+        made.append(weakref.ref((x * 2).untyped_storage()))
+        return torch.zeros_like(x)
+
+    gc.disable()
+    try:
+        found = calls(fn, torch.rand(3))
+        assert [call.name for call in found.operators] == ["aten::mul.Tensor", "aten::zeros_like"]
+        assert made[0]() is None
+    finally:
+        gc.enable()

@@ -223,13 +223,12 @@ class _Recorder(TorchDispatchMode):
 
     def _function_frames(self) -> list[tuple[FrameType, type]]:
         """The forwards of autograd.Functions that are running, outermost first; not those of registered operators."""
-        frames = list(_stack())
-        new = {frame.f_code for frame in frames} - self.forwards.keys()
-        if new:
-            known = _forwards()
-            self.forwards |= {code: known.get(code) for code in new}
         found = []
-        for frame in frames:
+        known: dict[CodeType, type] = {}
+        for frame in _stack():  # not a list of them: it would be in a cycle with its own frame, and keep every result alive
+            if frame.f_code not in self.forwards:
+                known = known or _forwards()
+                self.forwards[frame.f_code] = known.get(frame.f_code)
             if cls := self.forwards[frame.f_code]:
                 first = next(iter(frame.f_locals.values()), None)  # a context knows; one forward may serve many classes
                 found.append((frame, getattr(first, "_forward_cls", cls)))
