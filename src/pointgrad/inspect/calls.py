@@ -225,7 +225,7 @@ class _Recorder(TorchDispatchMode):
         """The forwards of autograd.Functions that are running, outermost first; not those of registered operators."""
         found = []
         known: dict[CodeType, type] = {}
-        for frame in _stack():  # not a list of them: it would be in a cycle with its own frame, and keep every result alive
+        for frame in _stack():  # no list of them: with its own frame in it, it would keep every result alive
             if frame.f_code not in self.forwards:
                 known = known or _forwards()
                 self.forwards[frame.f_code] = known.get(frame.f_code)

@@ -88,9 +88,8 @@ def operator(
     if backward is not None:
 
         def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            # While a backward runs, torch itself shortens ctx.needs_input_grad, and another thread that goes through
-            # the same graph would read it too short.
             ctx.needed = ctx.needs_input_grad[: len(inputs)]
+            ctx.needs_input_grad = _Whole(ctx.needs_input_grad)
             if save is not None:
                 save(ctx, inputs, output)
 
@@ -104,6 +103,14 @@ def operator(
         return op(*args)
 
     return call
+
+
+class _Whole(tuple[bool, ...]):
+    """A tuple that stays whole when cut. While a backward runs, torch keeps ctx.needs_input_grad without its last item;
+    another thread that goes through the same graph would cut off one more, and torch 2.15 counts the rest."""
+
+    def __getitem__(self, item: Any) -> Any:
+        return self if isinstance(item, slice) else super().__getitem__(item)
 
 
 def _device_of(args: tuple[Any, ...]) -> torch.device:
