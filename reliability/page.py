@@ -192,6 +192,16 @@ def fuzz_files() -> str:
     )
 
 
+def versions() -> str:
+    """Of each run of the suite; `versions.py` writes an entry for whole runs and for those that left tests out."""
+    rows = []
+    for each in load("versions"):
+        if not each["selection"]:
+            counted = [each[key] for key in ("passed", "failed", "skipped")]
+            rows.append([each["python"], each["torch"], each["triton"] or "", each["numpy"], *counted, each["date"]])
+    return table(["Python", "torch", "Triton", "NumPy", "passed", "failed", "skipped", "on"], rows)
+
+
 def wheels() -> str:
     rows = []
     for each in load("wheels"):
@@ -202,7 +212,7 @@ def wheels() -> str:
 
 MAKERS = (
     sanitizers, fuzz, concurrency, gpu_sanitizer, gpu_contention, gpu_repeats, sizes, numbers, faults, corpus,
-    fuzz_files, wheels,
+    fuzz_files, versions, wheels,
 )  # fmt: skip
 SECTIONS = {maker.__name__: maker for maker in MAKERS}
 

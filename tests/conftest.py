@@ -8,6 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+# Several processes with several threads each share the cores: a thread that waits must not keep one busy meanwhile.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 import torch
 

@@ -11,21 +11,25 @@ environments=${ENVIRONMENTS:-out/versions}
 # Of what is tried: taken before the run, which takes long. A + means that files differ from it.
 commit=$(git describe --always --abbrev=12 --exclude='*' --dirty=+)
 failed=0
+venvs=()
 for python in "$@"; do
   name=$("$python" -c 'import sys, sysconfig
 print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))')-${torch//[^A-Za-z0-9.]/}
   venv=$environments/$name
+  venvs+=("$venv")
   echo "== $name"
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   "$venv/bin/python" -m pip install --quiet --no-cache-dir --upgrade pip
   "$venv/bin/python" -m pip install --quiet --no-cache-dir "$torch" numpy
   # A build folder of its own: one stable-ABI folder would be shared by every Python from 3.12 on.
   "$venv/bin/python" -m pip install --quiet --no-cache-dir --config-settings=build-dir="$venv/build" --editable ".[test]"
-  report=$venv/report.xml
-  rm -f "$report"
+  rm -f "$venv/report.xml"
   # shellcheck disable=SC2086  # SELECT is several words
-  "$venv/bin/python" -m pytest -q -n "${WORKERS:-auto}" -p no:cacheprovider --junitxml "$report" ${SELECT:-} || failed=1
-  "$venv/bin/python" -m reliability.install.versions "$report" --selection "${SELECT:-}" \
+  "$venv/bin/python" -m pytest -q -n "${WORKERS:-auto}" -p no:cacheprovider --junitxml "$venv/report.xml" ${SELECT:-} || failed=1
+done
+# Not before: tests compare the README with the results.
+for venv in "${venvs[@]}"; do
+  "$venv/bin/python" -m reliability.install.versions "$venv/report.xml" --selection "${SELECT:-}" \
     --commit "$commit" --out reliability/results/versions.json
 done
 exit $failed

@@ -46,7 +46,7 @@ CASES = [
         both,
         large=lambda m: {"points": m.floats(4, 2000, 3), "k": 33, "queries": m.floats(4, 700, 3)},
     ),
-    Case("knn/all-of-them", knn, lambda m: {"points": m.floats(45, 3), "k": 45}, ("points",)),
+    Case("knn/all-of-them", knn, lambda m: {"points": m.floats(35, 3), "k": 35}, ("points",)),
     Case("knn/more-than-there-are", knn, lambda m: {"points": m.floats(2, 5, 3), "k": 8}, ("points",)),
     Case("knn/plane", knn, lambda m: {"points": m.floats(40, 2), "k": 3, "queries": m.floats(9, 2)}, both),
     Case("knn/line", knn, lambda m: {"points": m.floats(40, 1), "k": 3}, ("points",)),
@@ -55,7 +55,7 @@ CASES = [
         large=lambda m: {"points": m.floats(900, 6), "k": 5, "queries": m.floats(700, 6)},
     ),
     Case(
-        "knn/many-dimensions", knn, lambda m: {"points": m.floats(40, 19), "k": 3, "offsets": m.ints(0, 9, 40)}, ("points",),
+        "knn/many-dimensions", knn, lambda m: {"points": m.floats(20, 19), "k": 3, "offsets": m.ints(0, 5, 20)}, ("points",),
         large=lambda m: {"points": m.floats(4, 300, 64), "k": 20},
     ),
     Case("knn/ties", knn, lambda m: {"points": m.grid(60, 3), "k": 9}, ("points",), smooth=False),
