@@ -331,12 +331,15 @@ def _search(
                                     eligible = eligible & (key > floor[None, :])
                                 key = tl.where(eligible, key, NO_KEY)
                                 nearest = tl.min(key, 0)
-                                while tl.max((nearest < worst).to(tl.int32)) > 0:
+                                # Triton 3.2 takes no call in the condition of a loop that is inside of an if.
+                                nearer = tl.max((nearest < worst).to(tl.int32))
+                                while nearer > 0:
                                     replaced = (best == worst[None, :]) & (nearest < worst)[None, :]
                                     best = tl.where(replaced, nearest[None, :], best)
                                     worst = tl.max(best, 0)
                                     key = tl.where(key == nearest[None, :], NO_KEY, key)
                                     nearest = tl.min(key, 0)
+                                    nearer = tl.max((nearest < worst).to(tl.int32))
                                 if SELECT == 0:
                                     kept = (worst >> 32).to(tl.int32).to(tl.float32, bitcast=True)
                                     limit = tl.where(live, tl.minimum(kept, radius2), -1.0).to(tl.float32)

@@ -1,0 +1,175 @@
+"""Every form of every Triton kernel, compiled by the installed Triton for GPUs that are not there.
+
+    python -m reliability.gpu.compiled record out/launches.json
+    python -m reliability.gpu.compiled compile out/launches.json cuda:80:32 --out reliability/results/compiled.json
+
+`record` writes down with which arguments the contract's cases launch kernels, while Triton's interpreter (3.7 or later)
+runs them with the tiles of a GPU. `compile` compiles all of these for each target, backend:architecture:warp size, with
+any Triton: the one that an old torch brings, say. Nothing is launched. Sampling by programs that wait for each other is
+not among them: the interpreter runs one program after another.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from reliability.checkout import commit
+
+
+def record(few: bool) -> dict[str, list[str]]:
+    """What the contract's cases launch, in all dtypes, with atomics and in deterministic mode: arguments by kernel."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    from triton.runtime import interpreter
+
+    import pointgrad
+    from pointgrad.ops import launch
+    from reliability.gpu.kernels import CASES, DTYPES, Make, differentiated
+
+    launch.INTERPRETED = False  # gives kernels what a GPU would be given
+    launch.can_launch_cooperatively = lambda: False
+    torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(multi_processor_count=132)
+    launches: dict[str, Counter[str]] = defaultdict(Counter)
+    run = interpreter.InterpretedFunction.run
+
+    def run_and_record(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        written = [list(map(_written, args)), {name: _written(value) for name, value in kwargs.items()}]
+        launches[f"{kernel.fn.__module__}:{kernel.fn.__name__}"][json.dumps(written)] += 1
+        return run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+
+    interpreter.InterpretedFunction.run = run_and_record
+    cases = [case for case in CASES if not case.plain]
+    first = {case.operator: case for case in reversed(cases)}.values()
+    with pointgrad.backend("triton"):
+        for case, dtype, deterministic in product(
+            first if few else cases, DTYPES[:1] if few else DTYPES, (False, True)
+        ):
+            torch.use_deterministic_algorithms(deterministic)
+            differentiated(case, case.inputs(Make(dtype, "cpu")))
+    return {kernel: list(counted) for kernel, counted in launches.items()}
+
+
+def _written(value: Any) -> Any:
+    """Of a tensor its dtype and how far it begins behind a multiple of 16 bytes, in elements."""
+    import triton.language as tl
+
+    if isinstance(value, torch.Tensor):
+        return {
+            "tensor": str(value.dtype).removeprefix("torch."),
+            "from": value.data_ptr() % 16 // value.element_size(),
+        }
+    return {"type": str(value)} if isinstance(value, tl.dtype) else value
+
+
+def _read(value: Any) -> Any:
+    import triton.language as tl
+
+    if not isinstance(value, dict):
+        return value
+    if "type" in value:
+        return tl.dtype(value["type"])
+    return torch.empty(64, dtype=getattr(torch, value["tensor"]))[value["from"] :]
+
+
+class NoGpu:
+    """Triton's driver of a GPU that is only compiled for."""
+
+    def __init__(self, target: str) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        backend, architecture, warp = target.split(":")
+        self.target = GPUTarget(backend, int(architecture) if architecture.isdigit() else architecture, int(warp))
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compiled(launches: dict[str, list[str]], target: str, kernel: str) -> tuple[int, dict[str, str]]:
+    """How many forms of one kernel there are, and of those that were refused which, and why."""
+    import triton
+
+    triton.runtime.driver.set_active(NoGpu(target))
+    module, _, name = kernel.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    forms, failed = set(), {}
+    for written in launches[kernel]:
+        args, kwargs = json.loads(written)
+        try:
+            made = function.run(
+                *map(_read, args), grid=(1,), warmup=True, **{key: _read(value) for key, value in kwargs.items()}
+            )
+            forms.add(id(made))  # Triton keeps them
+        except Exception as error:
+            failed[f"{kernel} {written}"] = f"{type(error).__name__}: {error}"[-2000:]
+    return len(forms), failed
+
+
+def compile_all(launches: dict[str, list[str]], target: str, at_once: int) -> dict[str, Any]:
+    import triton
+
+    begin = time.monotonic()
+    kernels = sorted(launches, key=lambda kernel: -len(launches[kernel]))
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TRITON_CACHE_DIR"] = cache  # an empty one, also of the processes
+        with ProcessPoolExecutor(at_once, get_context("spawn")) as pool:
+            found = list(pool.map(partial(compiled, launches, target), kernels))
+    failed = {form: why for _, each in found for form, why in each.items()}
+    return {
+        "target": target, "triton": triton.__version__, "torch": torch.__version__, "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"), "commit": commit(), "kernels": len(launches),
+        "forms": sum(forms for forms, _ in found), "failed": failed, "seconds": round(time.monotonic() - begin),
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(dest="action", required=True)
+    recording = actions.add_parser("record")
+    recording.add_argument("launches", type=Path)
+    recording.add_argument("--few", action="store_true", help="one case of each operator, in float32 only")
+    compiling = actions.add_parser("compile")
+    compiling.add_argument("launches", type=Path)
+    compiling.add_argument("targets", nargs="+", metavar="TARGET", help="such as cuda:90:32 or hip:gfx942:64")
+    compiling.add_argument("--at-once", type=int, default=os.cpu_count())
+    compiling.add_argument("--out", type=Path, required=True, help="runs of other Tritons and targets in it stay")
+    given = parser.parse_args()
+    if given.action == "record":
+        given.launches.parent.mkdir(parents=True, exist_ok=True)
+        given.launches.write_text(json.dumps(record(given.few), indent=0))
+        return 0
+    launches = json.loads(given.launches.read_text())
+    runs = json.loads(given.out.read_text()) if given.out.exists() else []
+    for target in given.targets:
+        made = compile_all(launches, target, given.at_once)
+        runs = [run for run in runs if (run["triton"], run["target"]) != (made["triton"], target)] + [made]
+        given.out.write_text(json.dumps(runs, indent=1) + "\n")
+        print(
+            f"{target}: {made['forms']} forms of {made['kernels']} kernels, {len(made['failed'])} refused", flush=True
+        )
+        for form, why in made["failed"].items():
+            print(form, why, sep="\n", file=sys.stderr)
+    return 1 if any(run["failed"] for run in runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
