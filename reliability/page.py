@@ -99,6 +99,16 @@ def gpu_sanitizer() -> str:
     return said + table(["tool", "kernels", "calls", "it said", "of a planted error it said"], rows)
 
 
+def compiled() -> str:
+    rows = []
+    for run in load("compiled"):
+        backend, architecture, _ = run["target"].split(":")
+        target = f"sm_{architecture}" if backend == "cuda" else architecture
+        torch = run["torch"].partition("+")[0]
+        rows.append([run["triton"], torch, target, run["kernels"], run["forms"], len(run["failed"])])
+    return table(["Triton", "torch", "for", "kernels", "forms", "refused"], rows)
+
+
 def gpu_contention() -> str:
     record = load("gpu_contention")
     rows = [[run["scene"].replace("_", " "), run["calls"], run["state"]] for run in record["scenes"]]
@@ -211,7 +221,7 @@ def wheels() -> str:
 
 
 MAKERS = (
-    sanitizers, fuzz, concurrency, gpu_sanitizer, gpu_contention, gpu_repeats, sizes, numbers, faults, corpus,
+    sanitizers, fuzz, concurrency, gpu_sanitizer, compiled, gpu_contention, gpu_repeats, sizes, numbers, faults, corpus,
     fuzz_files, versions, wheels,
 )  # fmt: skip
 SECTIONS = {maker.__name__: maker for maker in MAKERS}

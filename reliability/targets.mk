@@ -1,10 +1,11 @@
 # The long runs: each tries to break something, counts, and writes reliability/results. README.md says what is what. Variables:
 #   CASES    how many random inputs                make CASES=500 fuzz
+#   TARGETS  GPUs that kernels are compiled for     make TARGETS="cuda:75:32 hip:gfx942:64" compiled
 #   PYTHONS  interpreters for versions and wheels  make PYTHONS="python3.10 python3.12" TORCH="torch==2.6.0" versions
 PYTHONS ?= $(PYTHON)
 RESULTS := reliability/results
 
-.PHONY: asan ubsan tsan concurrency fuzz properties precision corpus fuzz-files faults sizes versions wheels
+.PHONY: asan ubsan tsan compiled concurrency fuzz properties precision corpus fuzz-files faults sizes versions wheels
 
 asan: $(VENV)/installed
 	$(BIN)/python -m reliability.cpu.sanitize address --out $(RESULTS)/sanitizers.json
@@ -14,6 +15,10 @@ ubsan: $(VENV)/installed
 
 tsan: $(VENV)/installed
 	$(BIN)/python -m reliability.cpu.sanitize thread --out $(RESULTS)/sanitizers.json
+
+compiled: $(VENV)/installed
+	$(BIN)/python -m reliability.gpu.compiled record out/launches.json
+	$(BIN)/python -m reliability.gpu.compiled compile out/launches.json $(or $(TARGETS),cuda:80:32 cuda:90:32) --out $(RESULTS)/compiled.json
 
 concurrency: $(VENV)/installed
 	$(BIN)/python -m reliability.cpu.concurrency --rounds 200 --out $(RESULTS)/concurrency.json

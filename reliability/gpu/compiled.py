@@ -5,8 +5,7 @@
 
 `record` writes down with which arguments the contract's cases launch kernels, while Triton's interpreter (3.7 or later)
 runs them with the tiles of a GPU. `compile` compiles all of these for each target, backend:architecture:warp size, with
-any Triton: the one that an old torch brings, say. Nothing is launched. Sampling by programs that wait for each other is
-not among them: the interpreter runs one program after another.
+any Triton: the one that an old torch brings, say. Nothing is launched.
 """
 
 import argparse
@@ -30,6 +29,8 @@ import torch
 
 from reliability.checkout import commit
 
+COOPERATIVE = "launch_cooperative_grid"  # for programs that wait for each other; Triton knows it from 3.3 on
+
 
 def record(few: bool) -> dict[str, list[str]]:
     """What the contract's cases launch, in all dtypes, with atomics and in deterministic mode: arguments by kernel."""
@@ -38,10 +39,12 @@ def record(few: bool) -> dict[str, list[str]]:
 
     import pointgrad
     from pointgrad.ops import launch
-    from reliability.gpu.kernels import CASES, DTYPES, Make, differentiated
+    from reliability.gpu.kernels import CASES, DTYPES, SHARED, Make, differentiated, sample
 
     launch.INTERPRETED = False  # gives kernels what a GPU would be given
-    launch.can_launch_cooperatively = lambda: False
+    from pointgrad.ops.sampling import kernels as sampling
+
+    sampling.can_launch_cooperatively = lambda: False
     torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(multi_processor_count=132)
     launches: dict[str, Counter[str]] = defaultdict(Counter)
     run = interpreter.InterpretedFunction.run
@@ -49,17 +52,20 @@ def record(few: bool) -> dict[str, list[str]]:
     def run_and_record(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         written = [list(map(_written, args)), {name: _written(value) for name, value in kwargs.items()}]
         launches[f"{kernel.fn.__module__}:{kernel.fn.__name__}"][json.dumps(written)] += 1
-        return run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+        if COOPERATIVE not in kwargs:  # the interpreter runs one program after another: none could wait for a later one
+            run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
 
     interpreter.InterpretedFunction.run = run_and_record
-    cases = [case for case in CASES if not case.plain]
-    first = {case.operator: case for case in reversed(cases)}.values()
+    cases, dtypes, ways = [case for case in CASES if not case.plain], DTYPES, (True, False)
+    if few:
+        cases, dtypes, ways = [*{case.operator: case for case in reversed(cases)}.values()], DTYPES[:1], (True,)
     with pointgrad.backend("triton"):
-        for case, dtype, deterministic in product(
-            first if few else cases, DTYPES[:1] if few else DTYPES, (False, True)
-        ):
+        for case, dtype, deterministic in product(cases, dtypes, (False, True)):
             torch.use_deterministic_algorithms(deterministic)
             differentiated(case, case.inputs(Make(dtype, "cpu")))
+        for cooperative, dtype, (clouds, points, _) in product(ways, dtypes[:2], SHARED):
+            sampling.can_launch_cooperatively = lambda cooperative=cooperative: cooperative
+            sample(torch.rand(clouds, points, 3, dtype=dtype), 2)
     return {kernel: list(counted) for kernel, counted in launches.items()}
 
 
@@ -108,12 +114,16 @@ def compiled(launches: dict[str, list[str]], target: str, kernel: str) -> tuple[
     """How many forms of one kernel there are, and of those that were refused which, and why."""
     import triton
 
+    from pointgrad.ops.launch import can_launch_cooperatively
+
     triton.runtime.driver.set_active(NoGpu(target))
     module, _, name = kernel.partition(":")
     function = getattr(importlib.import_module(module), name)
     forms, failed = set(), {}
     for written in launches[kernel]:
         args, kwargs = json.loads(written)
+        if COOPERATIVE in kwargs and not can_launch_cooperatively():
+            continue
         try:
             made = function.run(
                 *map(_read, args), grid=(1,), warmup=True, **{key: _read(value) for key, value in kwargs.items()}

@@ -30,6 +30,9 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from cases import CASES, Case, Make
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+# Clouds, points, samples: one for each way in which farthest point sampling shares its work, a warp, several programs,
+# streaming.
+SHARED = ((40, 500, 20), (2, 5000, 80), (1, 60_000, 100), (1, 600_000, 12))
 
 
 def entries() -> dict[str, Any]:
@@ -81,10 +84,9 @@ def calls(large: bool) -> Iterator[tuple[str, Callable[[], None]]]:
         if large and case.large:
             arguments = case.large(Make(torch.float32, "cuda"))
             yield f"{case.name}, large", lambda case=case, arguments=arguments: differentiated(case, arguments)
-    # One for each way in which farthest point sampling shares its work: a warp, several programs, streaming.
-    for batch, size, count in [(40, 500, 20), (2, 5000, 80), (1, 60_000, 100), (1, 600_000, 12)]:
+    for batch, size, count in SHARED:
         points = torch.rand(batch, size, 3, device="cuda")
-        yield f"sampling {size}", lambda points=points, count=count: _sample(points, count)
+        yield f"sampling {size}", lambda points=points, count=count: sample(points, count)
     # Sizes and indices that lie: read on the device only, where they must not lead outside.
     points, features = torch.rand(50, 3, device="cuda"), torch.rand(50, 7, device="cuda", requires_grad=True)
     for bounds in ([0, 20, 70], [-4, 90, 50], [40, 2, 50], [0, 2**40, 3]):
@@ -95,7 +97,7 @@ def calls(large: bool) -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"index {bad}", lambda index=index: _lying_index(features, index)
 
 
-def _sample(points: torch.Tensor, count: int) -> None:
+def sample(points: torch.Tensor, count: int) -> None:
     pointgrad.farthest_point_sampling(points, count, return_radius=True)
 
 
