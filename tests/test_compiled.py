@@ -27,6 +27,9 @@ def test_kernels_of_every_room_compile(tmp_path):
     assert recorded.returncode == 0, recorded.stderr
     kernels = json.loads(launches.read_text())
     assert {kernel.split(".")[2].partition(":")[0] for kernel in kernels} == ROOMS
+    # Whether sums are fused by default, and so how they round, differs between versions of Triton.
+    forms = [json.loads(form)[1] for kernel in kernels.values() for form in kernel]
+    assert all("enable_fp_fusion" in form for form in forms)
     compiled = run("compile", launches, "cuda:90:32", "--out", result)
     assert compiled.returncode == 0, compiled.stderr
     (made,) = json.loads(result.read_text())

@@ -26,9 +26,9 @@ def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: P
     out = input.new_empty(images, channels * kernel[0] * kernel[1], count)
     if out.numel():
         rows = images * channels
-        grid, blocks = _tiles(rows, count, size[0] * size[1])
+        grid, how = _tiles(rows, count, size[0] * size[1])
         numbers = (*size, *stride, *dilation, *padding, windows[1])
-        _unfold[grid](out, input, rows, count, *numbers, **_places(kernel), **blocks, num_warps=4)
+        _unfold[grid](out, input, rows, count, *numbers, **_places(kernel), **how)
     return out
 
 
@@ -40,10 +40,10 @@ def fold(
     out = columns.new_empty(images, channels, *size)
     if out.numel():
         rows = images * channels
-        grid, blocks = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
+        grid, how = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
         numbers = (*size, *stride, *dilation, *padding, *windows)
         places = _places(kernel)
-        _fold[grid](out, columns, out, rows, *numbers, **places, **blocks, WINNERS=False, WIDE=_wide(out), num_warps=4)
+        _fold[grid](out, columns, out, rows, *numbers, **places, **how, WINNERS=False, WIDE=_wide(out))
     return out
 
 
@@ -56,9 +56,9 @@ def max_pool2d(
     index = values.new_empty(values.shape, dtype=torch.int64)
     if values.numel():
         rows, count = images * channels, windows[0] * windows[1]
-        grid, blocks = _tiles(rows, count, size[0] * size[1])
+        grid, how = _tiles(rows, count, size[0] * size[1])
         numbers = (*size, *kernel, *stride, *dilation, *padding, windows[1])
-        _max_pool[grid](values, index, input, rows, count, *numbers, **blocks, WIDE=_wide(input), num_warps=4)
+        _max_pool[grid](values, index, input, rows, count, *numbers, **how, WIDE=_wide(input))
     return values, index
 
 
@@ -70,20 +70,21 @@ def max_pool2d_backward(
     out = grad.new_empty(images, channels, *size)
     if out.numel():
         rows = images * channels
-        grid, blocks = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
+        grid, how = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
         numbers = (*size, *stride, *dilation, *padding, *windows)
         places = _places(kernel)
-        _fold[grid](out, grad, index, rows, *numbers, **places, **blocks, WINNERS=True, WIDE=_wide(out), num_warps=4)
+        _fold[grid](out, grad, index, rows, *numbers, **places, **how, WINNERS=True, WIDE=_wide(out))
     return out
 
 
 def _tiles(rows: int, columns: int, others: int) -> tuple[tuple[int], dict[str, int]]:
-    """The grid and the blocks of a tile. columns: the pixels or windows of a plane; others: its windows or pixels."""
+    """The grid, and how tiles are launched. columns: pixels or windows of a plane; others: its windows or pixels."""
     if max(columns, others) >= 2**31:
         raise ValueError(f"an image must have fewer than 2^31 pixels and windows on a GPU, got {max(columns, others)}")
     block_p = power_of_2(columns, 16, 128)
     block_r = power_of_2(rows, 1, (1024 if INTERPRETED else 128) // block_p)  # the interpreter pays per operation
-    return (triton.cdiv(rows, block_r) * triton.cdiv(columns, block_p),), {"BLOCK_R": block_r, "BLOCK_P": block_p}
+    how = {"BLOCK_R": block_r, "BLOCK_P": block_p, "num_warps": 4, "enable_fp_fusion": False}
+    return (triton.cdiv(rows, block_r) * triton.cdiv(columns, block_p),), how
 
 
 def _places(kernel: Pair) -> dict[str, int | bool]:

@@ -93,8 +93,9 @@ def _turned(matrices: Tensor, dtype: torch.dtype, tile: int = 64, num_warps: int
     block_c = power_of_2(columns, 1, tile * tile // block_r)
     block_r = power_of_2(rows, 1, tile * tile // block_c)
     _turn[(batch * triton.cdiv(rows, block_r) * triton.cdiv(columns, block_c),)](
-        out, matrices, rows, columns, BLOCK_R=block_r, BLOCK_C=block_c, num_warps=num_warps
-    )
+        out, matrices, rows, columns, BLOCK_R=block_r, BLOCK_C=block_c,
+        num_warps=num_warps, enable_fp_fusion=False,
+    )  # fmt: skip
     return out
 
 

@@ -80,6 +80,7 @@ def _launch(
         BLOCK_S=block_s,
         BLOCK_C=block_c,
         num_warps=4,
+        enable_fp_fusion=True,
     )
 
 

@@ -79,9 +79,11 @@ def _build(words: Tensor, points: Tensor, offsets: Tensor | None, lengths: Tenso
         DIMS=points.shape[-1],
         BLOCK=block,
         num_warps=4,
+        enable_fp_fusion=False,
     )
     _fill(words, layout, points, sizes, batch, cloud_boxes, boxes=True)
-    _super_boxes[(layout.num_supers,)](words, layout.group_boxes, layout.super_boxes, layout.num_supers, num_warps=1)
+    places = (layout.group_boxes, layout.super_boxes, layout.num_supers)
+    _super_boxes[(layout.num_supers,)](words, *places, num_warps=1, enable_fp_fusion=False)
 
 
 def in_buckets(
@@ -140,6 +142,7 @@ def _fill(
         STEPS=steps(rows + 1),
         BLOCK=power_of_2(batch + 1, 32, 1024),
         num_warps=1,
+        enable_fp_fusion=False,
     )
     _buckets[(layout.num_supers * BUCKET if boxes else triton.cdiv(layout.num_buckets, BUCKET),)](
         words,
@@ -155,6 +158,7 @@ def _fill(
         STEPS=steps(batch),
         DIMS=dims,
         num_warps=4,
+        enable_fp_fusion=False,
     )
 
 

@@ -22,8 +22,9 @@ def histogram(index: Tensor, size: int) -> Tensor:
     copies = power_of_2(4096 // places, 1, 256)
     counts = index.new_zeros((copies, *shape))
     _count[(triton.cdiv(index.numel(), 1024),)](
-        counts, index, index.numel(), index.shape[-1], size, places, copies, BLOCK=1024, num_warps=4
-    )
+        counts, index, index.numel(), index.shape[-1], size, places, copies,
+        BLOCK=1024, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
     return counts.sum(0) if copies > 1 else counts[0]
 
 
@@ -47,8 +48,9 @@ def place_elements(grad: Tensor, arg: Tensor, num_rows: int) -> Tensor:
     out = grad.new_zeros((*grad.shape[:-2], num_rows, channels))
     if grad.numel() and num_rows:
         _place[(triton.cdiv(grad.numel(), 1024),)](
-            out, grad, arg, grad.numel(), num_rows, groups, channels, BLOCK=1024, num_warps=4
-        )
+            out, grad, arg, grad.numel(), num_rows, groups, channels,
+            BLOCK=1024, num_warps=4, enable_fp_fusion=False,
+        )  # fmt: skip
     return out
 
 
