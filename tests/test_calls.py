@@ -250,6 +250,71 @@ def test_functions_are_told_apart_by_their_classes():
     assert [call.name for call in found if call.kind == "autograd.Function"] == ["Times2", "Times3"]
 
 
+def functions(found: Calls) -> list[tuple[str, str, str]]:
+    return [(call.name, call.grad_fn, call.why) for call in found if call.kind == "autograd.Function"]
+
+
+class Forgets(Double):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.detach()
+        del x
+        return y * 2
+
+
+class Largest(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *rows):
+        place = rows[0].argmax()
+        ctx.mark_non_differentiable(place)
+        return place
+
+
+class Borrows(Double):
+    @staticmethod
+    def forward(ctx, x):
+        return Double.forward(ctx, x) + 1
+
+
+class Identity(Double):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+
+class Separate(Double):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("function", "grad_fn"),
+    [(Forgets, "ForgetsBackward"), (Largest, ""), (Borrows, "BorrowsBackward"), (Separate, "SeparateBackward")],
+)
+def test_forwards_of_all_kinds(function, grad_fn):
+    found = calls(function.apply, torch.rand(3, requires_grad=True))
+    assert functions(found) == [(function.__name__, grad_fn, "")]
+
+
+@pytest.mark.skipif(
+    "apply" not in vars(torch.autograd.Function) or not hasattr(torch.autograd.Function.apply, "__code__"),
+    reason="this torch has no Python frame for a Function that runs no operator",
+)
+def test_a_function_that_returns_what_it_is_given():
+    assert functions(calls(Identity.apply, torch.rand(3, requires_grad=True))) == [("Identity", "IdentityBackward", "")]
+
+
+def test_a_forward_that_is_called_as_any_function_is_no_function():
+    found = calls(lambda x: Double.forward(None, x), torch.rand(3, requires_grad=True))
+    assert functions(found) == []
+    assert only(found, "aten::exp").grad_fn == "ExpBackward0"
+
+
 def test_results_do_not_wait_for_the_garbage_collector():
     """A frame on the stack that is held keeps its results alive, and torch copies a result that somebody else holds."""
     made = []

@@ -6,7 +6,9 @@ import os
 import pickle
 import random
 import struct
+import warnings
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -485,3 +487,11 @@ def test_a_fraction_is_no_whole_number(tmp_path, text):
     (tmp_path / "a.ply").write_text(f"ply\nformat ascii 1.0\nelement vertex 1\n{properties}end_header\n0 0 0 {text}\n")
     with pytest.raises(data.FileError, match=r"a\.ply: expected .* as numbers, found: could not convert"):
         data.read(tmp_path / "a.ply")
+
+
+def test_threads_that_read_text_leave_warnings_as_they_are(tmp_path):
+    (tmp_path / "a.xyz").write_text("1 2 3\n4 5 6\n" * 50)
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(data.read, [tmp_path / "a.xyz"] * 400))
+    assert warnings.filters == before

@@ -23,6 +23,11 @@ from .names import GENERATED, is_custom, shape_of, short_dtype
 from .saved import tensors_in
 
 _Key = torch._C.DispatchKey
+# The code of autograd.Function.apply; None where it is not Python's (from torch 2.15 on): then forwards are looked for,
+# and a Function whose forward runs no operator is not seen.
+_APPLY: CodeType | None = getattr(
+    getattr(vars(torch.autograd.Function).get("apply"), "__func__", None), "__code__", None
+)
 _AUTOGRAD = (_Key.ADInplaceOrView, _Key.AutogradFunctionality, _Key.AutogradOther, _Key.AutogradNestedTensor)
 
 
@@ -218,21 +223,26 @@ class _Recorder(TorchDispatchMode):
             entry = _Entry("autograd.Function", cls.__name__, backward="custom")
             self.open[-1].parts.append(entry)
             self.open.append(entry)
-            given = tensors_in([frame.f_locals[name] for name in inspect.getargs(frame.f_code).args])
+            parameters = inspect.getargs(frame.f_code)
+            names = (*parameters.args, *filter(None, [parameters.varargs]))
+            given = tensors_in([frame.f_locals.get(name) for name in names])  # one may be deleted
             self.functions.append(_Running(frame, cls, entry, any(tensor.requires_grad for tensor in given)))
 
     def _function_frames(self) -> list[tuple[FrameType, type]]:
-        """The forwards of autograd.Functions that are running, outermost first; not those of registered operators."""
-        found = []
+        """The autograd.Functions that are running, outermost first; not those of registered operators."""
+        found: list[tuple[FrameType, type]] = []
         known: dict[CodeType, type] = {}
         for frame in _stack():  # no list of them: with its own frame in it, it would keep every result alive
-            if frame.f_code not in self.forwards:
-                known = known or _forwards()
-                self.forwards[frame.f_code] = known.get(frame.f_code)
-            if cls := self.forwards[frame.f_code]:
-                first = next(iter(frame.f_locals.values()), None)  # a context knows; one forward may serve many classes
-                found.append((frame, getattr(first, "_forward_cls", cls)))
-        return found[::-1]
+            code = frame.f_code
+            if code is _APPLY:
+                found.append((frame, frame.f_locals["cls"]))
+            elif _APPLY is None:
+                if code not in self.forwards:
+                    known = known or _forwards()
+                    self.forwards[code] = known.get(code)
+                if cls := self.forwards[code]:
+                    found += _applied(frame, cls)
+        return [(frame, cls) for frame, cls in found[::-1] if not cls.__name__.startswith(GENERATED)]
 
     def close_functions(self, keep: int) -> None:
         while len(self.functions) > keep:
@@ -293,10 +303,22 @@ def _forwards() -> dict[CodeType, type]:
         cls = classes.pop()
         classes += cls.__subclasses__()
         forward = inspect.unwrap(cls.forward)
-        if hasattr(forward, "__code__") and not cls.__name__.startswith(GENERATED):
+        if hasattr(forward, "__code__"):
             found[forward.__code__] = cls
     found.pop(torch.autograd.Function.forward.__code__, None)  # of a class that has none
     return found
+
+
+def _applied(frame: FrameType, cls: Any) -> list[tuple[FrameType, type]]:
+    """The frame of a forward, with the class that is applied: its context knows, and one forward may serve many. Empty
+    for a forward that another calls, or that is called as any function."""
+    parameters = inspect.getargs(frame.f_code).args
+    context = frame.f_locals.get(parameters[0]) if parameters else None
+    if isinstance(context, torch.autograd.function.FunctionCtx):
+        cls = context._forward_cls  # type: ignore[attr-defined]
+        return [(frame, cls)] if frame.f_code is inspect.unwrap(cls.forward).__code__ else []
+    # With setup_context a forward has no context.
+    return [(frame, cls)] if cls.setup_context is not torch.autograd.Function.setup_context else []
 
 
 def _is_composed(func: Any, inputs: list[Tensor]) -> bool:

@@ -1,5 +1,6 @@
 """Lines of numbers, as several formats have them."""
 
+import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from .errors import FileError
 from .table import Array
 
 ROWS = 1 << 16  # written at once
+_filters = threading.Lock()  # what warnings do is one setting of the whole process
 
 
 def read_text(path: Path) -> str:
@@ -39,8 +41,10 @@ def load_rows(lines: Sequence[str], dtype: Any, count: int, what: str) -> Array:
 
 def parse_rows(source: Any, **options: Any) -> Array:
     """`np.loadtxt`. A fraction in place of a whole number is an error also where NumPy, before 2.4, only warns."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)
+    if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+        return np.loadtxt(source, **options)
+    with _filters, warnings.catch_warnings():
+        warnings.filterwarnings("error", r"loadtxt\(\): Parsing an integer via a float", DeprecationWarning)
         return np.loadtxt(source, **options)
 
 
