@@ -26,7 +26,7 @@ concurrency: $(VENV)/installed
 # The C++ kernels, then the Triton kernels in Triton's interpreter, which is slow.
 fuzz: $(VENV)/installed
 	$(BIN)/python -m reliability.fuzz --cases $(or $(CASES),10000) --out $(RESULTS)/fuzz.json
-	$(BIN)/python -m reliability.fuzz --cases $$(($(or $(CASES),10000) / 100)) --backend triton --out $(RESULTS)/fuzz_triton.json
+	$(BIN)/python -m reliability.fuzz --cases $$((($(or $(CASES),10000) + 99) / 100)) --backend triton --out $(RESULTS)/fuzz_triton.json
 
 properties: $(VENV)/installed
 	$(BIN)/python -m reliability.numbers.properties --cases $(or $(CASES),100) --out $(RESULTS)/properties.json

@@ -35,6 +35,7 @@ def test_kernels_of_every_room_compile(tmp_path):
     (made,) = json.loads(result.read_text())
     assert made["failed"] == {}
     assert made["forms"] >= made["kernels"] == len(kernels) >= 30
+    assert any("cooperative" in form for form in kernels["pointgrad.ops.sampling.kernels:_farthest"])
 
 
 def test_a_form_that_does_not_compile_is_told(tmp_path):
@@ -50,3 +51,18 @@ def test_a_form_that_does_not_compile_is_told(tmp_path):
     ((form, why),) = made["failed"].items()
     assert '"BLOCK": 1000' in form
     assert "power of 2" in why
+
+
+@pytest.mark.parametrize(
+    ("launches", "target", "message"),
+    [
+        ("{}", "cuda:90:32", "must hold at least one launch, got none"),
+        ('{"a:b": ["[[], {}]"]}', "cuda:9O:32", "a target must look like cuda:90:32 or hip:gfx942:64, got cuda:9O:32"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(tmp_path, launches, target, message):
+    (tmp_path / "launches.json").write_text(launches)
+    said = run("compile", tmp_path / "launches.json", target, "--out", tmp_path / "compiled.json")
+    assert said.returncode == 2
+    assert message in said.stderr
+    assert not (tmp_path / "compiled.json").exists()

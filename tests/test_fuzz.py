@@ -1,7 +1,13 @@
 """Few cases of what `python -m reliability.fuzz` runs many of, and whether it sees what it is there to see."""
 
 import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import planted_family
@@ -10,7 +16,7 @@ import torch
 
 from pointgrad.ops import registry
 from reliability.fuzz import FAMILIES, __main__, rounds
-from reliability.fuzz.check import Mismatch, Tally, draw_and_check
+from reliability.fuzz.check import Bound, Mismatch, Tally, draw_and_check
 from reliability.fuzz.draw import Draw
 
 OPS = Path(registry.__file__).parent
@@ -60,6 +66,17 @@ def test_what_is_planted_is_seen(name, seen, monkeypatch):
     assert failure is None if seen is None else seen in failure["error"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("flushes", [False, True])
+def test_a_lost_result_is_seen_in_every_dtype(dtype, flushes):
+    logits = torch.randn(3, 65, 65).to(dtype)
+    right = logits.softmax(-1)
+    bound = Bound([logits, right], rounds=True, tally=Tally(), flushes=flushes)
+    bound.check("output 0", right, right, right.double())
+    with pytest.raises(Mismatch, match="differs by more than"):
+        bound.check("output 0", torch.zeros_like(right), right, right.double())
+
+
 def test_a_case_runs_again_from_its_choices(monkeypatch):
     table = [planted_family.PLANTED["differs"]]
     monkeypatch.setattr(rounds, "operators", lambda family: table)
@@ -77,3 +94,22 @@ def test_a_crash_is_reported_with_its_case(monkeypatch):
     assert crash["how"] == "SIGSEGV"
     assert crash["choices"]["operator name"] == "dies"
     assert result["cases"] == 1
+
+
+def test_what_is_interrupted_is_no_crash(tmp_path):
+    """As a terminal does, to the program and to its children."""
+    out = tmp_path / "fuzz.json"
+    command = [sys.executable, "-m", "reliability.fuzz", "gather", "--cases", "100000", "--out", str(out)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not out.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    gather = json.loads(out.read_text())["families"]["gather"]
+    assert gather["cases"] > 0
+    assert gather["crashes"] == []

@@ -31,6 +31,7 @@ from . import FAMILIES
 # case that is watched, not the round: a busy machine may take long for a round.
 WATCHDOG = 600
 MOST_FAILURES = 10  # of a family, after which it is given up
+STOPPED = threading.Event()  # by Ctrl-C
 
 
 def main() -> int:
@@ -71,21 +72,27 @@ def main() -> int:
                     write(options, seed, results)
         print(f"{family}: {summary(results[family])}", flush=True)
 
-    with ThreadPoolExecutor(options.at_once) as pool:
+    pool = ThreadPoolExecutor(options.at_once)
+    try:
         list(pool.map(run, options.families or FAMILIES))
+    except KeyboardInterrupt:
+        STOPPED.set()
+        return 130
+    finally:
+        pool.shutdown(cancel_futures=True)
     return int(any(result["failures"] or result["crashes"] for result in results.values()))
 
 
 def write(options: argparse.Namespace, seed: int, results: dict[str, Any]) -> None:
     import hypothesis
 
+    from pointgrad import bench
     from pointgrad.bench.machine import machine
 
     facts = {**machine(options.device), "hypothesis": hypothesis.__version__, "commit": commit()}
     facts |= {"backend": options.backend, "seed": seed}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     ordered = {family: results[family] for family in options.families or FAMILIES if family in results}
-    options.out.write_text(json.dumps({"machine": facts, "families": ordered}, indent=1) + "\n")
+    bench.write({"machine": facts, "families": ordered}, options.out)
 
 
 def child(options: argparse.Namespace, seed: int) -> int:
@@ -163,7 +170,7 @@ def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> It
             assert process.stdout is not None
             hung, seen = False, ""
             try:
-                while not hung:
+                while not hung and not STOPPED.is_set():
                     if select.select([process.stdout], [], [], WATCHDOG)[0]:
                         line = process.stdout.readline()
                         if not line:
@@ -177,6 +184,8 @@ def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> It
                 status = process.wait()
             finally:
                 process.kill()
+        if status == -signal.SIGINT or STOPPED.is_set():
+            raise KeyboardInterrupt
         if status:
             case = json.loads(note.read_text()) if note.exists() and note.stat().st_size else {}
             how = signal.Signals(-status).name if status < 0 else f"exit status {status}"

@@ -1,4 +1,4 @@
-"""Every form of every Triton kernel, compiled by the installed Triton for GPUs that are not there.
+"""The forms of Triton kernels that the contract launches, compiled by the installed Triton for GPUs that are not there.
 
     python -m reliability.gpu.compiled record out/launches.json
     python -m reliability.gpu.compiled compile out/launches.json cuda:80:32 --out reliability/results/compiled.json
@@ -13,10 +13,11 @@ import importlib
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
@@ -27,6 +28,7 @@ from typing import Any
 
 import torch
 
+from pointgrad.writing import replace_bytes
 from reliability.checkout import commit
 
 COOPERATIVE = "launch_cooperative_grid"  # for programs that wait for each other; Triton knows it from 3.3 on
@@ -44,29 +46,30 @@ def record(few: bool) -> dict[str, list[str]]:
     launch.INTERPRETED = False  # gives kernels what a GPU would be given
     from pointgrad.ops.sampling import kernels as sampling
 
-    sampling.can_launch_cooperatively = lambda: False
     torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(multi_processor_count=132)
-    launches: dict[str, Counter[str]] = defaultdict(Counter)
+    launches: dict[str, dict[str, None]] = defaultdict(dict)
     run = interpreter.InterpretedFunction.run
 
     def run_and_record(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         written = [list(map(_written, args)), {name: _written(value) for name, value in kwargs.items()}]
-        launches[f"{kernel.fn.__module__}:{kernel.fn.__name__}"][json.dumps(written)] += 1
+        launches[f"{kernel.fn.__module__}:{kernel.fn.__name__}"][json.dumps(written)] = None
         if COOPERATIVE not in kwargs:  # the interpreter runs one program after another: none could wait for a later one
             run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
 
     interpreter.InterpretedFunction.run = run_and_record
-    cases, dtypes, ways = [case for case in CASES if not case.plain], DTYPES, (True, False)
+    cases, dtypes, ways = [case for case in CASES if not case.plain], DTYPES, (False, True)
     if few:
-        cases, dtypes, ways = [*{case.operator: case for case in reversed(cases)}.values()], DTYPES[:1], (True,)
+        cases, dtypes = [*{case.operator: case for case in reversed(cases)}.values()], DTYPES[:1]
     with pointgrad.backend("triton"):
         for case, dtype, deterministic in product(cases, dtypes, (False, True)):
             torch.use_deterministic_algorithms(deterministic)
-            differentiated(case, case.inputs(Make(dtype, "cpu")))
-        for cooperative, dtype, (clouds, points, _) in product(ways, dtypes[:2], SHARED):
+            for cooperative in ways if case.operator is pointgrad.farthest_point_sampling else ways[:1]:
+                sampling.can_launch_cooperatively = lambda cooperative=cooperative: cooperative
+                differentiated(case, case.inputs(Make(dtype, "cpu")))
+        for cooperative, dtype, (clouds, points, _) in product(ways[few:], dtypes[:2], SHARED):
             sampling.can_launch_cooperatively = lambda cooperative=cooperative: cooperative
             sample(torch.rand(clouds, points, 3, dtype=dtype), 2)
-    return {kernel: list(counted) for kernel, counted in launches.items()}
+    return {kernel: list(forms) for kernel, forms in launches.items()}
 
 
 def _written(value: Any) -> Any:
@@ -128,6 +131,8 @@ def compiled(launches: dict[str, list[str]], target: str, kernel: str) -> tuple[
             made = function.run(
                 *map(_read, args), grid=(1,), warmup=True, **{key: _read(value) for key, value in kwargs.items()}
             )
+            if made is None:
+                raise RuntimeError(f"Triton compiled nothing of {kernel}")
             forms.add(id(made))  # Triton keeps them
         except Exception as error:
             failed[f"{kernel} {written}"] = f"{type(error).__name__}: {error}"[-2000:]
@@ -137,6 +142,7 @@ def compiled(launches: dict[str, list[str]], target: str, kernel: str) -> tuple[
 def compile_all(launches: dict[str, list[str]], target: str, at_once: int) -> dict[str, Any]:
     import triton
 
+    of = commit()
     begin = time.monotonic()
     kernels = sorted(launches, key=lambda kernel: -len(launches[kernel]))
     with tempfile.TemporaryDirectory() as cache:
@@ -146,7 +152,7 @@ def compile_all(launches: dict[str, list[str]], target: str, at_once: int) -> di
     failed = {form: why for _, each in found for form, why in each.items()}
     return {
         "target": target, "triton": triton.__version__, "torch": torch.__version__, "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d"), "commit": commit(), "kernels": len(launches),
+        "date": time.strftime("%Y-%m-%d"), "commit": of, "kernels": len(launches),
         "forms": sum(forms for forms, _ in found), "failed": failed, "seconds": round(time.monotonic() - begin),
     }  # fmt: skip
 
@@ -159,7 +165,7 @@ def main() -> int:
     recording.add_argument("--few", action="store_true", help="one case of each operator, in float32 only")
     compiling = actions.add_parser("compile")
     compiling.add_argument("launches", type=Path)
-    compiling.add_argument("targets", nargs="+", metavar="TARGET", help="such as cuda:90:32 or hip:gfx942:64")
+    compiling.add_argument("targets", nargs="+", type=a_target, metavar="TARGET", help="cuda:90:32, hip:gfx942:64")
     compiling.add_argument("--at-once", type=int, default=os.cpu_count())
     compiling.add_argument("--out", type=Path, required=True, help="runs of other Tritons and targets in it stay")
     given = parser.parse_args()
@@ -168,17 +174,29 @@ def main() -> int:
         given.launches.write_text(json.dumps(record(given.few), indent=0))
         return 0
     launches = json.loads(given.launches.read_text())
+    if not launches:
+        parser.error(f"{given.launches} must hold at least one launch, got none")
+    os.environ.pop("TRITON_INTERPRET", None)
     runs = json.loads(given.out.read_text()) if given.out.exists() else []
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    refused = 0
     for target in given.targets:
         made = compile_all(launches, target, given.at_once)
         runs = [run for run in runs if (run["triton"], run["target"]) != (made["triton"], target)] + [made]
-        given.out.write_text(json.dumps(runs, indent=1) + "\n")
+        replace_bytes(given.out, f"{json.dumps(runs, indent=1)}\n".encode())
+        refused += len(made["failed"])
         print(
             f"{target}: {made['forms']} forms of {made['kernels']} kernels, {len(made['failed'])} refused", flush=True
         )
         for form, why in made["failed"].items():
             print(form, why, sep="\n", file=sys.stderr)
-    return 1 if any(run["failed"] for run in runs) else 0
+    return 1 if refused else 0
+
+
+def a_target(text: str) -> str:
+    if not re.fullmatch(r"cuda:\d+:32|hip:gfx\w+:(32|64)", text):
+        raise argparse.ArgumentTypeError(f"a target must look like cuda:90:32 or hip:gfx942:64, got {text}")
+    return text
 
 
 if __name__ == "__main__":
