@@ -4,7 +4,6 @@ import importlib.util
 import os
 import signal
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,7 +72,9 @@ def _can_interpret() -> bool:
     2.4, and there is no Triton for macOS."""
     if importlib.util.find_spec("triton") is None:
         return False
-    return tuple(map(int, version("triton").split(".")[:2])) >= (3, 7)
+    import triton
+
+    return tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7)
 
 
 PLACES = [Place("cpu", "cpu"), Place("cpu", "reference")]

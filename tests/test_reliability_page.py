@@ -1,4 +1,4 @@
-"""docs/reliability.md and README.md say what was counted, and nothing else."""
+"""The tables of docs/reliability.md and README.md say what was counted, and nothing else."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md and README.md, from reliability/results: nothing is typed in there."""
+"""The tables of docs/reliability.md and README.md, from reliability/results: nothing in them is typed in."""
 
 import sys
 
