@@ -24,8 +24,13 @@ def table(titles: list[str], rows: list[list[Any]]) -> str:
     """Numbers to the right, words to the left."""
     numeric = [all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(titles))]
     lines = [titles, ["---:" if number else "---" for number in numeric]]
-    lines += [[f"{cell:,}" if isinstance(cell, (int, float)) else str(cell) for cell in row] for row in rows]
+    lines += [[f"{cell:,}" if isinstance(cell, (int, float)) else _words(cell) for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _words(cell: Any) -> str:
+    """A line would end the cell, and so would a bar."""
+    return " ".join(str(cell).split("\n")).replace("|", "\\|")
 
 
 def sizes() -> str:
@@ -46,13 +51,15 @@ def sanitizers() -> str:
     names = {"address": "AddressSanitizer", "undefined": "UndefinedBehaviorSanitizer", "thread": "ThreadSanitizer"}
     rows, record = [], load("sanitizers")
     for name, run in record.items():
-        calls = sum(each["calls"] for each in run.get("situations", {}).values())
+        situations = run.get("situations", {})
+        calls = sum(each["calls"] for each in situations.values())
         tests = f"{run['tests']:,} tests" + (f", {calls} calls from threads" if calls else "")
+        other = [f"{each}: {said['outcome']}" for each, said in situations.items() if said["outcome"] != "same"]
+        failed = "; ".join([str(run["failed"]), *other]) if other else run["failed"]
         seen = ", ".join(dict.fromkeys(run["planted_and_seen"].values()))
-        rows.append([names[name], tests, run["failed"], len(run["reports"]), seen])
-    first = record["address"]
-    said = f"{first['compiler']}; {place(first['machine'])}:\n\n"
-    return said + table(["tool", "ran", "failed", "reports", "planted, and reported"], rows)
+        rows.append([names[name], tests, failed, len(run["reports"]), seen, place(run["machine"])])
+    compilers = "; ".join(dict.fromkeys(run["compiler"] for run in record.values()))
+    return f"{compilers}:\n\n" + table(["tool", "ran", "failed", "reports", "planted, and reported", "on"], rows)
 
 
 def fuzz() -> str:
@@ -61,7 +68,7 @@ def fuzz() -> str:
     for family in records["fuzz"]["families"]:
         runs = [record["families"][family] for record in records.values()]
         found = [sum(len(run[what]) for run in runs) for what in ("failures", "crashes")]
-        refused = sum(run["outcome"]["refused"] for run in runs)
+        refused = sum(run.get("outcome", {}).get("refused", 0) for run in runs)  # none, if every process crashed
         rows.append([f"`{family}`", *(run["cases"] for run in runs), refused, *found])
     rows.append(["all", *(sum(row[column] for row in rows) for column in range(1, 7))])
     places = "; ".join(place(records[name]["machine"]) for name in ("fuzz", "fuzz_gpu"))
@@ -91,10 +98,11 @@ def concurrency() -> str:
 
 def gpu_sanitizer() -> str:
     record = load("gpu_sanitizer")
-    rows = [
-        [run["tool"], run["kernels"], run["calls"], "; ".join(run["summaries"]), run["planted_error"]]
-        for run in record["tools"]
-    ]
+    rows = []
+    for run in record["tools"]:
+        if run["state"] != "clean" or run["never_launched"]:  # of a part that did not finish, the tool says nothing
+            raise ValueError(f"{run['tool']} must be clean, got {run['state']}, never launched {run['never_launched']}")
+        rows.append([run["tool"], run["kernels"], run["calls"], "; ".join(run["summaries"]), run["planted_error"]])
     said = f"compute-sanitizer {record['version'].split()[0]}; {place(record['machine'])}:\n\n"
     return said + table(["tool", "kernels", "calls", "it said", "of a planted error it said"], rows)
 
@@ -141,6 +149,8 @@ def faults() -> str:
     record = load("faults")
 
     def outcome(part: dict[str, Any]) -> str:
+        if "skipped" in part:
+            return f"not run: {part['skipped']}"
         bad = [*part.get("wrong", []), *part.get("different", []), *part.get("negative durations", [])]
         return f"{len(bad)} wrong" if bad else "as promised"
 
@@ -154,7 +164,7 @@ def faults() -> str:
     ended = ", ".join(f"{name} {fault['seconds']:.0f} s" for name, fault in ranks.items())
     rows += [
         ["asked to stop: the step is finished and saved", signals, outcome(record["stops"])],
-        ["full disk (tmpfs)", f"{record['disk']['disks']} disks", outcome(record["disk"])],
+        ["full disk (tmpfs)", f"{record['disk'].get('disks', 0)} disks", outcome(record["disk"])],
         ["damaged last checkpoint: the previous one is used", f"{len(damaged['kinds'])} kinds", outcome(damaged)],
         [
             "bits flipped in a checkpoint: noticed",
@@ -196,9 +206,12 @@ def corpus() -> str:
 
 def fuzz_files() -> str:
     record = load("fuzz_files")
+    # One that ended with an error, or reached nothing of our code, tried less than it says.
+    ended = [row["subject"] for row in record["rows"] if not row["findings"] and (row["status"] or not row["reached"])]
+    findings = f"{record['findings']} findings" + (f", not tried to the end: {', '.join(ended)}" if ended else "")
     return (
         f"atheris {record['machine']['atheris']}: {record['files']:,} files of {len(record['rows'])} kinds in "
-        f"{record['seconds']:,.0f} s, {record['findings']} findings; {place(record['machine'])}."
+        f"{record['seconds']:,.0f} s, {findings}; {place(record['machine'])}."
     )
 
 

@@ -8,18 +8,19 @@ system's mark of the largest resident set.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.bench import write
 from pointgrad.bench.clocks import peak_mib
 from pointgrad.bench.machine import machine
+
+from .arguments import at_least, out_file
 
 CHANNELS = 32
 NEIGHBORS = 16
@@ -219,8 +220,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(WORKS), help=", ".join(WORKS))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--most", type=int, default=BEYOND_32_BITS, help="leave larger sizes out")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--most", type=at_least(10_000), default=BEYOND_32_BITS, help="leave larger sizes out")
+    parser.add_argument("--out", type=out_file)
     arguments = parser.parse_args()
     record: dict[str, Any] = {"device": arguments.device, "machine": machine(arguments.device), "rows": []}
     for name in arguments.names:
@@ -230,7 +231,7 @@ def main() -> None:
                 record["rows"].append(measured(name, size, arguments.device))
                 print(line(record["rows"][-1]), flush=True)
     if arguments.out:
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write(record, arguments.out)
 
 
 if __name__ == "__main__":

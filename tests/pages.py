@@ -21,7 +21,7 @@ SOURCE = Path(pointgrad.__file__).parent
 PAGES = [
     *sorted(DOCS.rglob("*.md")),
     *sorted(SOURCE.rglob("README.md")),
-    *sorted((ROOT / "benchmarks").rglob("*.md")),
+    *(page for folder in ("benchmarks", "reliability") for page in sorted((ROOT / folder).rglob("*.md"))),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 ]
 

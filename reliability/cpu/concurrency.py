@@ -29,7 +29,9 @@ from typing import Any
 
 import torch
 
+from pointgrad.bench import write
 from pointgrad.bench.machine import machine
+from reliability.arguments import at_least, out_file
 from reliability.cpu.work import Work, backward_of_a_network, deep_backward, network, rooms
 
 ROOT = Path(__file__).parents[2]
@@ -295,11 +297,11 @@ def run(situations: list[str], rounds: int, cases: int = ALL, limit: float = LIM
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--cases", type=int, default=ALL, help="at most so many of each room")
+    parser.add_argument("--rounds", type=at_least(1), default=200)
+    parser.add_argument("--cases", type=at_least(1), default=ALL, help="at most so many of each room")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for one situation")
     parser.add_argument("--here", nargs="+", choices=[*SITUATIONS, *PLANTED], help="only these, in this process")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=out_file)
     given = parser.parse_args()
     if given.here:
         # Python 3.12 warns of forking a process that has threads: that it works is the point here.
@@ -323,8 +325,7 @@ def main() -> None:
             "free_threaded": not getattr(sys, "_is_gil_enabled", lambda: True)(),
             "planted_and_seen": seen, "situations": results,
         }  # fmt: skip
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(report, indent=2) + "\n")
+        write(report, given.out)
     same = all(result["outcome"] == SAME for result in results.values())
     sys.exit(0 if same and seen == MUST_SEE else 1)
 

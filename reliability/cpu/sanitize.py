@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pointgrad.bench import write
 from pointgrad.bench.machine import machine
+from reliability.arguments import at_least, out_file
 from reliability.checkout import commit
 
 ROOT = Path(__file__).parents[2]
@@ -178,7 +180,7 @@ class Build:
         run = self.python("-m", "reliability.cpu.concurrency", *arguments, timeout=timeout + 60)
         done = dict(json.loads(line) for line in run.stdout.splitlines())
         for situation in set(self.tool.situations) - set(done):
-            done[situation] = {"outcome": f"failed with status {run.returncode}", "log": run.stderr[-3000:]}
+            done[situation] = {"calls": 0, "outcome": f"failed with status {run.returncode}", "log": run.stderr[-3000:]}
         print(done, flush=True)
         return done
 
@@ -199,11 +201,11 @@ def _first_lines(report: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tool", choices=TOOLS)
-    parser.add_argument("--rounds", type=int, default=2, help="of each situation with threads")
+    parser.add_argument("--rounds", type=at_least(1), default=2, help="of each situation with threads")
     parser.add_argument("--timeout", type=float, default=3000, help="seconds for the tests")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=out_file)
     given = parser.parse_args()
-    build = Build(given.tool)
+    tried, build = commit(), Build(given.tool)
     build.build()
     planted = build.check_itself()
     print("seen:", planted, flush=True)
@@ -215,16 +217,15 @@ def main() -> None:
         print(report)
     compiler = subprocess.run(["g++", "--version"], check=True, text=True, capture_output=True).stdout.splitlines()[0]
     result = {
-        "machine": machine("cpu") | {"threads": build.tool.threads}, "compiler": compiler, "commit": commit(),
+        "machine": machine("cpu") | {"threads": build.tool.threads}, "compiler": compiler, "commit": tried,
         "options": build.tool.options, "planted_and_seen": planted, **tests,
     }  # fmt: skip
     result |= {"situations": situations} if situations else {}
     result |= {"reports": reports, "seconds": round(time.monotonic() - before)}
     if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
         all_tools = json.loads(given.out.read_text()) if given.out.exists() else {}
         all_tools[given.tool] = result
-        given.out.write_text(json.dumps(all_tools, indent=2) + "\n")
+        write(all_tools, given.out)
     same = all(each["outcome"] == "same" for each in situations.values())
     sys.exit(0 if not reports and tests["failed"] == 0 and tests["tests"] and same else 1)
 

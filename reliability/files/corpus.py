@@ -1,6 +1,6 @@
 """`python -m reliability.files.corpus --out FILE.json`: reads damaged files of every kind and counts what happens.
 
-Each file is made from a good one by a fixed seed (`file_damage.py`), and read in another process under a limit of
+Each file is made from a good one by a fixed seed (`damage.py`), and read in another process under a limit of
 memory and of time. It may be read, or refused with the library's own error in one line that begins with the path.
 Anything else is a failure: another exception, a warning, more memory than the limit, a hang, a crash. Exit status 1 if
 there is one. Small files that promise to be large (`lies.py`) are read before, in the same way.
@@ -28,6 +28,7 @@ from pointgrad.cli.config import ConfigError
 from pointgrad.data import FileError
 from pointgrad.train.checkpoint import CheckpointError
 
+from ..arguments import at_least, out_file
 from ..checkout import commit
 from .damage import damaged
 from .lies import LARGE, lies
@@ -175,10 +176,10 @@ def describe() -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--files", type=int, default=1000, help="damaged files of each kind")
+    parser.add_argument("--files", type=at_least(1), default=1000, help="damaged files of each kind")
     parser.add_argument("--first", type=int, default=1, help="number of the first")
-    parser.add_argument("--only", nargs="*", default=list(SUBJECTS), choices=SUBJECTS, help="kinds of files")
-    parser.add_argument("--out", type=Path, help="where the counts go; without, they are printed only")
+    parser.add_argument("--only", nargs="+", default=list(SUBJECTS), choices=SUBJECTS, help="kinds of files")
+    parser.add_argument("--out", type=out_file, help="where the counts go; without, they are printed only")
     parser.add_argument("--keep", type=Path, help="write the file --first of the kind --only here, and end")
     options = parser.parse_args()
     if options.keep:
@@ -186,6 +187,7 @@ def main() -> int:
             good = {subject: SUBJECTS[subject].make(Path(name)) for subject in SUBJECTS}
         options.keep.write_bytes(make(good, options.only[0], options.first))
         return 0
+    described = describe()
     told = [(lie.subject, lie.raw) for lie in lies()]
     outcomes = list(run(told))
     refused = [outcome.what == REFUSED and outcome.peak < LARGE for outcome in outcomes]
@@ -202,7 +204,7 @@ def main() -> int:
     if options.out:
         limits = {"memory_bytes": MEMORY, "seconds": SECONDS}
         promises = {"files": len(told), "refused": sum(refused), "largest_bytes": LARGE}
-        write({"machine": describe(), "limits": limits, "promises": promises, **result}, options.out)
+        write({"machine": described, "limits": limits, "promises": promises, **result}, options.out)
     return 1 if result["wrong"] or not all(refused) else 0
 
 

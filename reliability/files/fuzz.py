@@ -16,6 +16,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..arguments import out_file
+
 SEEDS = 30  # damaged files to begin with
 MEMORY = 2500  # MiB of the whole process, of which torch takes a part
 SECONDS = 20  # for one file
@@ -97,7 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="for each kind")
     parser.add_argument("--only", nargs="*", help="kinds of files; all by default")
-    parser.add_argument("--out", type=Path, help="where the counts go; without, they are printed only")
+    parser.add_argument("--out", type=out_file, help="where the counts go; without, they are printed only")
     parser.add_argument("--keep", type=Path, help="folder for the files of findings")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -109,7 +111,10 @@ def main() -> int:
     from .corpus import describe
     from .subjects import SUBJECTS
 
-    rows = []
+    unknown = [name for name in options.only or () if name not in SUBJECTS]
+    if unknown:
+        parser.error(f"--only must be of {', '.join(SUBJECTS)}, got {unknown[0]!r}")
+    described, rows = describe(), []
     for subject in options.only or SUBJECTS:
         rows.append(run(subject, options.seconds, options.keep))
         print(*(f"{key} {value}" for key, value in rows[-1].items() if key != "file"), sep="  ", flush=True)
@@ -117,7 +122,7 @@ def main() -> int:
     if options.out:
         from importlib import metadata
 
-        write({"machine": {**describe(), "atheris": metadata.version("atheris")}, **total, "rows": rows}, options.out)
+        write({"machine": {**described, "atheris": metadata.version("atheris")}, **total, "rows": rows}, options.out)
     # Where nothing of our code was reached, nothing was watched.
     return 1 if any(row["status"] or row["findings"] or not row["reached"] for row in rows) else 0
 

@@ -1,1 +1,1 @@
-"""The Triton kernels on a GPU: under compute-sanitizer, in a crowd, again and again."""
+"""The Triton kernels: on a GPU under compute-sanitizer, in a crowd, again and again; compiled without a GPU."""

@@ -7,13 +7,11 @@ that watches it along. Every result is compared with the one of an idle GPU.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import triton
@@ -21,6 +19,8 @@ import triton.language as tl
 
 import pointgrad
 from pointgrad.ops.sampling import kernels
+
+from ..arguments import at_least, out_file
 
 LIMIT_S = 120
 
@@ -83,12 +83,11 @@ def among_many_streams(rounds: int) -> int:
     expected = [sample(points) for points in clouds]
     torch.cuda.synchronize()
     wrong: list[int] = []
+    each = -(-rounds // len(clouds))
 
     def work(number: int) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
-            wrong.extend(
-                number for _ in range(rounds // 8) if not torch.equal(sample(clouds[number]), expected[number])
-            )
+            wrong.extend(number for _ in range(each) if not torch.equal(sample(clouds[number]), expected[number]))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -96,7 +95,7 @@ def among_many_streams(rounds: int) -> int:
     for thread in threads:
         thread.join()
     assert not wrong, wrong
-    return rounds // 8 * 8
+    return each * len(clouds)
 
 
 def replayed_on_two_streams(rounds: int) -> int:
@@ -205,7 +204,7 @@ def watched(scene: str, rounds: int) -> dict[str, object]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        return {"scene": scene, "state": f"hung for {LIMIT_S} s"}
+        return {"scene": scene, "state": f"hung for {LIMIT_S} s", "calls": 0, "seconds": LIMIT_S}
     lines = (done.stdout + done.stderr).strip().splitlines()
     state = "right" if done.returncode == 0 else f"exit status {done.returncode}: {' | '.join(lines[-3:])}"
     calls = int(done.stdout.split()[-1]) if done.returncode == 0 else 0
@@ -214,15 +213,16 @@ def watched(scene: str, rounds: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=at_least(1), default=200)
     parser.add_argument("--scene", choices=SCENES, help="only this one, in this process")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=out_file)
     arguments = parser.parse_args()
     if arguments.scene:
         torch.manual_seed(0)
         assert shares(torch.rand(1, 100_000, 3)), "sampling does not share its work on this GPU: nothing to test"
         print(SCENES[arguments.scene](arguments.rounds))
         return
+    from pointgrad.bench import write
     from pointgrad.bench.machine import machine
 
     scenes = []
@@ -230,8 +230,7 @@ def main() -> None:
         scenes.append(watched(scene, arguments.rounds))
         print(scenes[-1], flush=True)
     if arguments.out:
-        record = {"machine": machine("cuda"), "watchdog_s": LIMIT_S, "scenes": scenes}
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write({"machine": machine("cuda"), "watchdog_s": LIMIT_S, "scenes": scenes}, arguments.out)
     if any(scene["state"] != "right" for scene in scenes):
         raise SystemExit(1)
 

@@ -8,7 +8,6 @@ order. To see that this could fail, it also counts which cases differ without de
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pointgrad.bench import write
 from pointgrad.bench.machine import machine
+
+from ..arguments import at_least, out_file
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from cases import CASES, Case, Make
@@ -58,8 +60,8 @@ def differing(case: Case, dtype: torch.dtype, runs: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--runs", type=at_least(2), default=20)
+    parser.add_argument("--out", type=out_file, required=True)
     arguments = parser.parse_args()
     failed, loose, count = [], [], 0
     for case in CASES:
@@ -79,7 +81,7 @@ def main() -> None:
         "differ_in_deterministic_mode": failed,
         "differ_otherwise": loose,
     }
-    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    write(record, arguments.out)
     print(f"{count} cases x {arguments.runs} runs: {len(failed)} differ in deterministic mode, {len(loose)} otherwise")
     if failed:
         raise SystemExit("\n".join(failed))

@@ -3,8 +3,9 @@
 # it for compiling. Needs what benchmarks/gpu.sh needs, hypothesis, and NVIDIA's compute-sanitizer. Results go to $1
 # (default: reliability/results).
 set -euo pipefail
+out=$(realpath -m "${1:-$(dirname "$0")/../results}")
+mkdir -p "$out"
 cd "$(dirname "$0")/../.."
-out=${1:-reliability/results}
 export PYTHONPATH=src CUBLAS_WORKSPACE_CONFIG=:4096:8
 python3 -m reliability.sizes --device cuda --out "$out/sizes_gpu.json"
 python3 -m reliability.gpu.contention --out "$out/gpu_contention.json"

@@ -16,15 +16,17 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
+from pointgrad.bench import write
 from pointgrad.bench.machine import machine
 
+from ..arguments import at_least, out_file
 from .kernels import entries
 
 TOOLS = {"memcheck": ["--padding", "64"], "racecheck": [], "synccheck": []}
 SUMMARY = re.compile(r"========= ((?:ERROR|RACECHECK) SUMMARY: .*)")
+SEEN = re.compile(r"[1-9]\d* error")
 
 
 def ran(tool: str | None, arguments: list[str], limit: float) -> tuple[str, str]:
@@ -79,9 +81,9 @@ def in_parts(tool: str | None, parts: int, limit: float, more: list[str]) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=["memcheck", "racecheck", "synccheck"])
-    parser.add_argument("--parts", type=int, default=min(os.cpu_count() or 1, 14), help="processes at once")
+    parser.add_argument("--parts", type=at_least(1), default=min(os.cpu_count() or 1, 14), help="processes at once")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one tool")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=out_file, required=True)
     arguments, more = parser.parse_known_args()  # the rest is for kernels.py
     if shutil.which("compute-sanitizer") is None:
         raise SystemExit("compute-sanitizer must be on the PATH; it comes with CUDA's toolkit")
@@ -92,9 +94,12 @@ def main() -> None:
     for tool in arguments.tools:
         state, text = ran(tool, ["--planted", tool], 120)
         run = in_parts(tool, arguments.parts, arguments.limit, more)
-        record["tools"].append({**run, "planted_error": (SUMMARY.findall(text) or [state])[-1]})
+        said = (SUMMARY.findall(text) or [state])[-1]
+        if not SEEN.search(said):  # not by the exit status, which is the program's own where the error ends it
+            run["state"] += ", planted error not seen"
+        record["tools"].append({**run, "planted_error": said, "planted_state": state})
         print(json.dumps(record["tools"][-1], indent=1), flush=True)
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write(record, arguments.out)
     if any(run["state"] != "clean" or run["never_launched"] for run in record["tools"]):
         raise SystemExit(1)
 

@@ -9,6 +9,7 @@ from pytest's own report, never from a person.
 import argparse
 import importlib.metadata
 import json
+import os
 import platform
 import sys
 import sysconfig
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from reliability.arguments import out_file
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
@@ -78,17 +81,23 @@ def key_of_version(version: str) -> list[int]:
     return [int("".join(filter(str.isdigit, part)) or 0) for part in version.partition("+")[0].split(".")]
 
 
+def write(entries: list[dict[str, Any]], path: Path) -> None:
+    """All of them or nothing, with Python alone: pointgrad may be what does not load on a pair."""
+    draft = path.with_name(f".{path.name}.part")
+    draft.write_text(json.dumps(entries, indent=1) + "\n")
+    os.replace(draft, path)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, help="pytest's --junitxml file")
     parser.add_argument("--selection", default="", help="arguments that left tests out; empty: the whole suite ran")
-    parser.add_argument("--commit", help="of the checkout when the run began")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--commit", help="of the checkout when the run began; empty: not known")
+    parser.add_argument("--out", type=out_file, required=True)
     options = parser.parse_args()
     entries = json.loads(options.out.read_text()) if options.out.exists() else []
-    entry = {**versions(), "commit": options.commit, "selection": options.selection, **counts(options.report)}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(merged(entries, entry), indent=1) + "\n")
+    entry = {**versions(), "commit": options.commit or None, "selection": options.selection, **counts(options.report)}
+    write(merged(entries, entry), options.out)
     print(
         f"Python {entry['python']}, torch {entry['torch']}: {entry['passed']} passed, {entry['skipped']} skipped, "
         f"{entry['failed']} failed"

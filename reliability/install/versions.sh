@@ -4,12 +4,13 @@
 # SELECT, arguments of pytest that leave tests out, is written beside the counts: SELECT="--ignore tests/test_view_browser.py".
 # WORKERS is how many tests run at once; ENVIRONMENTS where environments are kept for the next time (5 GB each with CUDA).
 set -euo pipefail
+[ $# -ge 2 ] || { echo "versions.sh: the arguments must be a torch and at least one Python, got '$*'" >&2; exit 2; }
 cd "$(dirname "$0")/../.."
 torch=$1
 shift
 environments=${ENVIRONMENTS:-out/versions}
-# Of what is tried: taken before the run, which takes long. A + means that files differ from it.
-commit=$(git describe --always --abbrev=12 --exclude='*' --dirty=+)
+# Of what is tried: taken before the run, which takes long.
+commit=$("$1" -m reliability.checkout)
 failed=0
 venvs=()
 for python in "$@"; do
@@ -30,6 +31,6 @@ done
 # Not before: tests compare the README with the results.
 for venv in "${venvs[@]}"; do
   "$venv/bin/python" -m reliability.install.versions "$venv/report.xml" --selection "${SELECT:-}" \
-    --commit "$commit" --out reliability/results/versions.json
+    --commit "$commit" --out reliability/results/versions.json || failed=1
 done
 exit $failed

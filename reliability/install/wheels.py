@@ -15,7 +15,8 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from reliability.install.versions import key_of_version, versions
+from reliability.arguments import out_file
+from reliability.install.versions import key_of_version, versions, write
 
 NOT_FOR_USERS = ("tests", "docs", "examples", "benchmarks", "reliability")
 SOURCES = (".cpp", ".h", ".cu")
@@ -79,12 +80,12 @@ def main() -> int:
     parser.add_argument("--tags", type=Path, required=True, help="what `auditwheel show` printed of the wheel")
     parser.add_argument("--smoke", type=Path, required=True, help="what smoke.py printed")
     parser.add_argument("--commit", help="of the checkout when the source distribution was made", required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=out_file, required=True)
     options = parser.parse_args()
     same_python_files(options.wheel, options.sdist)
     entry = {
         **versions(),
-        "commit": options.commit,
+        "commit": options.commit or None,
         **wheel_facts(options.wheel),
         **platform_tag(options.tags.read_text()),
     }
@@ -92,8 +93,7 @@ def main() -> int:
     entries = json.loads(options.out.read_text()) if options.out.exists() else []
     entries = [each for each in entries if (each["python"], each["torch"]) != (entry["python"], entry["torch"])]
     entries = sorted([*entries, entry], key=lambda each: key_of_version(each["python"]))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(entries, indent=1) + "\n")
+    write(entries, options.out)
     print(f"Python {entry['python']}: {entry['wheel']} works; needs {entry['needs']}, {entry['tag']}")
     return 0
 

@@ -4,6 +4,7 @@
 #   reliability/install/wheels.sh "torch==2.6.0" python3.10 [python3.12 ...]
 # WHEELS is where wheels and environments are kept for the next time (5 GB each with CUDA).
 set -euo pipefail
+[ $# -ge 2 ] || { echo "wheels.sh: the arguments must be a torch and at least one Python, got '$*'" >&2; exit 2; }
 cd "$(dirname "$0")/../.."
 torch=$1
 shift
@@ -12,8 +13,8 @@ mkdir -p "$out"
 rm -f "$out"/pointgrad-*
 [ -x "$out/tools/bin/python" ] || "$1" -m venv "$out/tools"
 "$out/tools/bin/python" -m pip install --quiet --no-cache-dir build auditwheel twine
-# Of what is tried: taken before the run, which takes long. A + means that files differ from it.
-commit=$(git describe --always --abbrev=12 --exclude='*' --dirty=+)
+# Of what is tried: taken before the run, which takes long.
+commit=$("$1" -m reliability.checkout)
 "$out/tools/bin/python" -m build --sdist --outdir "$out" . >/dev/null
 for python in "$@"; do
   name=$("$python" -c 'import sys, sysconfig

@@ -11,7 +11,6 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 # Some virtual machines announce matrix tiles (AMX) and then refuse them: a bfloat16 product would kill the process.
@@ -23,6 +22,7 @@ from torch import Tensor
 from pointgrad.bench import write
 from pointgrad.bench.machine import machine
 
+from ..arguments import out_file
 from .subjects import SUBJECTS, Arguments, Draw, Subject
 
 JUDGED = (torch.float16, torch.bfloat16)
@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--size", type=int, default=400, help="rows of the inputs")
     parser.add_argument("--seeds", type=int, default=5, help="inputs per operator and dtype")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=out_file, required=True)
     options = parser.parse_args(arguments)
     rows = []
     for subject in SUBJECTS:
@@ -155,7 +155,6 @@ def main(arguments: list[str] | None = None) -> int:
         "over": len(over),
         "rows": rows,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     write(record, options.out)
     print(f"{len(few_bits)} comparisons in 16 bits, {len(over)} over {ALLOWED} times plain PyTorch's error")
     return 1 if over else 0

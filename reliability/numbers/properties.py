@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..arguments import out_file
+
 ROOT = Path(__file__).parents[2]
 LAWS = ROOT / "tests" / "properties"
 
@@ -29,13 +31,22 @@ class Outcomes:
         if report.when == "teardown":
             self.inputs[report.nodeid] = dict(report.user_properties).get("inputs", 0)
 
+    def laws(self) -> dict[str, dict[str, Any]]:
+        """Those that were tried, and those that failed before: of one whose process died no inputs are known."""
+        tried = {name: self.inputs.get(name, 0) for name in self.of}
+        return {
+            name: {"inputs": tried[name], "outcome": outcome}
+            for name, outcome in self.of.items()
+            if tried[name] or outcome == "failed"
+        }
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=1000, help="inputs for each law")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="so many laws")
     parser.add_argument("--backend", choices=["cpu", "reference", "triton"])
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=out_file, required=True)
     options = parser.parse_args(arguments)
     os.environ["POINTGRAD_CASES"] = str(options.cases)
     if options.backend:
@@ -52,11 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
     from pointgrad.bench import write
     from pointgrad.bench.machine import machine
 
-    laws = {
-        name: {"inputs": outcomes.inputs[name], "outcome": outcome}
-        for name, outcome in outcomes.of.items()
-        if outcomes.inputs[name]
-    }
+    laws = outcomes.laws()
+    if not laws:
+        print(f"no law was tried: {options.out} is left as it is", file=sys.stderr)
+        return 1
     failed = sum(outcome != "passed" for outcome in outcomes.of.values())
     device = "cuda" if torch.cuda.is_available() else "cpu"
     run = {
@@ -73,10 +83,9 @@ def main(arguments: list[str] | None = None) -> int:
         json.loads(options.out.read_text()) if options.out.exists() else {"program": "reliability.numbers.properties"}
     )
     record.setdefault("runs", {})[where] = run
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     write(record, options.out)
     print(f"{where}: {run['laws']} laws, {run['inputs']} inputs, {failed} failed")
-    return 1 if failed or not laws else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

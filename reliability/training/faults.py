@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pointgrad.bench import write
 from pointgrad.bench.machine import machine
 
+from ..arguments import out_file
 from ..checkout import commit
 from . import damage, disturb, ranks
 from .attempts import EVERY_STEP
@@ -67,23 +69,24 @@ def faults(record: object) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="which; by default all")
-    parser.add_argument("--out", type=Path, help="a JSON file; scenarios that are not run keep what it says of them")
+    parser.add_argument("--out", type=out_file, help="a JSON file; keeps what it says of scenarios that are not named")
     flags = parser.parse_args()
-    wrong = []
+    tried, wrong, skipped = commit(), [], []
     for name in flags.scenarios or SCENARIOS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as scratch:
             record = SCENARIOS[name](Path(scratch))
             record = json.loads(json.dumps(record).replace(scratch, "..."))
         wrong += faults(record)
+        skipped += [name] if "skipped" in record else []
         print(f"{name}: {json.dumps(record, indent=1)}", flush=True)
         if flags.out:
             report = json.loads(flags.out.read_text()) if flags.out.exists() else {}
             report["machine"] = machine("cpu")
-            report[name] = {**record, "seconds": round(time.monotonic() - began), "commit": commit()}
-            flags.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"{len(wrong)} faults", flush=True)
-    return 1 if wrong else 0
+            report[name] = {**record, "seconds": round(time.monotonic() - began), "commit": tried}
+            write(report, flags.out)
+    print(f"{len(wrong)} faults" + (f", not run: {', '.join(skipped)}" if skipped else ""), flush=True)
+    return 1 if wrong or skipped else 0
 
 
 if __name__ == "__main__":
