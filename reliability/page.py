@@ -166,6 +166,7 @@ def faults() -> str:
         ["asked to stop: the step is finished and saved", signals, outcome(record["stops"])],
         ["full disk (tmpfs)", f"{record['disk'].get('disks', 0)} disks", outcome(record["disk"])],
         ["damaged last checkpoint: the previous one is used", f"{len(damaged['kinds'])} kinds", outcome(damaged)],
+        ["all checkpoints damaged: said, and nothing is touched", "", outcome(record["all damaged"])],
         [
             "bits flipped in a checkpoint: noticed",
             f"{record['flipped bits']['flips']:,} flips",

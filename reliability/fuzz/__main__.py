@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from reliability.arguments import at_least, out_file
 from reliability.checkout import commit
 
 from . import FAMILIES
@@ -37,21 +38,18 @@ STOPPED = threading.Event()  # by Ctrl-C
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all without one")
-    parser.add_argument("--cases", type=int, default=10_000, help="of each family")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="so many families")
+    parser.add_argument("--cases", type=at_least(1), default=10_000, help="of each family")
+    parser.add_argument("--at-once", type=at_least(1), default=1, metavar="N", help="so many families")
     parser.add_argument("--seed", type=int, help="random without one, and printed")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--backend", choices=("cpu", "triton"), help="by default that of the device")
-    parser.add_argument("--out", type=Path, help="a JSON file for what was counted")
+    parser.add_argument("--out", type=out_file, help="a JSON file for what was counted")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one case again, written as JSON")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = set(options.families) - set(FAMILIES)
     if unknown and not options.child:
         parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
-    for name in ("cases", "at_once"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}")
     options.backend = options.backend or ("triton" if options.device == "cuda" else "cpu")
     if options.backend == "triton" and options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # Triton decides when it is imported
@@ -62,6 +60,7 @@ def main() -> int:
         return child(options, seed)
     print(f"seed {seed}", flush=True)
     results: dict[str, Any] = {}
+    tried = commit()
     writing = threading.Lock()
 
     def run(family: str) -> None:
@@ -69,7 +68,7 @@ def main() -> int:
             with writing:  # after each round: a run that is stopped has counted something too
                 results[family] = result
                 if options.out:
-                    write(options, seed, results)
+                    write(options, seed, tried, results)
         print(f"{family}: {summary(results[family])}", flush=True)
 
     pool = ThreadPoolExecutor(options.at_once)
@@ -83,13 +82,13 @@ def main() -> int:
     return int(any(result["failures"] or result["crashes"] for result in results.values()))
 
 
-def write(options: argparse.Namespace, seed: int, results: dict[str, Any]) -> None:
+def write(options: argparse.Namespace, seed: int, tried: str | None, results: dict[str, Any]) -> None:
     import hypothesis
 
     from pointgrad import bench
     from pointgrad.bench.machine import machine
 
-    facts = {**machine(options.device), "hypothesis": hypothesis.__version__, "commit": commit()}
+    facts = {**machine(options.device), "hypothesis": hypothesis.__version__, "commit": tried}
     facts |= {"backend": options.backend, "seed": seed}
     ordered = {family: results[family] for family in options.families or FAMILIES if family in results}
     bench.write({"machine": facts, "families": ordered}, options.out)

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 from pointgrad.writing import replace_bytes
+from reliability.arguments import at_least, out_file
 from reliability.checkout import commit
 
 COOPERATIVE = "launch_cooperative_grid"  # for programs that wait for each other; Triton knows it from 3.3 on
@@ -161,16 +162,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
     recording = actions.add_parser("record")
-    recording.add_argument("launches", type=Path)
+    recording.add_argument("launches", type=out_file)
     recording.add_argument("--few", action="store_true", help="one case of each operator, in float32 only")
     compiling = actions.add_parser("compile")
     compiling.add_argument("launches", type=Path)
     compiling.add_argument("targets", nargs="+", type=a_target, metavar="TARGET", help="cuda:90:32, hip:gfx942:64")
-    compiling.add_argument("--at-once", type=int, default=os.cpu_count())
-    compiling.add_argument("--out", type=Path, required=True, help="runs of other Tritons and targets in it stay")
+    compiling.add_argument("--at-once", type=at_least(1), default=os.cpu_count())
+    compiling.add_argument("--out", type=out_file, required=True, help="runs of other Tritons and targets in it stay")
     given = parser.parse_args()
     if given.action == "record":
-        given.launches.parent.mkdir(parents=True, exist_ok=True)
         given.launches.write_text(json.dumps(record(given.few), indent=0))
         return 0
     launches = json.loads(given.launches.read_text())
@@ -178,7 +178,6 @@ def main() -> int:
         parser.error(f"{given.launches} must hold at least one launch, got none")
     os.environ.pop("TRITON_INTERPRET", None)
     runs = json.loads(given.out.read_text()) if given.out.exists() else []
-    given.out.parent.mkdir(parents=True, exist_ok=True)
     refused = 0
     for target in given.targets:
         made = compile_all(launches, target, given.at_once)
