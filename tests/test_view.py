@@ -613,7 +613,10 @@ def test_an_interrupt_ends_it_at_once_while_a_file_is_read(tmp_path):
         while process.stdout.readline() != "reading\n":
             pass
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
         assert process.stderr.read() == ""
 
 

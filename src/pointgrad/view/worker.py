@@ -28,7 +28,9 @@ class Worker:
     def wait(self) -> None:
         """Until there is nothing to do."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._tasks and not self._busy)
+            # Python notices an interrupt that comes just before it waits only when it wakes.
+            while not self._changed.wait_for(lambda: not self._tasks and not self._busy, timeout=1):
+                pass
 
     def stop(self) -> None:
         """After the task that is running."""
