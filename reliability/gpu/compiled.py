@@ -14,14 +14,14 @@ import json
 import os
 import platform
 import re
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -114,47 +114,63 @@ class NoGpu:
         return 0
 
 
-def compiled(launches: dict[str, list[str]], target: str, kernel: str) -> tuple[int, dict[str, str]]:
-    """How many forms of one kernel there are, and of those that were refused which, and why."""
+def part_of(launches: Path, part: int, parts: int) -> list[tuple[str, str]]:
+    """Every so-and-so-many-th form, with its kernel."""
+    found = json.loads(launches.read_text())
+    return [(kernel, form) for kernel, forms in found.items() for form in forms][part::parts]
+
+
+def child(launches: Path, target: str, part: int, parts: int, first: int) -> None:
+    """Compiles the forms of a part, from one of them on, and prints for each what Triton calls it, or why not."""
     import triton
 
     from pointgrad.ops.launch import can_launch_cooperatively
 
     triton.runtime.driver.set_active(NoGpu(target))
-    module, _, name = kernel.partition(":")
-    function = getattr(importlib.import_module(module), name)
-    forms, failed = set(), {}
-    for written in launches[kernel]:
-        args, kwargs = json.loads(written)
-        if COOPERATIVE in kwargs and not can_launch_cooperatively():
-            continue
+    for kernel, form in part_of(launches, part, parts)[first:]:
+        module, _, name = kernel.partition(":")
+        function = getattr(importlib.import_module(module), name)
+        args, kwargs = json.loads(form)
+        made, why = None, ""
         try:
-            made = function.run(
-                *map(_read, args), grid=(1,), warmup=True, **{key: _read(value) for key, value in kwargs.items()}
-            )
-            if made is None:
-                raise RuntimeError(f"Triton compiled nothing of {kernel}")
-            forms.add(id(made))  # Triton keeps them
+            if COOPERATIVE not in kwargs or can_launch_cooperatively():
+                named = {key: _read(value) for key, value in kwargs.items()}
+                made = function.run(*map(_read, args), grid=(1,), warmup=True, **named).hash
         except Exception as error:
-            failed[f"{kernel} {written}"] = f"{type(error).__name__}: {error}"[-2000:]
-    return len(forms), failed
+            why = f"{type(error).__name__}: {error}"[-2000:]
+        print(json.dumps([made, why]), flush=True)
 
 
-def compile_all(launches: dict[str, list[str]], target: str, at_once: int) -> dict[str, Any]:
+def compiled(launches: Path, target: str, part: int, parts: int) -> tuple[set[str], dict[str, str]]:
+    """What Triton calls the forms of a part; and of those that were refused which, and why. In a process of its own: a
+    compiler may crash."""
+    forms = part_of(launches, part, parts)
+    said: list[tuple[str | None, str]] = []
+    while len(said) < len(forms):
+        command = [sys.executable, "-m", "reliability.gpu.compiled", "child", str(launches), target]
+        command += [str(number) for number in (part, parts, len(said))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            said += [tuple(json.loads(line)) for line in process.stdout]
+        if process.returncode:
+            how = f"exit status {process.returncode}"
+            said.append((None, signal.Signals(-process.returncode).name if process.returncode < 0 else how))
+    failed = {f"{kernel} {form}": why for (kernel, form), (_, why) in zip(forms, said, strict=True) if why}
+    return {made for made, _ in said if made}, failed
+
+
+def compile_all(launches: Path, target: str, at_once: int) -> dict[str, Any]:
     import triton
 
-    of = commit()
-    begin = time.monotonic()
-    kernels = sorted(launches, key=lambda kernel: -len(launches[kernel]))
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["TRITON_CACHE_DIR"] = cache  # an empty one, also of the processes
-        with ProcessPoolExecutor(at_once, get_context("spawn")) as pool:
-            found = list(pool.map(partial(compiled, launches, target), kernels))
-    failed = {form: why for _, each in found for form, why in each.items()}
+    tried, begin = commit(), time.monotonic()
+    with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(at_once) as pool:
+        os.environ["TRITON_CACHE_DIR"] = cache  # an empty one
+        found = list(pool.map(lambda part: compiled(launches, target, part, at_once), range(at_once)))
     return {
         "target": target, "triton": triton.__version__, "torch": torch.__version__, "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d"), "commit": of, "kernels": len(launches),
-        "forms": sum(forms for forms, _ in found), "failed": failed, "seconds": round(time.monotonic() - begin),
+        "date": time.strftime("%Y-%m-%d"), "commit": tried, "seconds": round(time.monotonic() - begin),
+        "kernels": len(json.loads(launches.read_text())), "forms": len(set().union(*(forms for forms, _ in found))),
+        "failed": {form: why for _, failed in found for form, why in failed.items()},
     }  # fmt: skip
 
 
@@ -169,18 +185,25 @@ def main() -> int:
     compiling.add_argument("targets", nargs="+", type=a_target, metavar="TARGET", help="cuda:90:32, hip:gfx942:64")
     compiling.add_argument("--at-once", type=at_least(1), default=os.cpu_count())
     compiling.add_argument("--out", type=out_file, required=True, help="runs of other Tritons and targets in it stay")
+    working = actions.add_parser("child")
+    working.add_argument("launches", type=Path)
+    working.add_argument("target")
+    for name in ("part", "parts", "first"):
+        working.add_argument(name, type=int)
     given = parser.parse_args()
+    if given.action == "child":
+        child(given.launches, given.target, given.part, given.parts, given.first)
+        return 0
     if given.action == "record":
         given.launches.write_text(json.dumps(record(given.few), indent=0))
         return 0
-    launches = json.loads(given.launches.read_text())
-    if not launches:
+    if not json.loads(given.launches.read_text()):
         parser.error(f"{given.launches} must hold at least one launch, got none")
     os.environ.pop("TRITON_INTERPRET", None)
     runs = json.loads(given.out.read_text()) if given.out.exists() else []
     refused = 0
     for target in given.targets:
-        made = compile_all(launches, target, given.at_once)
+        made = compile_all(given.launches, target, given.at_once)
         runs = [run for run in runs if (run["triton"], run["target"]) != (made["triton"], target)] + [made]
         replace_bytes(given.out, f"{json.dumps(runs, indent=1)}\n".encode())
         refused += len(made["failed"])
