@@ -286,7 +286,8 @@ def _farthest(
     while step < steps:
         tag += 1
         if STREAMS:
-            # Bring the slice up to date with all new picks in one pass, keeping each lane's two best.
+            # Bring the slice up to date with all new picks in one pass, keeping each lane's two best. Inside of these
+            # loops no name is used that the rest of the outer one sets: Triton 3.2 would mix them up, and crash.
             tl.debug_barrier()  # the picks stored below are read by all threads
             rank = tl.full((BLOCK,), LOWEST, RANK)
             runner = rank
@@ -294,13 +295,13 @@ def _farthest(
             runner_k = k
             for tile in range(0, size, G * BLOCK):
                 tk = tile + k
-                tx, ty, tz, _ = _load_candidate(points_ptr, tk, tk < size, WIDE)
+                tx, ty, tz, _unused = _load_candidate(points_ptr, tk, tk < size, WIDE)
                 fresh = tl.load(rank_ptr + tk, mask=tk < size, other=0)
                 fresh = tl.where(tk < size, fresh, absent)
                 for past in range(applied, step):
-                    pick = (tl.load(index_ptr + past) - shift).to(tl.int32)
-                    px, py, pz = _load_pick(points_ptr, pick, WIDE)
-                    fresh = _lower(fresh, tx, ty, tz, tk, px, py, pz, pick, WIDE, RANK)
+                    old = (tl.load(index_ptr + past) - shift).to(tl.int32)
+                    old_x, old_y, old_z = _load_pick(points_ptr, old, WIDE)
+                    fresh = _lower(fresh, tx, ty, tz, tk, old_x, old_y, old_z, old, WIDE, RANK)
                 tl.store(rank_ptr + tk, fresh, mask=tk < size)
                 # Later tiles hold larger indices, so an equal rank does not displace.
                 wins = fresh > rank
