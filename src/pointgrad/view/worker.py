@@ -28,9 +28,7 @@ class Worker:
     def wait(self) -> None:
         """Until there is nothing to do."""
         with self._changed:
-            # Python notices an interrupt that comes just before it waits only when it wakes.
-            while not self._changed.wait_for(lambda: not self._tasks and not self._busy, timeout=1):
-                pass
+            self._changed.wait_for(lambda: not self._tasks and not self._busy)
 
     def stop(self) -> None:
         """After the task that is running."""
