@@ -4,7 +4,7 @@ import gzip
 import io
 import re
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import IO
 
@@ -55,11 +55,10 @@ def write(stream: IO[bytes], table: Table, *, comma: str, packed: bool) -> None:
         head = "" if len(columns) == 3 else "# " + " ".join(columns) + "\n"
     else:
         head = comma.join(columns) + "\n"
-    out = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6, mtime=0, filename="") if packed else stream
-    out.write(head.encode())
-    write_rows(out, columns, comma)  # type: ignore[arg-type]
-    if packed:
-        out.close()
+    zipped = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6, mtime=0, filename="") if packed else None
+    with zipped or nullcontext(stream) as out:  # ended also where writing fails: later there is no stream to end it in
+        out.write(head.encode())
+        write_rows(out, columns, comma)  # type: ignore[arg-type]
 
 
 def _unpacked(path: Path) -> bytes:
