@@ -104,7 +104,9 @@ def _inverse_distance(distance2: Tensor, there: Tensor, power: float) -> Tensor:
     share = (nearest / others).clamp(min=limits.tiny) ** (power / 2)
     weights = torch.cat([torch.ones_like(nearest), share], dim=-1)
     weights = torch.where(coincides, exact.to(weights.dtype), torch.where(there, weights, 0))
-    return weights / weights.sum(-1, keepdim=True).clamp(min=1)
+    total = weights.sum(-1, keepdim=True)  # from one on, or zero where there is nothing
+    # Not clamp(min=1): a total that rounds to one has a derivative, which clamp keeps in some versions of torch only.
+    return weights / torch.where(total == 0, 1, total)
 
 
 def trilinear(corners: Tensor, points: Tensor) -> Tensor:
