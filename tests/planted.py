@@ -1,6 +1,7 @@
 """Functions with one bug each, and beside each the same function without it. What the audit must catch, and must not."""
 
 import ctypes
+import mmap
 import random
 from dataclasses import dataclass
 
@@ -329,9 +330,12 @@ def leak_bytes(x):
 
 
 def leak_native(x):
-    malloc = ctypes.CDLL(None).malloc
-    malloc.restype = ctypes.c_void_p
-    ctypes.memset(malloc(ctypes.c_size_t(100_000)), 1, 100_000)
+    """Pages of its own: malloc may hand out what the process holds already, and then it does not grow."""
+    take = ctypes.CDLL(None).mmap
+    take.restype = ctypes.c_void_p
+    take.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    ctypes.memset(take(None, 100_000, access, kind, -1, 0), 1, 100_000)
     return x * x
 
 
