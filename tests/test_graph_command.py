@@ -88,7 +88,7 @@ def test_names_come_from_arguments_and_modules(here):
         (["network:f"], 3, "network:f: network has no 'f'"),
         (["network:number"], 3, "network:number must be a function or a module, got int"),
         (["network:no_graph"], 4, "network:no_graph: ValueError: output must require grad, got a tensor without"),
-        (["network:wrong"], 4, "network.py:17): RuntimeError: "),  # and torch's words for shapes that do not fit
+        (["network:wrong"], 4, "network.py:17): RuntimeError: ... mat1 and mat2 shapes cannot be multiplied"),
         (["network:abstraction"], 4, "missing 2 required positional arguments: 'points' and 'features'"),
     ],
 )  # fmt: skip
@@ -96,7 +96,7 @@ def test_errors_are_one_line(here, capsys, arguments, status, message):
     assert main(["graph", *arguments]) == status
     error = capsys.readouterr().err
     assert error.startswith("pointgrad graph: ")
-    assert message in error
+    assert all(part in error for part in message.split("... "))  # where versions of torch differ
     assert error.count("\n") == 1
     assert not [path for path in here.iterdir() if path.suffix in (".html", ".svg", ".json")]
 
