@@ -3,9 +3,12 @@
 import ctypes
 import doctest
 import json
+import os
 import random
 import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -245,9 +248,12 @@ def test_parameters_of_a_module_are_checked():
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
-@pytest.mark.skipif(
+forks = pytest.mark.skipif(
     not sys.platform.startswith("linux") or torch.cuda.is_available(), reason="forks on Linux only, and without a GPU"
 )
+
+
+@forks
 def test_a_crash_on_odd_input_is_a_row():
     def careless(x):
         if not x.numel():
@@ -263,6 +269,49 @@ def test_what_cannot_be_forked_does_not_take_this_process_down(monkeypatch):
     found = statuses(torch.tanh, floats((4, 5)), ["dtypes", "sizes", "wrong dtype", "wrong device"], isolated=False)
     assert [row.status for row in found.values()] == ["passed", "skipped", "skipped", "skipped"]
     assert "`pointgrad check` runs it" in found["sizes"].message
+
+
+@forks
+def test_a_fork_without_autograd_is_no_finding(monkeypatch):
+    """torch refuses backward in the forks of a process that has threads for a device."""
+    fork, grad = os.fork, torch.autograd.grad
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")
+
+    def fork_without_autograd():
+        child = fork()
+        torch.autograd.grad = grad if child else refuse
+        return child
+
+    monkeypatch.setattr(os, "fork", fork_without_autograd)
+    names = ["dtypes", "sizes", "wrong dtype", "wrong device"]
+    found = statuses(torch.tanh, floats((4, 5)), names, isolated=False)
+    assert [row.status for row in found.values()] == ["passed", "skipped", "skipped", "skipped"]
+    assert "`pointgrad check` runs it" in found["sizes"].message
+    alone = statuses(torch.tanh, floats((4, 5)), names)
+    assert [row.status for row in alone.values()] == ["passed"] * 4
+
+
+def test_an_audit_after_a_compiler_was_at_work():
+    """With torch for GPUs and without a GPU, its fake tensors leave such threads behind."""
+    code = """
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+with FakeTensorMode():
+    torch.ones(2)
+from planted import floats
+from pointgrad.inspect.audit import Subject, rows
+for row in rows(Subject(torch.tanh, floats((4, 5)), budget=0.25), ["gradcheck", "dtypes", "sizes", "wrong dtype"]):
+    print(row.status, row.message)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent
+    )
+    assert found.returncode == 0, found.stderr
+    lines = found.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["passed", "passed"]
+    assert all(line.startswith("passed") or "`pointgrad check` runs it" in line for line in lines[2:]), lines
 
 
 def test_float16_that_leaves_its_range_on_the_way_is_a_remark():

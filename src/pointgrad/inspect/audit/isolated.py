@@ -17,6 +17,7 @@ from . import subject as outcomes
 from .subject import Outcome, Skipped, Subject, told
 
 TIMEOUT = 60.0
+NO_BACKWARD = "no backward"
 
 
 class Crashed(Exception):
@@ -26,16 +27,20 @@ class Crashed(Exception):
 def forked(check: Callable[[Subject], None], else_here: bool = False) -> Callable[[Subject], None]:
     """The check, run in a fork of this process where that is possible: on Linux, and without a GPU.
 
-    Where there is one, backward has threads for it, even of tensors on the CPU, and a fork cannot do without them.
+    Where there is one, backward has threads for it, even of tensors on the CPU, and a fork cannot do without them; a
+    compiler that imagined one leaves them behind as well.
     Then it is run only in a process that is there for nothing else; else_here: in any, as it seldom crashes.
     """
+
+    def without_fork(subject: Subject) -> None:
+        if not (subject.isolated or else_here):
+            raise Skipped("might take this process down, and it cannot be forked here: `pointgrad check` runs it")
+        check(subject)
 
     @functools.wraps(check)
     def run(subject: Subject) -> None:
         if torch.cuda.is_available() or not sys.platform.startswith("linux"):
-            if not (subject.isolated or else_here):
-                raise Skipped("might take this process down, and it cannot be forked here: `pointgrad check` runs it")
-            check(subject)
+            without_fork(subject)
             return
         reading, writing = os.pipe()
         with warnings.catch_warnings():
@@ -50,7 +55,9 @@ def forked(check: Callable[[Subject], None], else_here: bool = False) -> Callabl
             os.close(reading)
         if kind == "doing":  # and it did not live to tell the result
             raise Crashed(f"{ended}{message and f', at {message}'}")
-        if kind:
+        if kind == NO_BACKWARD:
+            without_fork(subject)
+        elif kind:
             raise getattr(outcomes, kind)(message)
 
     return run
@@ -83,8 +90,19 @@ def _tell(check: Callable[[Subject], None], subject: Subject, writing: int) -> N
     except BaseException as error:
         kind, message = "Failed", told(error)
     finally:
-        write(kind, message)
+        # It lived; but where autograd does not, nothing else that it found is worth telling.
+        write(*((kind, message) if _goes_backward() else (NO_BACKWARD, "")))
         os._exit(0)
+
+
+def _goes_backward() -> bool:
+    """Whether autograd works in this process: torch refuses it in forks of one that has threads for a device."""
+    one = torch.ones((), requires_grad=True)
+    try:
+        torch.autograd.grad(one.clone(), one)
+    except RuntimeError:
+        return False
+    return True
 
 
 def messages(pipe: int, timeout: float, first: float = 0.0) -> Iterator[Any]:
