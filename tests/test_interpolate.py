@@ -1,6 +1,8 @@
 """What only interpolation promises; the contract is in test_contract.py."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -249,6 +251,28 @@ def test_third_derivative_on_a_grid(place):
         return again
 
     assert torch.autograd.gradcheck(second, (grid, points), fast_mode=place.interpreted, nondet_tol=place.nondet_tol)
+
+
+@every_alignment
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [1, 2, 8, 13])
+def test_reflection_is_exact_from_any_distance(size, dtype, align_corners, place):
+    """A ramp says where a point came to lie: there and back as often as it takes, in fractions."""
+    largest = int(math.log2(torch.finfo(dtype).max)) - 6
+    sizes = 2.0 ** torch.randint(-2, largest, (60,)).to(dtype)
+    far = torch.randn(60, dtype=dtype).sign() * (1 + torch.rand(60, dtype=dtype)) * sizes
+    points = torch.zeros(1, 60, 3, dtype=dtype)
+    points[0, :, 0] = far
+    ramp = torch.arange(size, dtype=dtype).reshape(1, 1, 1, 1, size)
+    found = pointgrad.grid_sample(
+        ramp.to(place.device), points.to(place.device), padding_mode="reflection", align_corners=align_corners
+    )
+    last = size - 1
+    low, span = (0.0, last) if align_corners else (-0.5, size)
+    units = (far + 1) / 2 * last if align_corners else ((far + 1) * size - 1) / 2  # voxels, rounded
+    rests = [Fraction(away) % (2 * max(span, 1)) for away in (units - low).abs().tolist()]
+    expected = [float(min(max(min(rest, 2 * span - rest) + Fraction(low), 0), last)) for rest in rests]
+    torch.testing.assert_close(found.flatten().cpu(), torch.tensor(expected, dtype=dtype))
 
 
 @every_padding

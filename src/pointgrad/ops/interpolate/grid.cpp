@@ -53,16 +53,11 @@ template <class R> struct Units {
     R away = position - low;
     if (away < R(0)) speed = -speed;
     away = std::fabs(away);
-    R rest = away, turns = R(0);
-    if (span == R(0)) {
-      rest = away * R(0);
-    } else if (!(away < span)) {
-      rest = std::fmod(away, span);
-      turns = std::nearbyint((away - rest) / span);
-    }
-    const bool turned = std::fmod(turns, R(2)) == R(1);
+    // There and back, exactly, from any distance; nowhere in a grid of one voxel.
+    if (!(away < span)) away = std::fmod(away, R(2) * std::max(span, R(1)));
+    const bool turned = away > span;
     if (turned) speed = -speed;
-    position = (turned ? span - rest : rest) + low;
+    position = (turned ? R(2) * span - away : away) + low;
   }
 };
 

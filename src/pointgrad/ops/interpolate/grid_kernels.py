@@ -177,6 +177,28 @@ def _launch(
 
 
 @triton.jit
+def _remainder(a, period):
+    """a modulo period, neither of them negative: exact from any distance, where a quotient has not digits enough.
+
+    Long division: the period times the largest power of two that a holds is taken off until less than one is left.
+    Both lie within a factor of two, so no difference is rounded. Most points are in the grid and need no round of it.
+    """
+    if a.dtype == tl.float64:
+        bits: tl.constexpr = tl.int64
+        exponent: tl.constexpr = 0x7FF0000000000000
+    else:
+        bits: tl.constexpr = tl.int32
+        exponent: tl.constexpr = 0x7F800000
+    a = tl.where(a < float("inf"), a, float("nan"))
+    digits = period.to(bits, bitcast=True) & ~exponent
+    while tl.max((a >= period).to(tl.int32), 0) > 0:
+        multiple = (digits | (a.to(bits, bitcast=True) & exponent)).to(a.dtype, bitcast=True)
+        multiple = tl.where(multiple > a, multiple * 0.5, multiple)
+        a = tl.where(a >= period, a - multiple, a)
+    return a
+
+
+@triton.jit
 def _voxel_units(p, size, PADDING: tl.constexpr, ALIGN: tl.constexpr):
     """One coordinate in [-1, 1] in voxels: the voxel below (-2: nowhere), the share of the one above, the speed."""
     if ALIGN:
@@ -188,18 +210,11 @@ def _voxel_units(p, size, PADDING: tl.constexpr, ALIGN: tl.constexpr):
     if PADDING == "reflection":
         low: tl.constexpr = 0.0 if ALIGN else -0.5
         span = size - 1 if ALIGN else size
-        period = tl.maximum(span, 1).to(p.dtype)
         away = units - low
         speed = tl.where(away < 0, -speed, speed)
-        away = tl.abs(away)
-        # The remainder is exact: the product is not rounded, and a quotient that was is put right.
-        turns = tl.floor(away / period)
-        rest = tl.fma(-turns, period, away)
-        turns = tl.where(rest < 0, turns - 1.0, tl.where(rest >= period, turns + 1.0, turns))
-        rest = tl.where(rest < 0, rest + period, tl.where(rest >= period, rest - period, rest))
-        rest = tl.where(span == 0, away * 0.0, rest)
-        turned = turns - 2.0 * tl.floor(turns * 0.5) == 1.0
-        units = tl.where(turned, span - rest, rest) + low
+        away = _remainder(tl.abs(away), (2 * tl.maximum(span, 1)).to(p.dtype))  # there and back
+        turned = away > span
+        units = tl.where(turned, 2 * span - away, away) + low
         speed = tl.where(turned, -speed, speed)
     if PADDING != "zeros":
         speed = tl.where((units <= 0) | (units >= size - 1), 0.0, speed)

@@ -149,10 +149,9 @@ def _voxel_units(points: Tensor, size: int, padding_mode: str, align_corners: bo
         low, span = (0.0, last) if align_corners else (-0.5, size)
         away = units - low
         speed = torch.where(away < 0, -speed, speed)
-        away = away.abs()
-        rest = torch.fmod(away, span) if span else away * 0
-        turned = ((away - rest) / max(span, 1)).detach().round() % 2 == 1
-        units = torch.where(turned, span - rest, rest) + low
+        away = torch.fmod(away.abs(), 2 * max(span, 1))  # there and back; nowhere in a grid of one voxel
+        turned = away > span
+        units = torch.where(turned, 2 * span - away, away) + low
         speed = torch.where(turned, -speed, speed)
     if padding_mode != "zeros":
         speed = torch.where((units <= 0) | (units >= last), 0, speed)
