@@ -253,6 +253,20 @@ def test_third_derivative_on_a_grid(place):
     assert torch.autograd.gradcheck(second, (grid, points), fast_mode=place.interpreted, nondet_tol=place.nondet_tol)
 
 
+def test_without_channels_no_point_matters(place):
+    """Not even one so far that its weights overflow."""
+    points = torch.full((1, 3), 1e31, device=place.device, requires_grad=True)
+    (slope,) = torch.autograd.grad(pointgrad.trilinear(torch.empty(1, 8, 0, device=place.device), points).sum(), points)
+    assert torch.equal(slope, torch.zeros_like(points))
+    points = torch.rand(1, 2, 3, device=place.device, requires_grad=True)
+    empty = torch.empty(1, 0, 2, 2, 2, device=place.device, requires_grad=True)
+    value = pointgrad.grid_sample(empty, points)
+    (slope,) = torch.autograd.grad(value.sum(), points, create_graph=True)
+    (second,) = torch.autograd.grad(slope, points, torch.full_like(slope, float("inf")))
+    assert torch.equal(slope, torch.zeros_like(points))
+    assert torch.equal(second, torch.zeros_like(points))
+
+
 @every_alignment
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("size", [1, 2, 8, 13])

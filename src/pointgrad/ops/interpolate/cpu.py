@@ -32,6 +32,8 @@ def trilinear_spread(grad: Tensor, points: Tensor, tangent: Tensor | None) -> Te
 def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
     grad, corners = grad.contiguous(), corners.contiguous()
     count, width = grad.shape
+    if not width:
+        return grad.new_zeros((count, 3))
     out = grad.new_empty((count, 3))
     _call(native.module.trilinear_slope, (out, grad, corners), points, tangent, count, width)
     return out
@@ -69,6 +71,8 @@ def grid_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mo
 def grid_slope(
     grad: Tensor, grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool
 ) -> Tensor:
+    if not grid.shape[1]:
+        return grad.new_zeros(points.shape)
     out = grad.new_empty(points.shape)
     cells, in_rows = _readable(grid, points.shape[1])
     settings = (tuple(grid.shape[2:]), padding_mode, align_corners)

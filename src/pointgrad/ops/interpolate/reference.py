@@ -23,7 +23,7 @@ def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tens
     wide = _wide(grad)
     products = (corners.to(wide) * grad.to(wide).unsqueeze(1)).sum(-1)  # (N, 8)
     slopes = _slopes(_shares(points.to(wide)), _halved(tangent, wide))  # (N, 3, 8)
-    return ((slopes * products.unsqueeze(1)).sum(-1) / 2).to(grad.dtype)
+    return _of_channels(grad.shape[-1], (slopes * products.unsqueeze(1)).sum(-1) / 2).to(grad.dtype)
 
 
 def grid_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool) -> Tensor:
@@ -63,7 +63,12 @@ def grid_slope(
     products = (_corners(grid.to(wide), voxel, inside) * grad.to(wide).unsqueeze(2)).sum(-1)  # (B, N, 8)
     products = torch.where(inside, products, 0)  # a corner outside takes no part, not even by zero times infinity
     slopes = _slopes(shares, None if tangent is None else tangent.to(wide) * scale)  # (B, N, 3, 8)
-    return ((slopes * products.unsqueeze(2)).sum(-1) * scale).to(grad.dtype)
+    return _of_channels(grad.shape[-1], (slopes * products.unsqueeze(2)).sum(-1) * scale).to(grad.dtype)
+
+
+def _of_channels(channels: int, slope: Tensor) -> Tensor:
+    """Without channels nothing depends on a point: its slope is no infinite weight times an empty sum."""
+    return slope if channels else torch.where(torch.zeros_like(slope, dtype=torch.bool), slope, 0)
 
 
 def _weights(shares: Tensor, tangent: Tensor | None) -> Tensor:
