@@ -7,14 +7,12 @@ RESULTS := reliability/results
 
 .PHONY: asan ubsan tsan compiled concurrency fuzz properties precision corpus fuzz-files faults sizes versions wheels
 
-asan: $(VENV)/installed
-	$(BIN)/python -m reliability.cpu.sanitize address --out $(RESULTS)/sanitizers.json
-
-ubsan: $(VENV)/installed
-	$(BIN)/python -m reliability.cpu.sanitize undefined --out $(RESULTS)/sanitizers.json
-
-tsan: $(VENV)/installed
-	$(BIN)/python -m reliability.cpu.sanitize thread --out $(RESULTS)/sanitizers.json
+sanitizer_asan := address
+sanitizer_ubsan := undefined
+sanitizer_tsan := thread
+asan ubsan tsan: $(VENV)/installed
+	$(BIN)/python -c "import nanobind" 2>/dev/null || $(BIN)/python -m pip install --quiet "nanobind>=2.4"
+	$(BIN)/python -m reliability.cpu.sanitize $(sanitizer_$@) --out $(RESULTS)/sanitizers.json
 
 compiled: $(VENV)/installed
 	$(BIN)/python -m reliability.gpu.compiled record out/launches.json
