@@ -281,6 +281,21 @@ def test_what_is_not_there_gets_no_gradient_beside_an_overflow(place):
     assert grad[0, 1, 0] == 0
 
 
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")], ids=str)
+def test_an_infinite_value_leaves_no_number_in_the_gradient_of_queries(poison, place):
+    """Found by fuzzing: infinity minus infinity was split over two sums, and some of them stayed infinite.
+
+    By the softmax's own derivative: the slope of that neighbour is no number, times its key in every direction.
+    """
+    query, key = torch.randn(3, 1, 6, device=place.device), torch.randn(2, 1, 6, device=place.device)
+    value = torch.tensor([[1.0, poison], [-0.5, 2.0]], device=place.device).reshape(2, 1, 2)
+    index = torch.tensor([[0, 1], [1, 1], [1, -1]], device=place.device)
+    query.requires_grad_()
+    (grad,) = torch.autograd.grad(neighbor_attention(query, key, value, index).sum(), query)
+    assert grad[0].isnan().all()
+    torch.testing.assert_close(grad[1:], torch.zeros_like(grad[1:]))
+
+
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_what_is_masked_gets_no_gradient_beside_a_nan(poison, place):
     logits = torch.tensor([poison, 1.0, 2.0], device=place.device, requires_grad=True)

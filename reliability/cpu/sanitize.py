@@ -4,7 +4,8 @@
 
 Builds the module with the sanitizer in a build folder of its own, makes sure that this module is the one that is
 loaded and that the tool reports each defect of `planted.cpp`, built with the same flags, then runs the operators'
-tests. Anything that the tool reports is written to the results and fails the run. Needs GCC, nanobind and what the tests need.
+tests. Anything that the tool reports is written to the results and fails the run. Needs GCC, nanobind and what the
+tests need.
 """
 
 import argparse

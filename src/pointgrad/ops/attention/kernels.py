@@ -404,8 +404,10 @@ def _attend_backward(
             tl.store(weights_ptr + pick_ptr, weight, mask=mask)
             tl.store(slopes_ptr + pick_ptr, product, mask=mask)
     to_ptr = grad_query_ptr + (center * heads)[:, None, None] * DEPTH + depth
-    grad_query = ((grad_query - level[:, :, None] * mean_key) * scale).to(grad_query_ptr.dtype.element_ty)
-    tl.store(to_ptr, grad_query, mask=center_mask[:, None, None] & depth_mask)
+    grad_query = (grad_query - level[:, :, None] * mean_key) * scale
+    # An infinite product's slope is infinity minus infinity, which the two sums apart would not always show.
+    grad_query = tl.where(tl.abs(level)[:, :, None] == float("inf"), float("nan"), grad_query)
+    tl.store(to_ptr, grad_query.to(grad_query_ptr.dtype.element_ty), mask=center_mask[:, None, None] & depth_mask)
     tl.debug_barrier()  # what this program wrote is read again
     for first in range(0, neighbors, UNROLL):
         for step in tl.static_range(UNROLL):
