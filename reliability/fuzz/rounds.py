@@ -29,8 +29,10 @@ def operators(family: str) -> list[Operator]:
 def prepare() -> None:
     """What a process does before its first case."""
     warnings.simplefilter("error")
-    # Triton's interpreter computes with NumPy, which warns of infinity minus infinity where a GPU does not.
-    warnings.filterwarnings("ignore", "(invalid value|overflow|divide by zero) encountered", RuntimeWarning)
+    # Triton's interpreter computes with NumPy, which warns of infinity minus infinity, or of NaN alone, where a GPU
+    # does not.
+    of_numpy = "((invalid value|overflow|divide by zero)|All-NaN slice) encountered"
+    warnings.filterwarnings("ignore", of_numpy, RuntimeWarning)
     # torch's own, when a backward pass is the first to multiply matrices on a GPU.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS", UserWarning)
     warnings.filterwarnings("ignore", ".*", hypothesis.errors.HypothesisWarning)
