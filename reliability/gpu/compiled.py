@@ -137,7 +137,9 @@ def child(launches: Path, target: str, part: int, parts: int, first: int) -> Non
                 named = {key: _read(value) for key, value in kwargs.items()}
                 made = function.run(*map(_read, args), grid=(1,), warmup=True, **named).hash
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"[-2000:]
+            # Older Tritons say where in the error, and why in its cause.
+            cause = f"\n{error.__cause__}" if error.__cause__ else ""
+            why = f"{type(error).__name__}: {error}{cause}"[-2000:]
         print(json.dumps([made, why]), flush=True)
 
 
