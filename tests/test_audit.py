@@ -293,6 +293,20 @@ def test_a_fork_without_autograd_is_no_finding(monkeypatch):
     assert [row.status for row in alone.values()] == ["passed"] * 4
 
 
+@forks
+def test_a_function_that_leaves_autograd_switched_off_is_told_of():
+    """Not taken for a process in which autograd does not work."""
+
+    def careless(x):
+        result = x * 2 if len(x) else x + 1
+        torch.set_grad_enabled(x.numel() == 20)
+        return result
+
+    row = statuses(careless, floats((4, 5)), ["sizes"], reference=lambda x: x * 2 + len(x) * 0, isolated=False)["sizes"]
+    assert "cannot be forked" not in row.message
+    assert row.status != "skipped"
+
+
 def test_an_audit_after_a_compiler_was_at_work():
     """With torch for GPUs and without a GPU, its fake tensors leave such threads behind."""
     code = """

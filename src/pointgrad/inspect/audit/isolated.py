@@ -79,8 +79,9 @@ def _tell(check: Callable[[Subject], None], subject: Subject, writing: int) -> N
     def write(kind: str, message: str) -> None:
         os.write(writing, json.dumps([kind, message[:2000]]).encode() + b"\n")
 
-    kind, message = "", ""
+    kind, message, backward = "", "", False
     try:
+        backward = _goes_backward()  # asked first: a check may leave autograd switched off
         faulthandler.disable()  # the parent says what happened
         torch.set_num_threads(1)  # the parent's threads are not here
         subject.progress = functools.partial(write, "doing")
@@ -91,7 +92,7 @@ def _tell(check: Callable[[Subject], None], subject: Subject, writing: int) -> N
         kind, message = "Failed", told(error)
     finally:
         # It lived; but where autograd does not, nothing else that it found is worth telling.
-        write(*((kind, message) if _goes_backward() else (NO_BACKWARD, "")))
+        write(*((kind, message) if backward else (NO_BACKWARD, "")))
         os._exit(0)
 
 
