@@ -32,7 +32,7 @@ docs: $(VENV)/installed
 	@echo "open out/site/index.html; or, with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site 8000"
 
 figures: $(VENV)/installed
-	$(BIN)/python docs/drawings $(ONLY)
+	$(BIN)/python -m docs.drawings $(ONLY)
 
 include reliability/targets.mk
 

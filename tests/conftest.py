@@ -1,11 +1,8 @@
 """What all tests share: on which device and backend the contract runs, and strict defaults."""
 
-import importlib.util
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import NamedTuple
 
 # Several processes with several threads each share the cores: a thread that waits must not keep one busy meanwhile.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -26,6 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pointgrad
+from tests.support.places import DATA, PLACES, Place
 
 
 def _patch_once() -> None:
@@ -46,43 +44,8 @@ def _patch_once() -> None:
     interpreter._patch_lang = patch_once
 
 
-DATA = Path(os.environ.get("POINTGRAD_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
-
-
-class Place(NamedTuple):
-    device: str
-    backend: str
-
-    @property
-    def interpreted(self) -> bool:
-        return self == ("cpu", "triton")
-
-    @property
-    def is_default(self) -> bool:
-        return self in (("cpu", "cpu"), ("cuda", "triton"))
-
-    @property
-    def nondet_tol(self) -> float:
-        """For gradcheck: on a GPU atomic sums have no fixed order, so two backward passes may round differently."""
-        return 0.0 if self.device == "cpu" else 1e-12
-
-
-def _can_interpret() -> bool:
-    """Whether Triton's interpreter runs the kernels: that of 3.2 lacks what they use, those up to 3.6 fail with NumPy
-    2.4, and there is no Triton for macOS."""
-    if importlib.util.find_spec("triton") is None:
-        return False
-    import triton
-
-    return tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7)
-
-
-PLACES = [Place("cpu", "cpu"), Place("cpu", "reference")]
-if torch.cuda.is_available():
-    PLACES += [Place("cuda", "triton"), Place("cuda", "reference")]
-elif _can_interpret():
+if Place("cpu", "triton") in PLACES:
     _patch_once()
-    PLACES += [Place("cpu", "triton")]
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: f"{place.device}-{place.backend}")
@@ -100,8 +63,9 @@ def default_place(request):
 
 def pytest_runtest_teardown(item):
     """Passes on how many inputs a law was tried on, from whichever process ran it: reliability/numbers counts them."""
-    if "laws" in sys.modules:
-        item.user_properties.append(("inputs", sys.modules["laws"].COUNTS[item.nodeid]))
+    laws = sys.modules.get("tests.ops.properties.laws")
+    if laws is not None:
+        item.user_properties.append(("inputs", laws.COUNTS[item.nodeid]))
 
 
 def pytest_collection_modifyitems(config, items):

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scenes import las_file, scene, trained
 
 import pointgrad
 from pointgrad import data, predict, train, writing
@@ -19,6 +18,7 @@ from pointgrad.data import Cloud
 from pointgrad.data.datasets.layout import Cache
 from pointgrad.train import checkpoint
 from pointgrad.train.run_folder import RunFolder
+from tests.support.scenes import las_file, scene, trained
 
 PRECIOUS = b"precious"
 

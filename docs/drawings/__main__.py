@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 for name in sys.argv[1:] or sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py")):
-    module = importlib.import_module(name)
+    module = importlib.import_module(f"{__package__}.{name}")
     if hasattr(module, "draw"):
         print(name)
         module.draw()

@@ -1,15 +1,12 @@
 """The picture of the audit: which checks catch which bug, found by running them."""
 
-import sys
-
 import matplotlib.pyplot as plt
 import torch
-from style import BLUE, BOOK, GREY, ORANGE, ROOT, save_svg
-
-sys.path.insert(0, str(ROOT / "tests"))
-from planted import PLANTED
 
 from pointgrad.inspect.audit import CHECKS, Subject, rows
+from tests.support.planted import PLANTED
+
+from .style import BLUE, BOOK, GREY, ORANGE, save_svg
 
 BUGS = [
     "wrong sign", "gradient dropped", "missing contiguous", "transposed gradient", "float16 sum", "output is the input",

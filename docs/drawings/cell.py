@@ -3,7 +3,8 @@
 import itertools
 
 import matplotlib.pyplot as plt
-from style import BLUE, GREY, ORANGE, ROOT, save_svg
+
+from .style import BLUE, GREY, ORANGE, ROOT, save_svg
 
 
 def draw() -> None:

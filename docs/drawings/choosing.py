@@ -2,13 +2,14 @@
 
 import matplotlib.pyplot as plt
 import torch
-from figures import INK, PALE, made, panels, save_png
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, Rectangle
-from style import BLUE, GREEN, GREY, ORANGE
 from torch import Tensor
 
 import pointgrad
+
+from .figures import INK, PALE, made, panels, save_png
+from .style import BLUE, GREEN, GREY, ORANGE
 
 COVERED = "#dfe9f4"
 

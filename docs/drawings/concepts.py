@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
-from style import BLUE, GREEN, GREY, ORANGE, ROOT, save_svg
+
+from .style import BLUE, GREEN, GREY, ORANGE, ROOT, save_svg
 
 IMAGES = ROOT / "docs" / "images"
 SIZES = (4, 2, 3)

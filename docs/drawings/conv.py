@@ -4,11 +4,12 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
 from torch import Tensor
 
 import pointgrad
 from pointgrad.functional import max_pool2d
+
+from .style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
 
 PURPLE = "#8a5aa8"
 WINDOWS = (BLUE, ORANGE, GREEN, PURPLE)

@@ -1,10 +1,5 @@
 """The tables of docs/reliability.md and README.md, from reliability/results: nothing in them is typed in."""
 
-import sys
-
-from style import ROOT
-
-sys.path.insert(0, str(ROOT))
 from reliability import page
 
 

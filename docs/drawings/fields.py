@@ -1,12 +1,13 @@
 """Pictures of operators that give values between points: interpolation, attention, distance."""
 
 import torch
-from figures import INK, PALE, made, panels, save_png
 from matplotlib.axes import Axes
-from style import BLUE, GREEN, GREY, ORANGE
 from torch import Tensor
 
 import pointgrad
+
+from .figures import INK, PALE, made, panels, save_png
+from .style import BLUE, GREEN, GREY, ORANGE
 
 PIXELS = 160
 PARTS = (BLUE, GREEN, GREY, "#8a5aa8")

@@ -5,11 +5,12 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from style import ROOT
 from torch import Tensor
 
 from pointgrad.data.datasets.shapes.kinds import KINDS
 from pointgrad.data.datasets.shapes.surface import Surface
+
+from .style import ROOT
 
 IMAGES = ROOT / "docs" / "images" / "operators"
 PALE = "#c8ced6"

@@ -5,10 +5,11 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import FancyArrowPatch, Rectangle
-from style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
 from torch import Tensor
 
 import pointgrad.functional as P
+
+from .style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
 
 
 def table(axes: Axes, values: Tensor, title: str, limit: float | None = None, digits: int = 2) -> None:

@@ -1,7 +1,8 @@
 """The picture of hooks: when each one runs, and what it is given."""
 
 import matplotlib.pyplot as plt
-from style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
+
+from .style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
 
 
 def box(axes, x, y, width, text, color, *, filled=False) -> None:

@@ -2,10 +2,11 @@
 
 import matplotlib.pyplot as plt
 import torch
-from figures import INK, PALE, made, save_png
-from style import GREY, ORANGE
 
 import pointgrad
+
+from .figures import INK, PALE, made, save_png
+from .style import GREY, ORANGE
 
 
 def draw() -> None:

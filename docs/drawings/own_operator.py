@@ -1,9 +1,10 @@
 """The picture of docs/own_operator.md: a noisy step, moved down the gradient of its neighbourhoods' variance."""
 
 import torch
-from figures import INK, panels, save_png
 
 import pointgrad
+
+from .figures import INK, panels, save_png
 
 
 def draw() -> None:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import photo
 import torch
-from style import ROOT
 
 from pointgrad import cli, data, train
 from pointgrad.data.datasets.shapes.kinds import KINDS
 from pointgrad.data.datasets.shapes.surface import Surface
+
+from . import photo
+from .style import ROOT
 
 IMAGES = ROOT / "docs" / "images"
 NETWORK = ROOT / "out" / "panels_network"

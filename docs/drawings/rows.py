@@ -2,13 +2,14 @@
 
 import matplotlib.pyplot as plt
 import torch
-from figures import IMAGES, INK, PALE
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
-from style import BLUE, GREEN, GREY, ORANGE, save_svg
 from torch import Tensor
 
 import pointgrad
+
+from .figures import IMAGES, INK, PALE
+from .style import BLUE, GREEN, GREY, ORANGE, save_svg
 
 PURPLE = "#8a5aa8"
 ROWS = (BLUE, ORANGE, GREEN, PURPLE, GREY)

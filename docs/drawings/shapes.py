@@ -2,11 +2,12 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-from style import BLUE, GREEN, GREY, ORANGE, ROOT
 
 from pointgrad.data import Shapes
 from pointgrad.data.datasets.shapes.kinds import KINDS
 from pointgrad.data.datasets.shapes.surface import Surface
+
+from .style import BLUE, GREEN, GREY, ORANGE, ROOT
 
 COLORS = np.array([GREY, BLUE, ORANGE, GREEN, "#8b5fbf"])  # the first is for outliers
 SCANNED = {"airplane": 5, "lamp": 3, "mug": 4, "vase": 1}  # which one of its kind, where the first says little

@@ -1,17 +1,14 @@
 """The pictures of speed, in the README and in docs/benchmarks.md, whose tables are made anew as well; all from
 benchmarks/results, nothing is typed in here."""
 
-import sys
-
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
-from style import BLUE, GREEN, GREY, ORANGE, ROOT, save_svg
 
-from pointgrad.bench import table
-
-sys.path.insert(0, str(ROOT))
 from benchmarks import page
 from benchmarks.page import load, series
+from pointgrad.bench import table
+
+from .style import BLUE, GREEN, GREY, ORANGE, ROOT, save_svg
 
 IMAGES = ROOT / "docs" / "images"
 DEVICES = ("cpu", "gpu")

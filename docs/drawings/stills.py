@@ -2,13 +2,14 @@
 
 import numpy as np
 import torch
-from style import ROOT
 
 import pointgrad
 from pointgrad import data, render
 from pointgrad.render.camera import Frame, View
 from pointgrad.render.canvas import Canvas
 from pointgrad.render.colors import PALETTE
+
+from .style import ROOT
 
 IMAGES = ROOT / "docs" / "images"
 NAMES = dict(enumerate(data.STREET_CLASSES))

@@ -3,9 +3,10 @@
 import tempfile
 from pathlib import Path
 
-import photo
 import torch
-from style import ROOT
+
+from . import photo
+from .style import ROOT
 
 OUT = ROOT / "docs" / "images" / "view_run.png"
 EPOCHS, CLOUDS, POINTS = 14, 320, 1024

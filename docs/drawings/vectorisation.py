@@ -3,13 +3,12 @@ benchmarks/results/vectorisation.json."""
 
 import json
 import re
-import sys
 
 import matplotlib.pyplot as plt
-from style import BOOK, ROOT, save_svg
 
-sys.path.insert(0, str(ROOT))
 from examples.vectorisation import COLUMNS, plot, table
+
+from .style import BOOK, ROOT, save_svg
 
 
 def draw() -> None:

@@ -4,11 +4,12 @@ Chromium. The network learns for some minutes, once: it is kept under out/."""
 import shutil
 from typing import Any
 
-import photo
 import torch
-from style import ROOT
 
 from pointgrad import cli, data, train
+
+from . import photo
+from .style import ROOT
 
 IMAGES = ROOT / "docs" / "images"
 SCANS, NETWORK = ROOT / "out" / "streets", ROOT / "out" / "street_network"

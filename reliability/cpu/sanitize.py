@@ -27,7 +27,7 @@ from reliability.checkout import commit
 
 ROOT = Path(__file__).parents[2]
 FILES = [
-    f"tests/test_{name}.py"
+    f"tests/ops/test_{name}.py"
     for name in (
         "contract", "errors", "memory", "attention", "conv", "distance", "gather", "interpolate", "loss", "neighbors",
         "sampling", "scatter", "voxels",

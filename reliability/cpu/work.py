@@ -2,20 +2,15 @@
 
 import hashlib
 import os
-import sys
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import pointgrad
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-
-from cases import CASES, Case, Make
+from tests.cases import CASES, Case, Make
 
 _generator = threading.RLock()  # torch's generator is one for all threads
 # A thread that holds it may not be there any more in a forked child.

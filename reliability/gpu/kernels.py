@@ -17,7 +17,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,9 +24,7 @@ import triton
 
 import pointgrad
 from pointgrad import ops
-
-sys.path.append(str(Path(__file__).parents[2] / "tests"))
-from cases import CASES, Case, Make
+from tests.cases import CASES, Case, Make
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # Clouds, points, samples: one for each way in which farthest point sampling shares its work, a warp, several programs,

@@ -8,8 +8,6 @@ order. To see that this could fail, it also counts which cases differ without de
 """
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,11 +15,9 @@ from torch import Tensor
 
 from pointgrad.bench import write
 from pointgrad.bench.machine import machine
+from tests.cases import CASES, Case, Make
 
 from ..arguments import at_least, out_file
-
-sys.path.append(str(Path(__file__).parents[2] / "tests"))
-from cases import CASES, Case, Make
 
 
 def run_once(case: Case, arguments: dict[str, Any]) -> list[Tensor]:

@@ -20,10 +20,7 @@ from torch import Tensor
 
 import pointgrad
 from pointgrad.ops import native
-
-sys.path.append(str(Path(__file__).parents[2] / "tests"))
-
-from cases import CASES, Case, Make
+from tests.cases import CASES, Case, Make
 
 
 class Counted:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The test suite on each given Python, with one torch: an environment each, a build, a run, an entry in the results.
 #   reliability/install/versions.sh "torch==2.6.0" python3.10 [python3.12 ...]
-# SELECT, arguments of pytest that leave tests out, is written beside the counts: SELECT="--ignore tests/test_view_browser.py".
+# SELECT, arguments of pytest that leave tests out, is written beside the counts: SELECT="--ignore tests/view/test_browser.py".
 # WORKERS is how many tests run at once; ENVIRONMENTS where environments are kept for the next time (5 GB each with CUDA).
 set -euo pipefail
 [ $# -ge 2 ] || { echo "versions.sh: the arguments must be a torch and at least one Python, got '$*'" >&2; exit 2; }

@@ -1,6 +1,6 @@
 """`python -m reliability.numbers.properties [--cases 1000] [--backend NAME] --out FILE.json`: the laws, often.
 
-Runs `tests/properties` with so many inputs for each law, and writes down how many each was tried on and whether it
+Runs `tests/ops/properties` with so many inputs for each law, and writes down how many each was tried on and whether it
 held. Results of other backends that the file already has are kept. Without `--backend`, each device's own kernels.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from ..arguments import out_file
 
 ROOT = Path(__file__).parents[2]
-LAWS = ROOT / "tests" / "properties"
+LAWS = ROOT / "tests" / "ops" / "properties"
 
 
 class Outcomes:

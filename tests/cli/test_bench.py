@@ -1,0 +1,153 @@
+"""`pointgrad bench`: requests, the record it leaves, and the page that is made of the committed ones."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import pointgrad
+from benchmarks import page
+from pointgrad import bench
+from pointgrad.bench import suites
+from pointgrad.bench.contest import Setup
+from pointgrad.cli import main
+from tests.support.places import ROOT
+
+
+def test_list(capsys):
+    assert main(["bench", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(suites.NAMES)
+    assert {"sampling", "neighbors", "gather", "scatter", "compat", "overhead", "scaling"} <= set(suites.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nosuch"], "SUITE must be one of attention, "),
+        (["gather", "--only", "group nosuch"], "--only 'group nosuch' must be in the name of a row, got none of 4"),
+        (["gather", "--out", "."], "--out must be a file, got the folder ."),
+        (["gather", "--out", "/proc/nosuch/x.json"], "--out cannot be written: "),
+    ],
+)
+def test_wrong_requests_are_one_line_and_status_2(arguments, message, capsys):
+    assert main(["bench", *arguments, "--quick"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"pointgrad bench: {message}")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(capsys):
+    assert main(["bench", "--device", "cuda"]) == 2
+    message = "pointgrad bench: --device cuda needs a GPU that torch can use, and there is none\n"
+    assert capsys.readouterr().err == message
+
+
+def test_a_suite_from_end_to_end(tmp_path, capsys, default_place):
+    """Into a folder that is not there yet; the record has everything, and the table shows it."""
+    out = tmp_path / "not" / "yet" / "results.json"
+    command = ["bench", "gather", "sampling", "--only", "group", "--quick", "--out", str(out)]
+    assert main([*command, "--device", default_place.device]) == 0
+    record = json.loads(out.read_text())
+    assert {"format", "device", "quick", "machine", "GB_per_s", "peers", "rows"} == set(record)
+    assert record["quick"]
+    assert record["GB_per_s"] > 0
+    assert {"torch", "python", "date", "pointgrad", "system"} <= set(record["machine"])
+    assert [row["suite"] for row in record["rows"]] == ["gather"] * 3
+    for row in record["rows"]:
+        assert row["state"] == "timed"
+        assert row["times_floor"] == pytest.approx(row["contestants"]["ours"]["ms"]["median"] / row["floor_ms"])
+        assert row["moved_bytes"] == 4 * 64 * (781 * 16 + 781) + 8 * 781 * 16  # both ways: features, index
+        assert {"ours", "indexing", "index_select"} <= set(row["contestants"])
+        for each in row["contestants"].values():
+            if each["state"] == "timed":
+                assert each["ms"]["p10"] <= each["ms"]["median"] <= each["ms"]["p90"]
+    assert [file.name for file in out.parent.iterdir()] == ["results.json"]
+    shown = capsys.readouterr().out
+    assert all(row["name"] in shown for row in record["rows"])
+    assert f"written to {out}" in shown.replace("\n", "")
+
+
+def test_a_wrong_operator_fails_the_run(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(pointgrad, "histogram", lambda index, size: torch.zeros(size, dtype=torch.long))
+    out = tmp_path / "results.json"
+    assert main(["bench", "scatter", "--only", "histogram", "--quick", "--out", str(out)]) == 1
+    assert "wrong, not timed: counts differ" in capsys.readouterr().out
+    assert json.loads(out.read_text())["rows"][0]["state"] == "wrong"
+
+
+def test_a_record_appears_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "results.json"
+    bench.write({"rows": [1]}, target)
+    with pytest.raises(TypeError):
+        bench.write({"rows": [1, object()]}, target)
+    assert json.loads(target.read_text()) == {"rows": [1]}
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_killed_half_way_leaves_no_file(tmp_path):
+    out = tmp_path / "results.json"
+    code = """
+import sys, time
+from pointgrad import bench
+from pointgrad.bench import harness
+measure = harness.Harness.measure
+def slowly(self, row):
+    print("measuring", flush=True)
+    result = measure(self, row)
+    if "group" in row.name:
+        time.sleep(60)
+    return result
+harness.Harness.measure = slowly
+bench.run(["gather"], out=sys.argv[1], quick=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code, str(out)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    begun = 0
+    while begun < 2:  # the first row is done, the second has begun
+        begun += "measuring" in process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    process.stdout.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+# The page
+
+
+def test_the_page_and_the_results_agree():
+    """`make figures ONLY=speed` was run after the results changed."""
+    assert page.anew() == page.PAGE.read_text()
+    names = re.findall(r"<!-- results (\w+) -->", page.PAGE.read_text())
+    assert names == ["cpu", "gpu", "published", "scaling_cpu", "scaling_gpu"]
+
+
+def test_figures_from_elsewhere_are_marked():
+    older = page.load("published")
+    assert older["note"] == "not measured in this run"
+    assert older["source"]
+    rows = {row.name for name in suites.NAMES for row in suites.rows(name, Setup("cuda"))}
+    assert {row["name"] for row in older["rows"]} <= rows
+    shown = page.section("published")
+    assert shown.splitlines()[0].count(older["note"]) == len({name for row in older["rows"] for name in row["ms"]})
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "scaling_cpu", "scaling_gpu"])
+def test_committed_results_are_of_rows_that_exist(name):
+    record = page.load(name)
+    device = record["device"]
+    rows = {row.name for suite in suites.NAMES for row in suites.rows(suite, Setup(device))}
+    assert not record["quick"]
+    assert {row["name"] for row in record["rows"]} <= rows
+
+
+def test_pictures_of_the_page_exist():
+    for picture in re.findall(r"\]\((images/[^)]+)\)", page.PAGE.read_text()):
+        assert (ROOT / "docs" / picture).exists()

@@ -1,0 +1,140 @@
+"""The numbered examples: each runs with small sizes, and what it claims holds."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import pointgrad
+from pointgrad import data
+from tests.support import pages
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("lightning_fabric")
+pytest.importorskip("laspy")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SOURCE = Path(pointgrad.__file__).parents[1]  # also where the package is not installed
+NUMBERED = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Calls an example's main in a folder of its own, where it leaves its files."""
+
+    def call(name, *arguments, **options):
+        (path,) = EXAMPLES.glob(f"{name}_*.py")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.main(*arguments, **options)
+
+    monkeypatch.chdir(tmp_path)
+    return call
+
+
+def start(name, *arguments, cwd):
+    """As a program."""
+    (path,) = EXAMPLES.glob(f"{name}_*.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, str(path), *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100)
+
+
+def is_picture(path):
+    return Path(path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_they_are_numbered():
+    assert [path.name[:2] for path in NUMBERED] == [f"{number:02}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)
+def test_short_and_listed(path):
+    text = path.read_text()
+    assert text.count("\n") < 60
+    assert re.match(r'"""[A-Z].*\.\n\n', text), "a docstring whose first line says what it shows"
+    assert f"({path.name})" in (EXAMPLES / "README.md").read_text()
+
+
+def test_links():
+    pages.check_links(EXAMPLES / "README.md")
+
+
+def test_operators(run, capsys):
+    sizes = (50, 80, 200)
+    torch.testing.assert_close(run("01", sizes, samples=16), [float(size) for size in sizes], rtol=1e-3, atol=0)
+    printed = capsys.readouterr().out
+    assert printed.count("same samples True, same neighbours True") == 2
+    assert is_picture("out/01_operators.png")
+
+
+def test_custom_operator(run):
+    right, wrong = run("02")
+    assert right.ok
+    assert right["gradgradcheck"].status == "passed"
+    assert wrong["gradcheck"].status == "failed"
+    assert "is wrong by" in Path("out/02_audit.html").read_text()
+
+
+def test_classification(run):
+    accuracy = run("03", epochs=4, size=360, points=192)
+    assert accuracy > 2 / 12, "a guess would be right for one in twelve"
+    assert is_picture("out/03_classification/curves.png")
+
+
+def test_segmentation(run):
+    assert run("04", epochs=8, pieces=64) > 0.4, "a guess would have 0.17"
+    cloud = data.read("out/04_labelled.laz")
+    assert set(cloud.labels.tolist()) <= {2, 5, 6}
+    assert cloud.points[:, 1].min() >= 15, "the north alone"
+    assert is_picture("out/04_segmentation.png")
+
+
+def test_segmentation_of_files_it_cannot_use(tmp_path):
+    (tmp_path / "points.xyz").write_text("0 0 0\n1 1 1\n")
+    for name, message in (("none.laz", "No such file"), ("points.xyz", "expected a class for each point, found none")):
+        done = start("04", name, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert name in done.stderr
+        assert message in done.stderr
+
+
+def test_neural_field(run):
+    untrained, without, with_it = run("05", steps=60)
+    assert with_it[0] < without[0] / 1.5, "the gradient's length"
+    assert with_it[1] < untrained[1] / 10, "the zero level"
+    assert is_picture("out/05_neural_field.png")
+
+
+def test_registration(run):
+    assert run("06", count=2500, steps=72) < 46.2 / 8, "degrees"
+    assert is_picture("out/06_registration.png")
+
+
+def test_distributed(tmp_path):
+    done = start("07", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^ +\d    (\d\.\d{8})       (\d\.\d{8})$", done.stdout, re.MULTILINE)
+    assert len(rows) == 3
+    for two, one in rows:
+        assert float(two) == pytest.approx(float(one), rel=1e-4)
+
+
+def test_large_scene(run):
+    miou, _ = run("08", 100_000, epochs=4)
+    assert miou > 0.4, "a guess would have 0.2"
+    assert len(data.read("out/08_labelled.laz")) == 100_000
+    assert is_picture("out/08_large_scene.png")
+
+
+def test_large_scene_of_a_word(tmp_path):
+    done = start("08", "many", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "POINTS must be a whole number, got many\n"

@@ -1,0 +1,505 @@
+"""The audit: it catches planted bugs, and has nothing to say against right functions."""
+
+import ctypes
+import doctest
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from pointgrad.inspect import audit
+from pointgrad.inspect.audit import CHECKS, InputsError, Subject, rows
+from tests.cases import CASES, Make
+from tests.support.places import ROOT
+from tests.support.planted import PLANTED, floats, function, good_square, square
+
+QUICK = [name for name in CHECKS if name not in ("leaks", "compile", "opcheck", "timing", "threads")]
+BAD = ("failed", "crashed")
+
+
+@pytest.fixture(autouse=True)
+def _plain_torch(monkeypatch):
+    """oneDNN's bfloat16 products do not run on every processor; and small work is no faster with more threads."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def statuses(fn, inputs, names, **options):
+    budget = 1.0 if "leaks" in names else 0.25
+    options = {"isolated": True, **options}  # what is tried here crashes nothing
+    return {row.name: row for row in rows(Subject(fn, inputs, budget=budget, **options), list(names))}
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_planted_bug_is_caught(planted):
+    found = statuses(planted.bad, planted.inputs, planted.rows)
+    assert any(row.status in BAD for row in found.values()), found
+    assert all(row.message for row in found.values() if row.status in BAD)
+
+
+TWINS = {(planted.good, planted.inputs, planted.rows): planted for planted in PLANTED}.values()
+
+
+@pytest.mark.parametrize("planted", TWINS, ids=lambda planted: planted.name)
+def test_without_the_bug_it_is_fine(planted):
+    found = statuses(planted.good, planted.inputs, planted.rows)
+    assert all(row.status in ("passed", "warned", "skipped") for row in found.values()), found
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        ("wrong sign", "the gradient of `x` has the opposite sign"),
+        ("wrong factor", "is 0.5 times the right one"),
+        ("gradient dropped", "is missing (None)"),
+        ("transposed gradient", "the gradient of `a` is transposed"),
+        ("upstream ignored", "backward ignores the upstream gradient"),
+        ("one entry forgotten", "at [4, 3] it is"),
+    ],
+)
+def test_gradcheck_says_what_is_wrong(fn, message):
+    planted = next(each for each in PLANTED if each.name == fn)
+    assert message in statuses(planted.bad, planted.inputs, ["gradcheck"])["gradcheck"].message
+
+
+def indexed(dtype, device):
+    return torch.randn(6, 5, dtype=dtype), 0, torch.randint(0, 6, (9, 5))
+
+
+TORCH = {
+    "softmax": (lambda x: torch.softmax(x, -1), floats((5, 40))),
+    "linear": (F.linear, floats((7, 64), (5, 64), (5,))),
+    "conv2d": (F.conv2d, floats((2, 3, 7, 7), (4, 3, 3, 3), (4,))),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (32,), w, b), floats((4, 32), (32,), (32,))),
+    "relu": (F.relu, floats((5, 7))),
+    "max": (lambda x: x.max(-1), floats((5, 17))),
+    "sort": (lambda x: x.sort(-1), floats((5, 17))),
+    "cumsum": (lambda x: x.cumsum(-1), floats((5, 64))),
+    "matmul": (torch.matmul, floats((9, 64), (64, 8))),
+    "attention": (F.scaled_dot_product_attention, floats((2, 3, 8, 4), (2, 3, 8, 4), (2, 3, 8, 4))),
+    "gather": (torch.gather, indexed),
+    "index_add": (
+        torch.index_add,
+        lambda dtype, device: (
+            torch.randn(6, 5, dtype=dtype),
+            0,
+            torch.randint(0, 6, (9,)),
+            torch.randn(9, 5, dtype=dtype),
+        ),
+    ),
+    "cat": (torch.cat, lambda dtype, device: ([torch.randn(4, 3, dtype=dtype), torch.randn(5, 3, dtype=dtype)],)),
+    "transpose": (torch.t, floats((4, 5))),
+    "identity": (lambda x: x, floats((4, 5))),
+    "std": (lambda x: x.std(-1), floats((5, 9))),
+    "inverse": (torch.linalg.inv, floats((4, 4))),
+    "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), floats((8, 5))),
+    "cdist": (torch.cdist, floats((6, 3), (7, 3))),
+    "argmax": (lambda x: x.argmax(-1), floats((5, 7))),
+    "scalar": (lambda x: x * 2, floats(())),
+    "nearest": (lambda a, b: (a[:, None] - b).square().sum(-1).amin(1).mean(), floats((20, 3), (15, 3))),
+    "complex": (lambda x: (x * x.conj()).real, lambda dtype, device: (torch.randn(4, dtype=torch.complex128),)),
+    "module": (nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.BatchNorm1d(4)), floats((5, 6))),
+    "recurrent": (nn.GRU(4, 3), floats((5, 2, 4))),
+}
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_torch_passes(name):
+    fn, inputs = TORCH[name]
+    assert not [row for row in statuses(fn, inputs, QUICK, isolated=False).values() if row.status in BAD]
+
+
+OURS = ["aggregate/packed", "attention/padded", "chamfer/one-cloud", "group/relative-packed", "trilinear",
+        "grid_sample/reflection", "knn/queries", "ball/random", "scatter/max-padded", "segment_softmax"]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in OURS], ids=lambda case: case.name)
+def test_our_operators_pass(case):
+    names = list(case.inputs(Make()))
+
+    def make_inputs(dtype, device):
+        made = case.inputs(Make(dtype, device))
+        return tuple(v.requires_grad_() if name in case.differentiable else v for name, v in made.items())
+
+    def call(*values):
+        return case(dict(zip(names, values, strict=True)))
+
+    quick = [name for name in QUICK if name != "determinism"]  # the contract proves it
+    assert not [row for row in statuses(call, make_inputs, quick).values() if row.status in BAD]
+
+
+def test_every_check_on_a_function_of_ours():
+    pytest.importorskip("expecttest", reason="torch's opcheck needs it")
+
+    def inputs(dtype, device):
+        return torch.randn(7, 3, dtype=dtype, device=device), torch.tensor([3, 1, -1, 3])
+
+    import pointgrad
+
+    report = audit(pointgrad.gather, inputs, lambda features, index: F.pad(features, (0, 0, 0, 1))[index])
+    assert report.ok, str(report)
+    assert [row.name for row in report.rows] == list(CHECKS)
+    assert report["opcheck"].status == "passed"
+    assert report["compile"].status == "passed"
+    assert report["reference"].status == "passed"
+    assert "reference" in report["timing"].message
+
+
+def test_reference_that_disagrees():
+    def off_by_little(x):
+        return x.tanh() + 1e-6 * x.square()
+
+    row = statuses(torch.tanh, floats((4, 5)), ["reference"], reference=off_by_little)["reference"]
+    assert row.status == "failed"
+    assert "the output differs" in row.message
+
+
+def test_reference_with_another_gradient():
+    row = statuses(torch.tanh, floats((4, 5)), ["reference"], reference=lambda x: x.detach() * 0 + torch.tanh(x) * 1.0)
+    assert row["reference"].status == "passed"
+    other = function(lambda ctx, x: x.tanh(), lambda ctx, g: g)
+    row = statuses(torch.tanh, floats((4, 5)), ["reference"], reference=other)["reference"]
+    assert "the gradient of" in row.message
+
+
+def test_what_is_refused_clearly_is_no_failure():
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            if x.dtype != torch.float64:
+                raise TypeError(f"x must be float64, got {x.dtype}")
+            if not x.is_contiguous():
+                raise ValueError("x must be contiguous")
+            if not x.numel():
+                raise ValueError("x must not be empty")
+            return square(ctx, x)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, g):
+            return 2 * ctx.saved_tensors[0] * g
+
+    found = statuses(Once.apply, floats((4, 5)), QUICK)
+    assert not [row for row in found.values() if row.status in BAD]
+    assert found["gradgradcheck"].status == "skipped"
+    assert "once_differentiable" in found["gradgradcheck"].message
+    assert found["layouts"].status == "warned"
+    assert "refuses float16 (TypeError: x must be float64" in found["dtypes"].message
+
+
+def test_float32_only():
+    """As many kernels are: finite differences are then coarse, but still catch a wrong factor."""
+
+    def kernel(factor):
+        def forward(ctx, x):
+            if x.dtype != torch.float32:
+                raise TypeError("float32 only")
+            return square(ctx, x)
+
+        return function(forward, lambda ctx, g: factor * ctx.saved_tensors[0] * g)
+
+    assert statuses(kernel(2), floats((4, 5)), ["runs", "gradcheck"])["gradcheck"].status == "passed"
+    assert "1.25 times" in statuses(kernel(2.5), floats((4, 5)), ["gradcheck"])["gradcheck"].message
+
+
+def test_float64_computed_in_float32():
+    found = statuses(lambda x: x.float().sin().to(x.dtype), floats((4, 5)), ["runs", "gradcheck"])
+    assert found["gradcheck"].status == "passed"
+    assert "float32 at best" in found["runs"].message
+
+
+def test_kinks_are_not_compared():
+    row = statuses(torch.relu, lambda dtype, device: (torch.tensor([0.0, 1.0, -1.0, 0.0], dtype=dtype),), ["gradcheck"])
+    assert row["gradcheck"].status == "passed"
+    assert "2 of 4 coordinates lie on kinks" in row["gradcheck"].message
+
+
+def test_seeded_says_that_randomness_is_meant():
+    dropout = floats((40, 5))
+    assert statuses(F.dropout, dropout, ["determinism"])["determinism"].status == "failed"
+    found = statuses(F.dropout, dropout, ["runs", "gradcheck", "determinism", "in-place"], seeded=True)
+    assert [row.status for row in found.values()] == ["passed"] * 4
+
+
+def test_parameters_of_a_module_are_checked():
+    class Wrong(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3))
+
+        def forward(self, x):
+            return x * self.weight.detach()
+
+    assert "`weight`" in statuses(Wrong(), floats((4, 3)), ["gradcheck"])["gradcheck"].message
+    module = nn.Linear(3, 2)
+    before = [parameter.clone() for parameter in module.parameters()]
+    assert statuses(module, floats((4, 3)), ["runs", "gradcheck", "in-place"])["gradcheck"].status == "passed"
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+forks = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or torch.cuda.is_available(), reason="forks on Linux only, and without a GPU"
+)
+
+
+@forks
+def test_a_crash_on_odd_input_is_a_row():
+    def careless(x):
+        if not x.numel():
+            ctypes.string_at(0)
+        return x * 2
+
+    row = statuses(careless, floats((4, 5)), ["sizes"])["sizes"]
+    assert (row.status, row.message) == ("crashed", "the process ended by SIGSEGV, at size 4 made 0")
+
+
+def test_what_cannot_be_forked_does_not_take_this_process_down(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    found = statuses(torch.tanh, floats((4, 5)), ["dtypes", "sizes", "wrong dtype", "wrong device"], isolated=False)
+    assert [row.status for row in found.values()] == ["passed", "skipped", "skipped", "skipped"]
+    assert "`pointgrad check` runs it" in found["sizes"].message
+
+
+@forks
+def test_a_fork_without_autograd_is_no_finding(monkeypatch):
+    """torch refuses backward in the forks of a process that has threads for a device."""
+    fork, grad = os.fork, torch.autograd.grad
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")
+
+    def fork_without_autograd():
+        child = fork()
+        torch.autograd.grad = grad if child else refuse
+        return child
+
+    monkeypatch.setattr(os, "fork", fork_without_autograd)
+    names = ["dtypes", "sizes", "wrong dtype", "wrong device"]
+    found = statuses(torch.tanh, floats((4, 5)), names, isolated=False)
+    assert [row.status for row in found.values()] == ["passed", "skipped", "skipped", "skipped"]
+    assert "`pointgrad check` runs it" in found["sizes"].message
+    alone = statuses(torch.tanh, floats((4, 5)), names)
+    assert [row.status for row in alone.values()] == ["passed"] * 4
+
+
+@forks
+def test_a_function_that_leaves_autograd_switched_off_is_told_of():
+    """Not taken for a process in which autograd does not work."""
+
+    def careless(x):
+        result = x * 2 if len(x) else x + 1
+        torch.set_grad_enabled(x.numel() == 20)
+        return result
+
+    row = statuses(careless, floats((4, 5)), ["sizes"], reference=lambda x: x * 2 + len(x) * 0, isolated=False)["sizes"]
+    assert "cannot be forked" not in row.message
+    assert row.status != "skipped"
+
+
+def test_an_audit_after_a_compiler_was_at_work():
+    """With torch for GPUs and without a GPU, its fake tensors leave such threads behind."""
+    code = """
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+with FakeTensorMode():
+    torch.ones(2)
+from tests.support.planted import floats
+from pointgrad.inspect.audit import Subject, rows
+for row in rows(Subject(torch.tanh, floats((4, 5)), budget=0.25), ["gradcheck", "dtypes", "sizes", "wrong dtype"]):
+    print(row.status, row.message)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert found.returncode == 0, found.stderr
+    lines = found.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["passed", "passed"]
+    assert all(line.startswith("passed") or "`pointgrad check` runs it" in line for line in lines[2:]), lines
+
+
+def test_float16_that_leaves_its_range_on_the_way_is_a_remark():
+    """The square of a distance of 256 is no float16, though the distance is."""
+
+    def distance(a, b):
+        return (a - b).square().sum(-1).sqrt()
+
+    row = statuses(distance, floats((6, 3), (6, 3)), ["dtypes"])["dtypes"]
+    assert row.status == "warned"
+    assert "with inputs 256 times as large: the result overflows, to inf" in row.message
+    good = statuses(lambda a, b: distance(a.float(), b.float()).to(a.dtype), floats((6, 3), (6, 3)), ["dtypes"])
+    assert good["dtypes"].status == "passed"
+
+
+def test_odd_sizes_are_compared_with_the_reference():
+    def careless(x):
+        return x.sum(0) / max(len(x), 1) if len(x) else x.sum(0) + 1
+
+    assert (
+        statuses(careless, floats((4, 5)), ["sizes"], reference=lambda x: x.sum(0) / max(len(x), 1))["sizes"].status
+        == "failed"
+    )
+
+
+def test_nothing_outside_is_changed():
+    torch.manual_seed(3)
+    random.seed(3)
+    x = torch.randn(4, 5)
+    kept = x.clone()
+    state = torch.get_rng_state(), random.getstate(), torch.get_default_dtype(), torch.get_num_threads()
+    audit(lambda y: torch.tanh(y), lambda dtype, device: (x.to(dtype),))
+    assert torch.equal(state[0], torch.get_rng_state())
+    assert state[1:] == (random.getstate(), torch.get_default_dtype(), torch.get_num_threads())
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.equal(x, kept)
+    assert not x.requires_grad
+
+
+def test_an_exception_is_one_line_with_its_place():
+    def broken(x):
+        raise ValueError("first line\nsecond line")
+
+    report = audit(broken, floats((3,)))
+    assert not report.ok
+    assert re.fullmatch(r"ValueError: first line \(test_audit.py:\d+\)", report["runs"].message)
+    assert {row.status for row in report.rows[1:]} == {"skipped"}
+
+
+def test_sys_exit_is_an_exception():
+    assert statuses(lambda x: sys.exit(7), floats((3,)), ["runs"])["runs"].message.startswith(
+        "RuntimeError: it calls sys.exit(7)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make_inputs", "message"),
+    [
+        (lambda dtype, device: (1, "a"), "make_inputs returned no tensors, but int, str"),
+        (lambda dtype, device: 1 / 0, "fails: ZeroDivisionError: division by zero"),
+        (lambda dtype: torch.zeros(3), "fails: TypeError"),
+    ],
+)
+def test_inputs_that_cannot_be_made(make_inputs, message):
+    with pytest.raises(InputsError, match=re.escape(message)):
+        audit(torch.tanh, make_inputs)
+
+
+def test_arguments_are_checked():
+    with pytest.raises(TypeError, match="fn must be callable, got int"):
+        audit(3, floats((3,)))
+    with pytest.raises(TypeError, match="reference must be callable, got str"):
+        audit(torch.tanh, floats((3,)), "torch.tanh")
+
+
+def test_inputs_that_ignore_the_dtype():
+    assert statuses(torch.tanh, lambda dtype, device: torch.randn(4), ["gradcheck"])["gradcheck"].status == "passed"
+
+
+def test_report():
+    planted = next(each for each in PLANTED if each.name == "wrong sign")
+    from pointgrad.inspect import Report
+
+    report = Report(
+        "<b>f", list(rows(Subject(planted.bad, planted.inputs), ["runs", "gradcheck", "reference"])), {"torch": "2"}
+    )
+    assert not report.ok
+    assert report.summary == "NOT OK: 1 passed, 1 failed, 1 skipped"
+    lines = str(report).splitlines()
+    assert lines[0] == "audit of <b>f"
+    assert lines[2].split() == ["failed", "gradcheck", "the", "gradient", "of", "`x`", "has", "the", "opposite", "sign"]
+    assert all(len(line) <= 120 for line in lines)
+    content = json.loads(report.json())
+    assert content["ok"] is False
+    assert [row["status"] for row in content["rows"]] == ["passed", "failed", "skipped"]
+    page = report.html()
+    assert "&lt;b&gt;f" in page
+    assert "<b>f" not in page
+    assert page.count("<tr") == 3
+    assert "http" not in page  # needs nothing else
+
+
+def test_documented_examples_run():
+    import pointgrad.inspect
+
+    ran = 0
+    for name in ("audit", "Recorder", "ActivationPenalty", "GradientWatcher"):
+        value = getattr(pointgrad.inspect, name)
+        names = {"torch": torch, **{key: getattr(pointgrad.inspect, key) for key in dir(pointgrad.inspect)}}
+        for example in doctest.DocTestFinder(recurse=False).find(value, name, globs=names):
+            result = doctest.DocTestRunner().run(example)
+            assert result.failed == 0
+            ran += result.attempted > 0
+    assert ran == 4
+
+
+def test_good_square_passes_everything():
+    report = audit(good_square, floats((5, 4)), lambda x: x.square())
+    assert report.ok, str(report)
+    assert {row.status for row in report.rows} == {"passed", "skipped"}
+
+
+def test_inputs_from_another_generator():
+    """Made once per dtype, so it does not matter where they come from."""
+    import numpy as np
+
+    def inputs(dtype, device):
+        return (torch.from_numpy(np.random.default_rng().normal(size=(4, 5))).to(dtype),)
+
+    found = statuses(torch.tanh, inputs, ["runs", "gradcheck", "layouts", "determinism", "in-place"])
+    assert {row.status for row in found.values()} == {"passed"}
+
+
+def test_an_output_without_gradient_is_told():
+    class Pair(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 3
+            ctx.mark_non_differentiable(y)
+            return square(ctx, x), y
+
+        @staticmethod
+        def backward(ctx, g, _):
+            return 2 * ctx.saved_tensors[0] * g
+
+    row = statuses(Pair.apply, floats((4, 5)), ["gradcheck"])["gradcheck"]
+    assert row.status == "warned"
+    assert "output 1 changes with the inputs but has no gradient" in row.message
+
+
+def test_opcheck_finds_a_wrong_registration():
+    pytest.importorskip("expecttest", reason="torch's opcheck needs it")
+
+    @torch.library.custom_op("pointgrad_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.register_fake
+    def _(x):
+        return x.new_empty(3)  # whatever comes in
+
+    twice.register_autograd(lambda ctx, g: g * 2)
+    row = statuses(twice, floats((4, 5)), ["opcheck"])["opcheck"]
+    assert row.status == "failed"
+    assert "pointgrad_tests.twice.default, test_faketensor" in row.message
+
+
+def test_compile_finds_other_numbers():
+    def two_faced(x):
+        return x * 2 if torch.compiler.is_compiling() else x * 3
+
+    def breaks(x):
+        return x * x.sum().item()
+
+    assert "under torch.compile the output differs" in statuses(two_faced, floats((3,)), ["compile"])["compile"].message
+    assert statuses(lambda x: breaks(x.detach()) + x, floats((3,)), ["compile"])["compile"].status in (
+        "warned",
+        "passed",
+    )

@@ -1,0 +1,393 @@
+"""What happens to results when clouds are moved, turned, mirrored, scaled, or their parts change places.
+
+Points lie on a lattice of whole numbers, where translations and the 48 turns of a cube round nothing, and distances are
+exact: so equality is to the last bit, and ties, of which a lattice has many, must go the same way. Scaling is by powers
+of two, exact for any floating numbers. What is only true up to rounding says so.
+"""
+
+import torch
+from hypothesis import strategies as st
+
+import pointgrad
+from pointgrad import functional
+from tests.ops.properties.laws import (
+    DEVICE,
+    DTYPES,
+    clouds,
+    equal,
+    indices,
+    integers,
+    law,
+    offsets,
+    permutations,
+    reals,
+    turns,
+)
+
+SHIFTS = st.integers(-1000, 1000)
+SELECT = st.sampled_from(["nearest", "first", "random"])
+
+
+@st.composite
+def moved(draw, **options):
+    """A cloud of points, one of queries, and both after the same translation and turn."""
+    points = draw(clouds(**options))
+    queries = draw(integers(draw(st.integers(1, 8)), points.shape[1], most=6))
+    turn, shift = draw(turns(points.shape[1])), draw(integers(points.shape[1], most=1000))
+    return points, queries, points @ turn + shift, queries @ turn + shift, turn
+
+
+@law(moved(dims=(1, 5)), st.integers(0, 99), DTYPES)
+def test_sampling_is_blind_to_rigid_motion(motion, seed, dtype):
+    points, _, others, _, _ = (value.to(dtype) for value in motion)
+    wanted, start = seed % len(points) + 1, seed * 7 % len(points)
+    for received, expected in zip(
+        pointgrad.farthest_point_sampling(others, wanted, start=start, return_radius=True),
+        pointgrad.farthest_point_sampling(points, wanted, start=start, return_radius=True),
+        strict=True,
+    ):
+        equal(received, expected)
+
+
+@law(moved(dims=(1, 5)), st.integers(1, 9), st.sampled_from([1.0, 2.0, 3.0, 1e9]), SELECT, st.booleans(), DTYPES)
+def test_neighbours_are_blind_to_rigid_motion(motion, k, radius, select, closed, dtype):
+    points, queries, others, other_queries, turn = (value.to(dtype).requires_grad_() for value in motion)
+    results = []
+    for p, q, back in ((points, queries, turn), (others, other_queries, None)):
+        torch.manual_seed(k)
+        found = pointgrad.ball_query(p, radius, k, q, select=select, closed=closed)
+        there = torch.where(found.index >= 0, found.distance2, 0)
+        upstream = torch.arange(there.numel(), device=DEVICE, dtype=dtype).reshape(there.shape)
+        grads = torch.autograd.grad(there, (p, q), upstream)
+        results.append((*found, *(grad if back is None else grad @ back for grad in grads)))
+    for received, expected in zip(*results, strict=True):
+        equal(received, expected)
+
+
+@law(moved(), st.integers(1, 9), SELECT)
+def test_a_neighbor_index_is_blind_to_rigid_motion(motion, k, select):
+    points, queries, others, other_queries, _ = motion
+    results = []
+    for p, q in ((points, queries), (others, other_queries)):
+        torch.manual_seed(k)
+        index = pointgrad.NeighborIndex(p)
+        results.append((*index.knn(k, q), *index.ball_query(2.0, k, q, select=select)))
+    for received, expected in zip(*results, strict=True):
+        equal(received, expected)
+
+
+@law(moved(), st.integers(1, 5), st.sampled_from([1.0, 2.0]), DTYPES)
+def test_interpolation_is_blind_to_rigid_motion(motion, k, power, dtype):
+    points, queries, others, other_queries, turn = (value.to(dtype) for value in motion)
+    features = torch.arange(3 * len(points), device=DEVICE, dtype=dtype).reshape(-1, 3)
+    results = []
+    for p, q, back in ((points, queries, turn), (others, other_queries, None)):
+        p, q = p.clone().requires_grad_(), q.clone().requires_grad_()
+        out = pointgrad.interpolate(features, p, q, k, power=power)
+        grads = torch.autograd.grad(out.square().sum(), (p, q))
+        results.append((out, *(grad if back is None else grad @ back for grad in grads)))
+    for received, expected in zip(*results, strict=True):
+        equal(received, expected)
+
+
+@law(moved(), st.sampled_from(["mean", "sum"]), DTYPES)
+def test_chamfer_is_blind_to_rigid_motion(motion, reduction, dtype):
+    points, targets, others, other_targets, _ = (value.to(dtype) for value in motion)
+    here = pointgrad.chamfer_distance(points, targets, reduction=reduction)
+    equal(pointgrad.chamfer_distance(others, other_targets, reduction=reduction), here)
+    equal(pointgrad.chamfer_distance(targets, points, reduction=reduction), here)  # and symmetric
+
+
+@law(moved(dims=(3, 3)), st.data())
+def test_groups_turn_with_the_cloud(motion, data):
+    points, centers, others, other_centers, turn = motion
+    index = data.draw(indices(len(points), len(centers), 4))
+    features = data.draw(integers(len(points), 2))
+    here = pointgrad.group(features, index, points=points, centers=centers)
+    there = pointgrad.group(features, index, points=others, centers=other_centers)
+    equal(there, torch.cat([here[..., :3] @ turn, here[..., 3:]], -1))
+
+
+@law(clouds(dims=(3, 3), reach=9), integers(3, most=20), st.sampled_from([1.0, 2.0, 0.5, (1.0, 2.0, 4.0)]), DTYPES)
+def test_voxels_move_by_whole_voxels(points, shift, edge, dtype):
+    """A translation by whole voxels moves their places, and leaves which points share one."""
+    points = points.to(dtype) / 4
+    size = torch.tensor(edge, device=DEVICE, dtype=dtype).expand(3)
+    there = points + shift.to(dtype) * size
+    here, moved = pointgrad.voxelize(points, edge), pointgrad.voxelize(there, edge)
+    equal(moved.inverse, here.inverse)
+    equal(moved.coordinates, here.coordinates + shift.long())
+    equal(moved.count, here.count)
+    equal(moved.centers, here.centers + shift.to(dtype) * size)
+    equal(pointgrad.voxel_sampling(there, edge).index, pointgrad.voxel_sampling(points, edge).index)
+
+
+@law(clouds(dims=(3, 3), reach=9), turns(3), DTYPES)
+def test_voxels_turn(points, turn, dtype):
+    """Away from the borders of voxels, a turn numbers them anew, and leaves which points share one."""
+    points, turn = points.to(dtype) / 2 + 0.25, turn.to(dtype)
+    here, there = pointgrad.voxelize(points, 1.0), pointgrad.voxelize(points @ turn, 1.0)
+
+    def together(inverse):
+        return inverse.unsqueeze(0) == inverse.unsqueeze(1)
+
+    equal(together(there.inverse), together(here.inverse))
+    equal(pointgrad.gather(there.centers, there.inverse), pointgrad.gather(here.centers, here.inverse) @ turn)
+    equal(pointgrad.voxel_sampling(points @ turn, 1.0).index, pointgrad.voxel_sampling(points, 1.0).index)
+
+
+@law(st.integers(1, 40), st.integers(1, 3), st.integers(-20, 20), st.data(), DTYPES)
+def test_scaling_by_powers_of_two(n, dims, exponent, data, dtype):
+    """Any floating numbers: indices are the same, distances scale, to the last bit."""
+    points, queries = data.draw(reals(n, dims, dtype=dtype)), data.draw(reals(7, dims, dtype=dtype))
+    features, scale = data.draw(reals(n, 2, dtype=dtype)), 2.0**exponent
+    large, far = points * scale, queries * scale
+    here = pointgrad.farthest_point_sampling(points, n, return_radius=True)
+    there = pointgrad.farthest_point_sampling(large, n, return_radius=True)
+    equal((there.index, there.radius), (here.index, here.radius * scale))
+    for limit in (0.5, 1e6):
+        near = pointgrad.ball_query(points, limit, 6, queries)
+        found = pointgrad.ball_query(large, limit * scale, 6, far)
+        equal((found.index, found.distance2), (near.index, near.distance2 * scale**2))
+    equal(pointgrad.interpolate(features, large, far), pointgrad.interpolate(features, points, queries))
+    equal(pointgrad.chamfer_distance(large, far), pointgrad.chamfer_distance(points, queries) * scale**2)
+    if dims == 3:
+        voxels, larger = pointgrad.voxelize(points, 0.3), pointgrad.voxelize(large, 0.3 * scale)
+        equal((larger.inverse, larger.coordinates), (voxels.inverse, voxels.coordinates))
+        equal(larger.centers, voxels.centers * scale)
+        equal(pointgrad.voxel_sampling(large, 0.3 * scale), pointgrad.voxel_sampling(points, 0.3))
+
+
+@law(clouds(dims=(1, 4)), st.integers(1, 9), st.data())
+def test_neighbours_of_shuffled_points(points, k, data):
+    """Distances stay. Of equally near points the first in the new order wins: sorting all pairs says which."""
+    queries = data.draw(integers(5, points.shape[1], most=6))
+    order = data.draw(permutations(len(points)))
+    shuffled = points[order]
+    equal(pointgrad.knn(shuffled, k, queries).distance2, pointgrad.knn(points, k, queries).distance2)
+    pairs = (queries.unsqueeze(1) - shuffled).square().sum(-1)
+    expected = pairs.sort(dim=1, stable=True).indices[:, :k]
+    equal(pointgrad.knn(shuffled, k, queries).index[:, : len(points)], expected)
+    turn = data.draw(permutations(len(queries)))
+    for received, here in zip(pointgrad.knn(points, k, queries[turn]), pointgrad.knn(points, k, queries), strict=True):
+        equal(received, here[turn])
+
+
+@law(st.data(), st.integers(1, 24), st.integers(1, 3), DTYPES)
+def test_shuffled_points_are_sampled_alike(data, n, dims, dtype):
+    """Where no two distances are equal: the same points, in the same order."""
+    points, order = data.draw(reals(n, dims, dtype=dtype)), data.draw(permutations(n))
+    back = order.argsort()
+    here = pointgrad.farthest_point_sampling(points, n, return_radius=True)
+    there = pointgrad.farthest_point_sampling(points[order], n, start=back[:1], return_radius=True)
+    equal((order[there.index], there.radius), tuple(here))
+
+
+@law(st.data(), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["sum", "mean", "max", "min"]))
+def test_shuffled_rows_scatter_alike(data, e, groups, reduce):
+    values, index = data.draw(integers(e, 3)), data.draw(indices(groups, e))
+    order = data.draw(permutations(e))
+    here = pointgrad.scatter(values, index, groups, reduce)
+    equal(pointgrad.scatter(values[order], index[order], groups, reduce), here)
+    rename = data.draw(permutations(groups))  # group j is called rename[j]
+    renamed = torch.where(index >= 0, rename[index.clamp(min=0)], -1)
+    equal(pointgrad.scatter(values, renamed, groups, reduce)[rename], here)
+    equal(pointgrad.histogram(renamed, groups)[rename], pointgrad.histogram(index, groups))
+
+
+@law(st.data(), st.integers(1, 12), st.integers(1, 6))
+def test_shuffled_neighbours_weigh_alike(data, n, k):
+    """The order within a list of neighbours, and of the rows they point to, does not matter."""
+    values, weights, index = data.draw(integers(n, 4)), data.draw(integers(5, k, 2)), data.draw(indices(n, 5, k))
+    order, rows = data.draw(permutations(k)), data.draw(permutations(n))
+    here = pointgrad.aggregate(weights, values, index)
+    equal(pointgrad.aggregate(weights[:, order], values, index[:, order]), here)
+    renamed = torch.where(index >= 0, rows.argsort()[index.clamp(min=0)], -1)
+    equal(pointgrad.aggregate(weights, values[rows], renamed), here)
+    equal(pointgrad.group(values[rows], renamed), pointgrad.group(values, index))
+    query, key, value = (data.draw(reals(*shape)) for shape in ((5, 2, 3), (n, 2, 3), (n, 2, 4)))
+    here = pointgrad.neighbor_attention(query, key, value, index)
+    there = pointgrad.neighbor_attention(query, key[rows], value[rows], renamed[:, order])
+    torch.testing.assert_close(there, here, rtol=1e-13, atol=1e-13)  # sums of reals, in another order
+
+
+def padded_calls(data, b, n):
+    """Calls on b clouds of n points: a list of tensors with a leading b, and what is called with them."""
+    points, queries = data.draw(integers(b, n, 3)), data.draw(integers(b, 5, 3))
+    features, index = data.draw(integers(b, n, 4)), data.draw(indices(n, b, 5, 3))
+    lengths = data.draw(integers(b, most=n)).abs().long()
+    heads, weights = features.unflatten(2, (2, 2)), data.draw(integers(b, 5, 3))
+    query = data.draw(integers(b, 5, 2, 2))
+    grid = data.draw(integers(b, 2, 2, 3, 4))
+    return [
+        ([points, lengths], lambda p, s: pointgrad.farthest_point_sampling(p, 4, lengths=s, return_radius=True)),
+        ([points, lengths], lambda p, s: pointgrad.voxel_sampling(p, 2.0, lengths=s)),
+        ([points, lengths], lambda p, s: [x for x in pointgrad.voxelize(p, 2.0, lengths=s) if x is not None]),
+        ([points, queries, lengths], lambda p, q, s: pointgrad.knn(p, 3, q, lengths=s)),
+        ([points, queries, lengths], lambda p, q, s: pointgrad.ball_query(p, 2.0, 3, q, select="first", lengths=s)),
+        ([features, points, queries, lengths], lambda f, p, q, s: pointgrad.interpolate(f, p, q, lengths=s)),
+        ([points, queries], lambda p, q: pointgrad.chamfer_distance(p, q, batch_reduction="none")),
+        ([features, index], pointgrad.group),
+        ([features, index[..., 0]], pointgrad.gather),
+        ([features, index, weights], pointgrad.interpolate_at),
+        ([queries, index[..., 0]], lambda v, i: pointgrad.scatter(v, i, n, "max", return_arg=True)),
+        ([queries, index[..., 0]], lambda v, i: pointgrad.scatter(v, i, n, "mean")),
+        ([index[..., 0]], lambda i: pointgrad.histogram(i, n)),
+        ([query, heads, heads, index], pointgrad.neighbor_attention),
+        ([grid, queries / 4], pointgrad.grid_sample),
+        ([features, points / 4], lambda f, p: pointgrad.splat(f, p, (2, 3, 4))),
+        ([grid.flatten(2, 3)], lambda x: pointgrad.unfold(x, 2)),
+        ([grid.flatten(2, 3)], lambda x: functional.max_pool2d(x, 2)),
+        ([features.mT, lengths.clamp(max=3)[:, None].expand(b, n)],
+         lambda x, t: functional.cross_entropy(x, t, reduction="none")),
+    ]  # fmt: skip
+
+
+def as_tuple(result):
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+@law(st.data(), st.integers(1, 4), st.integers(1, 8))
+def test_clouds_change_places(data, b, n):
+    """The clouds of a batch in another order: the results in that order, to the last bit."""
+    order = data.draw(permutations(b))
+    for tensors, call in padded_calls(data, b, n):
+        expected = as_tuple(call(*tensors))
+        for received, here in zip(as_tuple(call(*(x[order] for x in tensors))), expected, strict=True):
+            equal(received, here[order])
+
+
+@law(st.data(), st.integers(1, 20))
+def test_packed_clouds_change_places(data, n):
+    """Packed clouds in another order: each keeps its results, and its indices move with its first point."""
+    points, cuts = data.draw(integers(n, 3)), data.draw(offsets(n))
+    order = data.draw(permutations(len(cuts) - 1))
+    sizes = cuts.diff()[order]
+    moved = torch.cat([cuts.new_zeros(1), sizes.cumsum(0)])
+    pieces = [torch.arange(int(cuts[c]), int(cuts[c + 1]), device=DEVICE) for c in order]
+    rows = torch.cat(pieces)  # where each point was
+    here, there = (pointgrad.knn(p, 4, offsets=o) for p, o in ((points, cuts), (points[rows], moved)))
+    equal(there.distance2, here.distance2[rows])
+    equal(torch.where(there.index >= 0, rows[there.index.clamp(min=0)], -1), here.index[rows])
+    kept, others = (pointgrad.voxel_sampling(p, 2.0, offsets=o) for p, o in ((points, cuts), (points[rows], moved)))
+    equal(rows[others.index].sort().values, kept.index)
+    equal(others.count, kept.count[order])
+    picks = [min(int(size), 3) for size in cuts.diff()]
+    here = pointgrad.farthest_point_sampling(points, picks, offsets=cuts)
+    there = pointgrad.farthest_point_sampling(points[rows], [picks[c] for c in order], offsets=moved)
+    equal(rows[there], torch.cat([here.split(picks)[c] for c in order]))
+    values = pointgrad.segment(points[rows], moved, "max", return_arg=True)
+    before = pointgrad.segment(points, cuts, "max", return_arg=True)
+    equal(values.values, before.values[order])
+    equal(torch.where(values.arg >= 0, rows[values.arg.clamp(min=0)], -1), before.arg[order])
+    equal(pointgrad.segment_softmax(points[rows], moved), pointgrad.segment_softmax(points, cuts)[rows])
+
+
+@law(st.data(), st.integers(1, 10), st.integers(1, 9))
+def test_channels_change_places(data, n, c):
+    order, dtype = data.draw(permutations(c)), data.draw(DTYPES)
+    features, index = data.draw(integers(n, c, dtype=dtype)), data.draw(indices(n, 6, 3))
+    points, queries = data.draw(integers(n, 3, dtype=dtype)), data.draw(integers(6, 3, dtype=dtype))
+    weights, cuts = data.draw(integers(6, 3, dtype=dtype)), data.draw(offsets(n))
+    corners, cells = data.draw(integers(4, 8, c, dtype=dtype)), data.draw(integers(4, 3, dtype=dtype)) / 4
+    calls = [
+        lambda o: pointgrad.group(features[:, o], index),
+        lambda o: pointgrad.aggregate(weights, features[:, o], index),
+        lambda o: pointgrad.interpolate(features[:, o], points, queries),
+        lambda o: pointgrad.trilinear(corners[..., o], cells),
+        lambda o: pointgrad.segment_softmax(features[:, o], cuts),
+        *(lambda o, r=r: pointgrad.segment(features[:, o], cuts, r) for r in ("sum", "mean", "max", "min")),
+        *(lambda o, r=r: pointgrad.scatter(features[:, o], index.flatten()[:1].expand(n), n, r)
+          for r in ("sum", "mean", "max", "min")),
+    ]  # fmt: skip
+    for call in calls:
+        equal(call(order), call(torch.arange(c, device=DEVICE))[..., order])
+
+
+@law(st.data(), st.integers(1, 8), st.integers(1, 6), SHIFTS, DTYPES)
+def test_softmax_does_not_see_a_common_summand(data, n, c, shift, dtype):
+    """Whole logits: what is subtracted is exact, so are all these."""
+    logits, cuts = data.draw(integers(n, c, dtype=dtype)), data.draw(offsets(n))
+    mask = data.draw(indices(2, n, c)) >= 0
+    target = data.draw(indices(c, n))
+    index, heads = data.draw(indices(n, 4, 3)), data.draw(integers(n, 2, 2, dtype=dtype))
+    bias, query = data.draw(integers(4, 3, 2, dtype=dtype)), data.draw(integers(4, 2, 2, dtype=dtype))
+    for call, value in (
+        (lambda x: functional.softmax(x, 1), logits),
+        (lambda x: functional.log_softmax(x, 1), logits),
+        (lambda x: pointgrad.masked_softmax(x, mask), logits),
+        (lambda x: pointgrad.segment_softmax(x, cuts), logits),
+        (lambda x: functional.cross_entropy(x, target, ignore_index=-1, reduction="none"), logits),
+        (lambda b: pointgrad.neighbor_attention(query, heads, heads, index, b, scale=1.0), bias),
+    ):
+        equal(call(value + shift), call(value))
+
+
+@law(st.data(), st.integers(1, 8), st.integers(2, 6))
+def test_classes_change_places(data, n, c):
+    """Up to the order of a sum of c exponentials."""
+    logits, order = data.draw(reals(n, c)), data.draw(permutations(c))
+    target, weight = data.draw(indices(c, n)), data.draw(reals(c)).abs()
+    renamed = torch.where(target >= 0, order.argsort()[target.clamp(min=0)], -1)
+    options = {"ignore_index": -1, "label_smoothing": 0.1, "reduction": "sum"}
+    here = functional.cross_entropy(logits, target, weight, **options)
+    there = functional.cross_entropy(logits[:, order], renamed, weight[order], **options)
+    torch.testing.assert_close(there, here, rtol=1e-13, atol=1e-13)
+    rows = data.draw(permutations(n))
+    none = {**options, "reduction": "none"}
+    here = functional.cross_entropy(logits, target, weight, **none)
+    equal(functional.cross_entropy(logits[rows], target[rows], weight, **none), here[rows])
+
+
+@law(st.data(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3))
+def test_convolution_moves_with_the_image(data, kernel, stride, down, right):
+    """An image on a canvas of zeros, moved by whole strides: so are convolution, unfolding, and the largest values."""
+    canvas = torch.zeros(1, 2, 24, 24, device=DEVICE)
+    image, weight = data.draw(integers(1, 2, 5, 5)), data.draw(integers(3, 2, kernel, kernel))
+    here, there = canvas.clone(), canvas.clone()
+    here[..., 6:11, 6:11] = image
+    there[..., 6 + down * stride : 11 + down * stride, 6 + right * stride : 11 + right * stride] = image
+
+    def columns(x):
+        rows = pointgrad.unfold(x, kernel, stride=stride)
+        return rows.unflatten(2, 2 * [(24 - kernel) // stride + 1])
+
+    for call in (
+        lambda x: pointgrad.conv2d(x, weight, stride=stride),
+        lambda x: functional.max_pool2d(x.abs(), kernel, stride=stride),
+        columns,
+    ):
+        equal(call(there), call(here).roll((down, right), (-2, -1)))
+
+
+@law(st.data(), st.sampled_from(["zeros", "border", "reflection"]), st.booleans())
+def test_grids_turn_with_their_points(data, padding, align):
+    """The axes of a grid in another order, or mirrored, and the points likewise."""
+    sizes = (2, 2, 2) if align else data.draw(st.tuples(*[st.sampled_from([1, 2, 4])] * 3))
+    grid, points = data.draw(integers(1, 2, *sizes)), data.draw(integers(1, 9, 3, most=7)) / 4
+    options = {"padding_mode": padding, "align_corners": align}
+    here = pointgrad.grid_sample(grid, points, **options)
+    axes = data.draw(st.permutations(range(3)))  # of the grid, (D, H, W); points are (x, y, z) along (W, H, D)
+    turned = grid.permute(0, 1, *(2 + a for a in axes))
+    columns = [2 - axes[2 - column] for column in range(3)]
+    equal(pointgrad.grid_sample(turned, points[..., columns], **options), here)
+    axis = data.draw(st.integers(0, 2))
+    sign = torch.ones(3, device=DEVICE).index_fill(0, torch.tensor(axis, device=DEVICE), -1)
+    mirrored = pointgrad.grid_sample(grid.flip(4 - axis), points * sign, **options)
+    equal(mirrored, here)
+    features = data.draw(integers(1, 9, 2))
+    splat = pointgrad.splat(features, points, sizes, **options)
+    equal(pointgrad.splat(features, points * sign, sizes, **options), splat.flip(4 - axis))
+
+
+@law(st.data(), st.integers(1, 6))
+def test_cells_turn_with_their_points(data, n):
+    """A cell mirrored along an axis, and two axes exchanged."""
+    corners, points = data.draw(integers(n, 8, 2)), data.draw(integers(n, 3, most=6)) / 4
+    cube, here = corners.unflatten(1, (2, 2, 2)), pointgrad.trilinear(corners, points)
+    axis = data.draw(st.integers(0, 2))
+    sign = torch.ones(3, device=DEVICE).index_fill(0, torch.tensor(axis, device=DEVICE), -1)
+    equal(pointgrad.trilinear(cube.flip(1 + axis).flatten(1, 3), points * sign), here)
+    axes = data.draw(st.permutations(range(3)))
+    turned = cube.permute(0, *(1 + a for a in axes), 4).flatten(1, 3)
+    equal(pointgrad.trilinear(turned, points[:, list(axes)]), here)

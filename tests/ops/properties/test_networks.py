@@ -1,0 +1,74 @@
+"""Layers and networks do not see the order of points and clouds, and layers that look at relative positions no motion.
+
+Up to rounding: matrix products add in an order that depends on where a row stands. All in float64, so that 1e-9 tells a
+rounding from a mistake.
+"""
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from pointgrad import models
+from pointgrad.nn import Level
+from tests.models.test_models import CONFIGS
+from tests.nn.test_nn import CHANNELS, LAYERS, unevenly_trained
+from tests.ops.properties.laws import law, permutations, reals
+
+POINTS = 20
+# They also look at positions themselves: all points are one group, whose centre is the origin.
+ABSOLUTE = {"set abstraction, whole"}
+
+
+def close(received, expected):
+    torch.testing.assert_close(received, expected, rtol=1e-9, atol=1e-9)
+
+
+@st.composite
+def orders(draw, size):
+    """Sampling begins with the first point, which stays; the others change places."""
+    return torch.cat([torch.zeros(1, dtype=torch.int64), 1 + draw(permutations(size - 1)).cpu()])
+
+
+@pytest.fixture(scope="module", params=LAYERS)
+def layer(request):
+    torch.manual_seed(0)
+    return request.param, unevenly_trained(LAYERS[request.param]()).double().eval()
+
+
+@law(reals(POINTS, 3), reals(POINTS, CHANNELS), orders(POINTS), st.integers(-64, 64), cost=2)
+def test_layers(layer, points, features, order, shift):
+    name, module = layer
+    # Along a line, so that no ball has more than k points: of more it would take the first, which depend on the order.
+    points, features = points.cpu() / 100, features.cpu()
+    points[:, 0] += 0.3 * torch.arange(POINTS)
+    with torch.no_grad():
+        here = module(Level(points, features))
+        there = module(Level(points[order], features[order]))
+        rows = order if len(here.points) == POINTS else slice(None)  # what was sampled comes in the order of the picks
+        close(there.points, here.points[rows])
+        close(there.features, here.features[rows])
+        moved = module(Level(points + shift, features))
+        close(moved.points, here.points + (0 if name in ABSOLUTE else shift))
+        if name not in ABSOLUTE:
+            close(moved.features, here.features)
+
+
+@pytest.fixture(scope="module", params=[name for name in CONFIGS if "parts" not in name])
+def network(request):
+    torch.manual_seed(0)
+    return unevenly_trained(models.build(**CONFIGS[request.param])).double().eval()
+
+
+@law(reals(2, 40, 3), reals(2, 40, 2), orders(40), cost=8)
+def test_networks(network, points, features, order):
+    points, features = points.cpu() / 4, features.cpu()
+    features = features if network.config["channels"] else None
+
+    def run(change):
+        with torch.no_grad():
+            return network(change(points), None if features is None else change(features))
+
+    here = run(lambda x: x)
+    shuffled = here[:, order] if network.config["task"] == "segmentation" else here
+    close(run(lambda x: x[:, order]), shuffled)
+    close(run(lambda x: x.flip(0)), here.flip(0))

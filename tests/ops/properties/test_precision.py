@@ -1,0 +1,50 @@
+"""Errors in 16 bits: at most twice plain PyTorch's own, against float64. `reliability/numbers` measures them."""
+
+import inspect
+from dataclasses import replace
+
+import pytest
+import torch
+
+import pointgrad
+from pointgrad import functional
+from reliability.numbers import precision
+from reliability.numbers.subjects import SUBJECTS
+from tests.support import planted
+
+
+@pytest.mark.parametrize("dtype", precision.JUDGED, ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_at_most_twice_the_error_of_plain_pytorch(subject, dtype, default_place):
+    rows = precision.measure(subject, dtype, default_place.device, size=60, seeds=range(2))
+    floats = {name for name, value in subject.inputs(precision.Draw(dtype, 60)).items() if precision.is_float(value)}
+    assert {row["what"] for row in rows} == {"result", *(f"gradient of {name}" for name in floats - {*subject.fixed})}
+    assert [row for row in rows if not precision.worst(row) <= precision.ALLOWED] == []
+
+
+def test_every_operator_that_computes_is_measured():
+    offered = {**vars(pointgrad), **vars(functional)}
+    operators = {
+        name
+        for name, value in offered.items()
+        if inspect.isfunction(value) and value.__module__.startswith(("pointgrad.ops", "pointgrad.functional"))
+    }
+    returns_integers = {"random_sampling", "voxel_sampling", "to_edges"}
+    assert {subject.name.partition(",")[0] for subject in SUBJECTS} == operators - returns_integers
+
+
+MEAN = next(subject for subject in SUBJECTS if subject.name == "mean")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda input: planted.add_up(input) / len(input),  # sums in 16 bits
+        lambda input: input.mean(0) * (1 + 0.01),
+        lambda input: input.mean(0) + (input - input.detach()).sum(0) * 0.001,  # in the gradient only
+        lambda input: input.mean(0) * float("nan"),
+    ],
+)
+def test_what_errs_more_is_found(wrong):
+    rows = precision.measure(replace(MEAN, ours=wrong), torch.float16)
+    assert max(map(precision.worst, rows)) > precision.ALLOWED

@@ -1,0 +1,452 @@
+"""The contract of an operator (docs: CONTRIBUTING.md), proved for every case in `cases/` on every backend."""
+
+import math
+import multiprocessing
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import pointgrad
+from pointgrad.ops.gather.cpu import gather as gather_on_cpu
+from tests.cases import CASES, Case, Make
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+DIFFERENTIABLE = [case for case in CASES if case.differentiable]
+LARGE = [case for case in CASES if case.large]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_differentiable = pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
+FIRST_CASES = list({case.operator: case for case in reversed(CASES)}.values())
+every_large = pytest.mark.parametrize("case", LARGE, ids=lambda case: case.name)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+
+
+def converted(arguments, change):
+    """The arguments with every floating tensor changed."""
+    return {
+        name: change(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in arguments.items()
+    }
+
+
+def with_grad(case: Case, arguments):
+    return {
+        name: value.detach().requires_grad_() if name in case.differentiable else value
+        for name, value in arguments.items()
+    }
+
+
+def first_float(case: Case, arguments) -> Tensor:
+    """The output that is differentiated."""
+    return next(result for result in case(arguments) if result.is_floating_point())
+
+
+def outputs_and_grads(case: Case, arguments, upstream=None):
+    """Results, and gradients of all differentiable inputs under a random upstream gradient."""
+    arguments = with_grad(case, arguments)
+    output = first_float(case, arguments)
+    upstream = torch.randn_like(output) if upstream is None else upstream
+    return output, torch.autograd.grad(output, [arguments[name] for name in case.differentiable], upstream)
+
+
+def assert_same(received, expected):
+    assert len(received) == len(expected)
+    for mine, theirs in zip(received, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def rounding_of_sums(inputs, dtype) -> float:
+    """What a sum kept in `dtype` may lose, of at most as many terms as there are inputs."""
+    tensors = [value for value in inputs if isinstance(value, Tensor) and value.numel()]
+    floats = [value.double() for value in tensors if value.is_floating_point()]
+    terms = max((value.numel() for value in floats), default=0)
+    magnitude = math.prod(max(value.abs().max().item(), 1) for value in floats)
+    return terms * torch.finfo(dtype).eps * magnitude
+
+
+def assert_repeats(case: Case, place, received, expected):
+    """Two calls with equal input: the same bits, where the order of sums is fixed."""
+    # On a GPU, plain PyTorch's index_add has no order either.
+    if (case.any_order and place.backend == "triton") or place == ("cuda", "reference"):
+        allowed = rounding_of_sums(case.inputs(Make()).values(), torch.float32)
+        torch.testing.assert_close(received, expected, rtol=1.3e-6, atol=max(allowed, 1e-5))
+    else:
+        assert_same(received, expected)
+
+
+def assert_as_precise(received: Tensor, reference: Tensor, truth: Tensor, inputs):
+    """No worse than twice plain PyTorch's own error in the same precision, both against float64.
+
+    Added to that, because the reference's error may be zero by luck: one rounding of the result, and the
+    rounding of a sum in the precision that sums are kept in, of at most as many terms as there are inputs.
+    """
+    assert received.dtype == reference.dtype
+    assert received.shape == reference.shape
+    finite = truth.isfinite()
+    torch.testing.assert_close(received[~finite].double(), truth[~finite], rtol=0, atol=0, equal_nan=True)
+    received, reference, truth = received[finite], reference[finite], truth[finite]
+    if not truth.numel():
+        return
+    rounding = torch.finfo(received.dtype).eps * truth.abs().max()
+    rounding += rounding_of_sums(inputs, torch.promote_types(received.dtype, torch.float32))
+    allowed = 2 * (reference.double() - truth).norm() + rounding
+    assert (received.double() - truth).norm() <= allowed
+
+
+@every_dtype
+@every_case
+def test_agrees_with_reference(case, dtype, place):
+    arguments = case.inputs(Make(dtype, place.device))
+    received = case(arguments)
+    with pointgrad.backend("reference"):
+        expected = case(arguments)
+    if not case.differentiable:
+        assert_same(received, expected)
+        return
+    with pointgrad.backend("reference"):
+        truth = case(converted(arguments, Tensor.double))
+    for mine, theirs, exact in zip(received, expected, truth, strict=True):
+        if mine.is_floating_point():
+            assert_as_precise(mine, theirs, exact, arguments.values())
+        else:
+            assert_same([mine], [theirs])
+
+
+@every_dtype
+@every_differentiable
+def test_gradients_agree_with_reference(case, dtype, place):
+    arguments = case.inputs(Make(dtype, place.device))
+    upstream = torch.randn_like(first_float(case, arguments))
+    _, received = outputs_and_grads(case, arguments, upstream)
+    with pointgrad.backend("reference"):
+        _, expected = outputs_and_grads(case, arguments, upstream)
+        _, truth = outputs_and_grads(case, converted(arguments, Tensor.double), upstream.double())
+    for mine, theirs, exact in zip(received, expected, truth, strict=True):
+        assert_as_precise(mine, theirs, exact, [*arguments.values(), upstream])
+
+
+def first_and_second(call, values):
+    """The gradients under one random upstream gradient, and their own gradients under another."""
+    torch.manual_seed(4)
+    output = call(*values)
+    first = torch.autograd.grad(output, values, torch.randn_like(output), create_graph=True)
+    live = [grad for grad in first if grad.requires_grad]
+    upstream = [torch.randn_like(grad) for grad in live]
+    second = torch.autograd.grad(live, values, upstream, allow_unused=True) if live else ()
+    return [grad.detach() for grad in (*first, *second) if grad is not None]
+
+
+@every_differentiable
+def test_gradcheck_and_gradgradcheck(case, place):
+    arguments = with_grad(case, case.inputs(Make(torch.float64, place.device)))
+    names = case.differentiable
+
+    def call(*values):
+        output = first_float(case, {**arguments, **dict(zip(names, values, strict=True))})
+        return output[output.isfinite()]  # infinity says: nothing here
+
+    values = tuple(arguments[name] for name in names)
+    if not case.smooth or not all(value.numel() for value in values):
+        # Nothing to differentiate numerically, or not where finite differences hold; the graph must still run.
+        assert all(g.shape == v.shape for g, v in zip(outputs_and_grads(case, arguments)[1], values, strict=True))
+        return
+    if place.interpreted:
+        # The interpreter is slow: there the derivatives are compared with the reference's, which are checked here too.
+        received = first_and_second(call, values)
+        with pointgrad.backend("reference"):
+            expected = first_and_second(call, values)
+        torch.testing.assert_close(received, expected)
+        return
+    assert torch.autograd.gradcheck(call, values, nondet_tol=place.nondet_tol)
+    assert torch.autograd.gradgradcheck(call, values, nondet_tol=place.nondet_tol)
+
+
+class RecordOperators(TorchDispatchMode):
+    """Remembers each call of a pointgrad operator, those of backward passes included."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "pointgrad":
+            self.calls.append((func, args))
+        return func(*args, **(kwargs or {}))
+
+
+def operator_calls(case: Case, arguments):
+    with RecordOperators() as record:
+        if case.differentiable:
+            arguments = with_grad(case, arguments)
+            output = first_float(case, arguments)
+            sources = [arguments[name] for name in case.differentiable]
+            grads = torch.autograd.grad(output, sources, torch.randn_like(output), create_graph=True)
+            live = [grad for grad in grads if grad.requires_grad]
+            torch.autograd.grad(live, sources, [torch.randn_like(g) for g in live], allow_unused=True)
+        else:
+            case(arguments)
+    return record.calls
+
+
+# torch 2.15 warns of tensors that its own checks make.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.interpreted_once
+@every_case
+def test_opcheck(case, place):
+    calls = operator_calls(case, case.inputs(Make(torch.float32, place.device)))
+    assert calls or case.plain
+    # How torch traces an operator depends neither on the backend nor on the values: all checks once per operator and
+    # device (test_compile traces every case), and with every case and backend those of what a kernel returns.
+    all_checks = place.is_default and case in FIRST_CASES
+    checks = {} if all_checks else {"test_utils": ("test_schema", "test_faketensor")}
+    for op, args in {op: (op, args) for op, args in calls}.values():  # each operator once
+        fresh = [
+            arg.detach().clone().requires_grad_(bool(case.differentiable) and arg.is_floating_point())
+            if isinstance(arg, Tensor)
+            else arg
+            for arg in args
+        ]
+        torch.library.opcheck(op, tuple(fresh), **checks)
+
+
+@every_case
+# A packed voxel sample is as long as the data makes it; torch must be told to allow that.
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_compile(case, default_place):
+    arguments = case.inputs(Make(torch.float32, default_place.device))
+    torch._dynamo.reset()
+    fast = replace(case, call=torch.compile(case.call, fullgraph=True, backend="aot_eager"))
+    assert_repeats(case, default_place, fast(arguments), case(arguments))
+    if case.differentiable:
+        upstream = torch.randn_like(first_float(case, arguments))
+        _, expected = outputs_and_grads(case, arguments, upstream)
+        _, received = outputs_and_grads(fast, arguments, upstream)
+        for mine, theirs in zip(received, expected, strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
+@every_case
+def test_export(case, default_place):
+    arguments = case.inputs(Make(torch.float32, default_place.device))
+
+    class Module(torch.nn.Module):
+        def forward(self, **inputs):
+            return case.call(**fixed, **inputs)
+
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+    fixed = {name: value for name, value in arguments.items() if name not in tensors}
+    program = torch.export.export(Module(), (), tensors)
+    exported = replace(case, call=lambda **_: program.module()(**tensors))
+    assert_repeats(case, default_place, exported(arguments), case(arguments))
+
+
+@every_case
+def test_autocast_changes_nothing_for_one_dtype(case, default_place):
+    arguments = case.inputs(Make(torch.float32, default_place.device))
+    expected = case(arguments)
+    with torch.autocast(default_place.device, torch.bfloat16):
+        assert_repeats(case, default_place, case(arguments), expected)
+
+
+def strided(value: Tensor) -> Tensor:
+    """Equal values, but with gaps between them in memory."""
+    if value.dim() == 0:
+        return value
+    wide = value.new_zeros(*value.shape[:-1], 2 * value.shape[-1] + 1)
+    wide[..., 1::2] = value
+    return wide[..., 1::2]
+
+
+@pytest.mark.interpreted_once
+@every_case
+def test_non_contiguous(case, place):
+    arguments = case.inputs(Make(torch.float32, place.device))
+    gaps = {name: strided(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
+    assert_repeats(case, place, case(gaps), case(arguments))
+    if case.differentiable:
+        upstream = torch.randn_like(first_float(case, arguments))
+        _, expected = outputs_and_grads(case, arguments, upstream)
+        _, received = outputs_and_grads(case, gaps, strided(upstream))
+        for mine, theirs in zip(received, expected, strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.interpreted_once
+@every_case
+def test_expanded(case, place):
+    arguments = case.inputs(Make(torch.float32, place.device))
+    expanded = converted(
+        arguments,
+        lambda value: value.narrow(0 if value.dim() == 1 else -2, 0, 1).expand_as(value) if value.numel() else value,
+    )
+    solid = converted(expanded, Tensor.contiguous)
+    assert_repeats(case, place, case(expanded), case(solid))
+    if case.differentiable:
+        # The gradient of sum() arrives expanded from a single number.
+        ones = torch.ones_like(first_float(case, solid))
+        _, expected = outputs_and_grads(case, solid, ones)
+        _, received = outputs_and_grads(case, solid, torch.ones(()).to(ones).expand_as(ones))
+        for mine, theirs in zip(received, expected, strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")], ids=["nan", "inf", "-inf"])
+@every_case
+def test_nan_and_infinity(case, poison, place):
+    def poisoned(value):
+        value = value.clone()
+        value.view(-1)[torch.rand(value.numel()) < 0.1] = poison
+        return value
+
+    arguments = converted(case.inputs(Make(torch.float32, place.device)), poisoned)
+    received = case(arguments)
+    with pointgrad.backend("reference"):
+        expected = case(arguments)
+    for mine, theirs in zip(received, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+@pytest.mark.interpreted_once
+@every_case
+def test_writes_every_element(case, place):
+    """With deterministic algorithms on, torch fills fresh memory with NaN or the largest integer."""
+    arguments = case.inputs(Make(torch.float32, place.device))
+    expected = case(arguments)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.utils.deterministic.fill_uninitialized_memory
+        received = case(arguments)
+        grads = outputs_and_grads(case, arguments)[1] if case.differentiable else ()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert_repeats(case, place, received, expected)
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+INDEXED = [case for case in CASES if case.rows and case.inputs(Make())["index"].numel()]
+
+
+@pytest.mark.parametrize("bad", ["end", -2, 2**40])
+@pytest.mark.parametrize("case", INDEXED, ids=lambda case: case.name)
+def test_index_out_of_range(case, bad, place):
+    """A ValueError on the CPU; on a GPU the same as -1. Never a read out of bounds."""
+    arguments = case.inputs(Make(device=place.device))
+    index = arguments["index"].to(torch.int64, copy=True)
+    index.view(-1)[0] = case.rows(arguments) if bad == "end" else bad
+    if place.device == "cpu":
+        with pytest.raises(ValueError, match="index must be -1"):
+            case({**arguments, "index": index})
+        return
+    received = case({**arguments, "index": index})
+    index.view(-1)[0] = -1
+    assert_repeats(case, place, received, case({**arguments, "index": index}))
+
+
+def test_compiled_once_for_all_sizes():
+    """Sizes stay symbolic through the checks: no recompilation, no specialisation."""
+    fps, trilinear, gather = pointgrad.farthest_point_sampling, pointgrad.trilinear, pointgrad.gather
+    calls = {
+        trilinear: lambda n: (torch.rand(n, 8, 2), torch.rand(n, 3)),
+        gather: lambda n: (torch.rand(n, 3), torch.arange(n - 2)),
+        (lambda p, lengths: fps(p, 2, lengths=lengths, start="random")): lambda n: (
+            torch.rand(n, 9, 3),
+            torch.full((n,), 9),
+        ),
+        (lambda p, start: fps(p, 3, start=start)): lambda n: (torch.rand(n, 9, 3), torch.zeros(n, dtype=torch.int64)),
+    }
+    for call, inputs in calls.items():
+        torch._dynamo.reset()
+        compiled = torch.compile(call, fullgraph=True, dynamic=True, backend="aot_eager")
+        compiled(*inputs(6))
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for size in (7, 11, 30):
+                assert_same([compiled(*inputs(size))[..., :0]], [call(*inputs(size))[..., :0]])
+
+
+def test_denormals_are_flushed_alike_in_all_threads():
+    points = torch.rand(16, 900, 3) * 1e-21
+    before = torch.get_num_threads()
+    torch.set_flush_denormal(True)
+    try:
+        torch.set_num_threads(4)
+        several = [pointgrad.farthest_point_sampling(points, 40) for _ in range(4)]
+        torch.set_num_threads(1)
+        alone = pointgrad.farthest_point_sampling(points, 40)
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(before)
+    assert all(torch.equal(picks, alone) for picks in several)
+
+
+@every_large
+def test_threads_do_not_change_bits(case):
+    arguments = case.large(Make())
+
+    def results(threads):
+        torch.set_num_threads(threads)
+        if not case.differentiable:
+            return case(arguments)
+        torch.manual_seed(2)
+        output, grads = outputs_and_grads(case, arguments)
+        return output, *grads
+
+    before = torch.get_num_threads()
+    try:
+        alone, pair, many = results(1), results(2), results(7)
+    finally:
+        torch.set_num_threads(before)
+    assert_same(pair, alone)
+    assert_same(many, alone)
+
+
+class CallsEachCase(torch.utils.data.Dataset):
+    def __len__(self):
+        return len(LARGE)
+
+    def __getitem__(self, number):
+        torch.manual_seed(3)
+        return [result.numpy() for result in LARGE[number](LARGE[number].large(Make()))]
+
+
+def quiet_fork():
+    """Python 3.12 warns of forking a process that has threads: that it works is the point here."""
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_data_loader_workers(start):
+    """Workers that were started after the parent had used its threads."""
+    quiet_fork()
+    data = CallsEachCase()
+    expected = [data[number] for number in range(len(data))]
+    context = multiprocessing.get_context(start)
+    received = list(
+        torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, timeout=120, multiprocessing_context=context)
+    )
+    for mine, theirs in zip(received, expected, strict=True):
+        assert_same([torch.as_tensor(m) for m in mine], [torch.as_tensor(t) for t in theirs])
+
+
+def kernel_in_child(channel, features, index):
+    # The kernel itself, with threads: torch's own parallel loops would hang in a forked child.
+    torch.set_num_threads(2)
+    channel.put(float(gather_on_cpu(features, index).numpy().sum()))
+
+
+def test_threads_of_a_forked_child():
+    quiet_fork()
+    features, index = torch.ones(500, 64), torch.randint(0, 500, (20000,))
+    assert gather_on_cpu(features, index).sum() == 20000 * 64  # starts the parent's threads
+    context = multiprocessing.get_context("fork")
+    channel = context.SimpleQueue()
+    child = context.Process(target=kernel_in_child, args=(channel, features, index))
+    child.start()
+    child.join(60)
+    hung = child.is_alive()
+    child.kill()
+    assert not hung
+    assert channel.get() == 20000 * 64

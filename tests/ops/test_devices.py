@@ -1,0 +1,60 @@
+"""What a second GPU would show, as far as it can be seen without one: torch's fake tensors claim to be anywhere."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+
+from pointgrad.ops import registry
+from tests.cases import CASES, Make
+
+# Without a GPU torch takes fake ones for granted; with one it asks the driver for the second.
+pytestmark = pytest.mark.skipif(torch.cuda.device_count() == 1, reason="with one GPU torch refuses even a fake second")
+
+FIXED = [case for case in CASES if not case.waits and not case.seeded]
+every_case = pytest.mark.parametrize("case", FIXED, ids=lambda case: case.name)
+
+
+def on(device, arguments):
+    """The arguments with every tensor replaced by a fake one on this device."""
+    return {
+        name: torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+        if isinstance(value, Tensor)
+        else value
+        for name, value in arguments.items()
+    }
+
+
+@every_case
+def test_results_are_on_the_device_of_the_input(case):
+    arguments = case.inputs(Make())
+    try:
+        with FakeTensorMode():
+            results = case(on("cuda:1", arguments))
+    except RuntimeError as error:
+        if not any(words in str(error) for words in ("not linked with support for cuda", "CUDA driver")):
+            raise
+        pytest.skip(
+            "the call indexes with Python's brackets, for which torch without a driver refuses even fake tensors"
+        )
+    assert {result.device for result in results} == {torch.device("cuda:1")}
+
+
+@every_case
+def test_gpus_are_not_mixed(case):
+    """Each tensor in turn on another GPU than the rest: refused by name, not computed on either."""
+    arguments = case.inputs(Make())
+    tensors = [name for name, value in arguments.items() if isinstance(value, Tensor)]
+    for other in tensors if len(tensors) > 1 else ():
+        with FakeTensorMode():
+            mixed = on("cuda:0", arguments)
+            mixed[other] = on("cuda:1", arguments)[other]
+            with pytest.raises(ValueError, match=r"must be on the device of \w+, cuda:\d, got cuda:\d"):
+                case(mixed)
+
+
+def test_kernels_are_launched_on_the_device_of_the_tensors():
+    """Triton launches on the current device: the guard around every call names the tensors' own."""
+    with FakeTensorMode():
+        points = torch.empty(4, 3, device="cuda:1")
+    assert registry._device_of((None, 3, points)) == torch.device("cuda:1")

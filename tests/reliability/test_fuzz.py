@@ -1,0 +1,115 @@
+"""Few cases of what `python -m reliability.fuzz` runs many of, and whether it sees what it is there to see."""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from pointgrad.ops import registry
+from reliability.fuzz import FAMILIES, __main__, rounds
+from reliability.fuzz.check import Bound, Mismatch, Tally, draw_and_check
+from reliability.fuzz.draw import Draw
+from tests.support import planted_family
+from tests.support.places import ROOT
+
+OPS = Path(registry.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def first_failure(family, cases):
+    # The same cases every time: a change is judged by itself, and `make fuzz` looks for new ones.
+    found = rounds.rounds(family, cases, seed=1)
+    return next((one["failure"] for one in found if one["failure"]), None)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family(family):
+    assert first_failure(family, 20) is None
+
+
+def test_every_operator_is_in_its_family():
+    rooms = {file.parent.name for file in OPS.glob("*/__init__.py")} - {"native"}
+    assert set(FAMILIES) == rooms
+    for family in FAMILIES:
+        room = sys.modules[f"pointgrad.ops.{family}"]
+        offered = {name for name in room.__all__ if not issubclass(type(getattr(room, name)), type)}
+        fuzzed = {operator.name.partition("/")[0] for operator in rounds.operators(family)}
+        assert offered <= fuzzed
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("right", None),
+        ("differs", "must be the same to the bit"),
+        ("writes", "values was changed by the call"),
+        ("is_silent", "a wrong call is not refused"),
+        ("is_vague", "does not say what is wrong"),
+    ],
+)
+def test_what_is_planted_is_seen(name, seen, monkeypatch):
+    monkeypatch.setattr(rounds, "operators", lambda family: [planted_family.PLANTED[name]])
+    failure = first_failure("planted", 300)
+    assert failure is None if seen is None else seen in failure["error"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("flushes", [False, True])
+def test_a_lost_result_is_seen_in_every_dtype(dtype, flushes):
+    logits = torch.randn(3, 65, 65).to(dtype)
+    right = logits.softmax(-1)
+    bound = Bound([logits, right], rounds=True, tally=Tally(), flushes=flushes)
+    bound.check("output 0", right, right, right.double())
+    with pytest.raises(Mismatch, match="differs by more than"):
+        bound.check("output 0", torch.zeros_like(right), right, right.double())
+
+
+def test_a_case_runs_again_from_its_choices(monkeypatch):
+    table = [planted_family.PLANTED["differs"]]
+    monkeypatch.setattr(rounds, "operators", lambda family: table)
+    failure = first_failure("planted", 300)
+    with pytest.raises(Mismatch, match="must be the same to the bit"):
+        draw_and_check(Draw(failure["choices"], "cpu", False), table, "cpu", Tally(), lambda choices, arguments: None)
+
+
+def test_a_crash_is_reported_with_its_case(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(ROOT), *sys.path]))
+    options = argparse.Namespace(cases=1, device="cpu", backend="cpu")
+    *_, result = __main__.run_family("tests.support.planted_family", options, seed=1)
+    (crash,) = result["crashes"]
+    assert crash["how"] == "SIGSEGV"
+    assert crash["choices"]["operator name"] == "dies"
+    assert result["cases"] == 1
+
+
+def test_what_is_interrupted_is_no_crash(tmp_path):
+    """As a terminal does, to the program and to its children."""
+    out = tmp_path / "fuzz.json"
+    command = [sys.executable, "-m", "reliability.fuzz", "gather", "--cases", "100000", "--out", str(out)]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not out.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    gather = json.loads(out.read_text())["families"]["gather"]
+    assert gather["cases"] > 0
+    assert gather["crashes"] == []

@@ -1,0 +1,169 @@
+"""How runs on other versions of Python and torch are recorded, and regressions that only old versions showed."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module
+
+import pointgrad
+from pointgrad.inspect.audit import rows
+from pointgrad.inspect.audit.subject import Subject
+from pointgrad.nn.shared_mlp import is_plain
+from pointgrad.ops import native
+from reliability.install import smoke, versions, wheels
+from tests.cases import CASES
+
+REPORT = """<testsuites><testsuite tests="6" failures="1" errors="1" skipped="2" time="3.4">
+<testcase name="a"/><testcase name="b"/><testcase name="c"><failure message="m"/></testcase>
+<testcase name="d"><error message="m"/></testcase>
+<testcase name="e"><skipped message="no GPU"/></testcase><testcase name="f"><skipped message="no GPU"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_counts_of_a_report(tmp_path):
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    assert versions.counts(report) == {
+        "passed": 2, "skipped": 2, "failed": 2, "seconds": 3, "skips": {"no GPU": 2},
+    }  # fmt: skip
+
+
+def test_a_report_without_tests_is_no_result(tmp_path):
+    report = tmp_path / "report.xml"
+    report.write_text('<testsuites><testsuite tests="0" failures="0" errors="0" skipped="0" time="0"/></testsuites>')
+    with pytest.raises(ValueError, match="at least one test"):
+        versions.counts(report)
+
+
+def test_an_entry_replaces_only_that_of_its_own_pair():
+    old = [
+        {"python": "3.12.1", "torch": "2.10.0", "selection": "", "passed": 1},
+        {"python": "3.12.1", "torch": "2.9.0", "selection": "", "passed": 2},
+        {"python": "3.10.13", "torch": "2.10.0", "selection": "-k fast", "passed": 3},
+    ]
+    entries = versions.merged(old, {"python": "3.12.1", "torch": "2.10.0", "selection": "", "passed": 4})
+    assert [entry["passed"] for entry in entries] == [3, 2, 4]  # by version, 2.9 before 2.10
+    entries = versions.merged(entries, {"python": "3.13.15t", "torch": "2.12.0", "selection": "", "passed": 5})
+    assert [entry["passed"] for entry in entries] == [3, 2, 4, 5]
+
+
+def wheel(path: Path, *names: str, description: str = "# pointgrad") -> Path:
+    metadata = f"Metadata-Version: 2.4\nDescription-Content-Type: text/markdown\n\n{description}\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("pointgrad-1.dist-info/METADATA", metadata)
+        for name in names:
+            archive.writestr(name, "")
+    return path
+
+
+PARTS = (
+    "pointgrad/__init__.py",
+    "pointgrad/py.typed",
+    "pointgrad/_native.so",
+    "pointgrad-1.dist-info/licenses/LICENSE",
+)
+
+
+def test_a_wheel_is_refused_for_what_it_holds_or_lacks(tmp_path):
+    good = wheels.wheel_facts(wheel(tmp_path / "good.whl", *PARTS))
+    assert (good["module"], good["files"]) == ("_native.so", 5)
+    for wrong in ("tests/ops/test_gather.py", "pointgrad/ops/gather/cpu.cpp", "pointgrad/ops/native/module.h"):
+        with pytest.raises(ValueError, match="neither sources"):
+            wheels.wheel_facts(wheel(tmp_path / "bad.whl", *PARTS, wrong))
+    for missing in PARTS:
+        with pytest.raises(ValueError, match="must hold"):
+            wheels.wheel_facts(wheel(tmp_path / "bad.whl", *(part for part in PARTS if part != missing)))
+    with pytest.raises(ValueError, match="README"):
+        wheels.wheel_facts(wheel(tmp_path / "bad.whl", *PARTS, description=""))
+
+
+def test_what_auditwheel_says():
+    said = """a.whl is consistent with the following platform tag:
+    "manylinux_2_34_x86_64".
+    The wheel references external versioned symbols in these
+    system-provided shared libraries: libc.so.6 with versions
+    {'GLIBC_2.4', 'GLIBC_2.14', 'GLIBC_2.9'}, libstdc++.so.6 with versions {'GLIBCXX_3.4.9', 'GLIBCXX_3.4.11'}"""
+    assert wheels.platform_tag(said) == {
+        "tag": "manylinux_2_34_x86_64", "needs": {"GLIBC": "2.14", "GLIBCXX": "3.4.11"},
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="platform tag"):
+        wheels.platform_tag("cannot repair")
+
+
+FIRST = list({case.operator.__module__: case for case in reversed(CASES) if not case.plain}.values())
+
+
+@pytest.mark.skipif(native.module is None, reason="the C++ module is not built")
+def test_smoke_enters_the_kernels_of_every_room():
+    found = smoke.try_cases(FIRST)
+    assert len(found["cases"]) == 10
+    assert {"gather_backward", "neighbor_search", "large_buffer"} <= set(found["entered"])
+    assert native.module is not None
+    assert not isinstance(native.module, smoke.Counted)
+
+
+def test_smoke_refuses_a_module_that_is_missing_or_wrong(monkeypatch):
+    class Wrong:
+        def __getattr__(self, name):
+            return lambda *args: (0, 0)
+
+    monkeypatch.setattr(native, "module", Wrong())
+    gather = next(case for case in FIRST if case.operator is pointgrad.gather)
+    monkeypatch.setattr(native, "empty", lambda like, shape, dtype=None: torch.zeros(shape, dtype=dtype or like.dtype))
+    with pytest.raises(AssertionError, match="gather"):
+        smoke.try_cases([gather])
+    monkeypatch.setattr(native, "module", None)
+    with pytest.raises(RuntimeError, match="must load"):
+        smoke.try_cases([gather])
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        module.register_module_forward_hook,
+        module.register_module_forward_pre_hook,
+        module.register_module_full_backward_hook,
+        module.register_module_full_backward_pre_hook,
+    ],
+    ids=lambda register: register.__name__,
+)
+def test_a_layer_is_not_plain_while_all_modules_have_a_hook(register):
+    layer = nn.Linear(2, 2)
+    assert is_plain(layer, nn.Linear)
+    handle = register(lambda *args: None)
+    try:
+        assert not is_plain(layer, nn.Linear)
+    finally:
+        handle.remove()
+    assert is_plain(layer, nn.Linear)
+
+
+@pytest.mark.parametrize(("error", "status"), [(torch.linalg.LinAlgError, "passed"), (RuntimeError, "failed")])
+def test_audit_tells_a_singular_matrix_from_a_layout(error, status):
+    """Rows that are expanded are equal; whether a matrix of them counts as singular is a question of rounding."""
+
+    def invert(matrix):
+        if 0 in matrix.stride():
+            raise error("cannot be inverted")
+        return matrix * 2
+
+    subject = Subject(invert, lambda dtype, device: (torch.randn(4, 4, dtype=dtype, device=device),), budget=0.25)
+    (row,) = rows(subject, ["layouts"])
+    assert row.status == status
+
+
+RESULTS = Path(__file__).parents[2] / "reliability" / "results"
+
+
+@pytest.mark.parametrize("path", [path for path in RESULTS.glob("*.json") if path.stem in ("versions", "wheels")])
+def test_results_are_of_runs_that_passed(path):
+    entries = json.loads(path.read_text())
+    assert entries
+    for entry in entries:
+        assert {"python", "torch", "numpy", "commit", "date"} <= set(entry)
+        assert entry.get("failed", 0) == 0
+        assert entry.get("passed", 1) > 0

@@ -1,0 +1,250 @@
+"""The package as a whole: a light import, an explicit map, one direction of imports, and its backends."""
+
+import ast
+import graphlib
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import pointgrad
+import pointgrad.functional
+from pointgrad.ops import native, registry
+from tests.cases import CASES
+
+SOURCE = Path(pointgrad.__file__).parent
+
+
+ROOMS = [file.parent for file in (SOURCE / "ops").glob("*/__init__.py") if file.parent.name != "native"]
+
+
+def run_python(code: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True, text=True, env={**os.environ, **environment}, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_import_needs_torch_and_numpy_only():
+    code = """
+import sys, json, torch, numpy
+before = set(sys.modules)
+import pointgrad
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(json.dumps([sorted(new), torch.cuda.is_initialized(), "triton" in sys.modules]))
+"""
+    new, touched_gpu, imported_triton = json.loads(run_python(code))
+    third_party = {name for name in new if name not in sys.stdlib_module_names}
+    assert third_party <= {"pointgrad", "torch", "numpy"}
+    assert not touched_gpu
+    assert not imported_triton
+
+
+def test_cpu_calls_do_not_import_triton():
+    code = """
+import sys, torch, pointgrad
+pointgrad.gather(torch.zeros(3, 2), pointgrad.farthest_point_sampling(torch.rand(9, 3), 3) * 0)
+pointgrad.trilinear(torch.zeros(3, 8, 2), torch.zeros(3, 3))
+assert "triton" not in sys.modules
+"""
+    run_python(code, POINTGRAD_BACKEND="cpu")
+
+
+def test_the_map_is_explicit_and_complete():
+    """pointgrad/__init__.py exports exactly what the rooms make public."""
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    exported = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert None not in exported
+    offered = set()
+    for room in ROOMS:
+        offered |= set(sys.modules[f"pointgrad.ops.{room.name}"].__all__)
+    elementary = set(vars(pointgrad.functional))
+    packages = {"data", "functional", "inspect", "models", "nn", "predict", "render", "train"}
+    assert exported == offered - elementary | packages | {"backend"}
+    assert all(getattr(pointgrad, name).__doc__ for name in exported)
+
+
+def test_rooms_import_each_other_one_way():
+    """A room may use another room's door or registered operators, never its insides, and never in a circle."""
+    shared = {"checks", "clouds", "launch", "mixing", "native", "registry", "segments"}
+    used = {room.name: set() for room in ROOMS}
+    for room in ROOMS:
+        for file in room.glob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ImportFrom) and node.level == 2:
+                    modules = {node.module} if node.module else {alias.name for alias in node.names}
+                    others = modules - shared
+                    used[room.name] |= {module.removesuffix(".register") for module in others}
+    assert set().union(*used.values()) <= set(used)
+    graphlib.TopologicalSorter(used).prepare()  # raises when there is a circle
+
+
+def test_each_room_has_all_its_files():
+    for room in ROOMS:
+        present = {file.name for file in room.iterdir()}
+        assert {"README.md", "__init__.py"} <= present
+        # One that only composes other rooms' operators registers none, and means what they mean.
+        assert ("register.py" in present) == ("reference.py" in present)
+
+
+def test_backend_is_restored_after_an_error():
+    with pytest.raises(KeyError), pointgrad.backend("reference"):
+        raise KeyError
+    assert registry._forced is None
+
+
+def test_backend_may_be_entered_again():
+    same = pointgrad.backend("reference")
+    with same, same:
+        pass
+    assert registry._forced is None
+
+
+def test_every_operator_has_cases():
+    """Or the contract would not be tested for it."""
+    offered = [*vars(pointgrad).values(), *vars(pointgrad.functional).values()]
+    functions = {f for f in offered if inspect.isfunction(f) and f.__module__.startswith("pointgrad.ops")}
+    assert functions == {case.operator for case in CASES}
+
+
+def test_every_kernel_is_in_use():
+    """A kernel that no registration names would silently never run."""
+    for room in (SOURCE / "ops").glob("*/register.py"):
+        registered = dict(re.findall(r'"(\w+)\(Tensor.*?kernels=(\(.*?\))', room.read_text(), re.DOTALL))
+        for file, backend in (("cpu.py", "cpu"), ("kernels.py", "triton")):
+            source = room.parent / file
+            tree = ast.parse(source.read_text() if source.exists() else "")
+            written = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+            written |= {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+            written &= set(registered)
+            assert written == {name for name, kernels in registered.items() if backend in kernels}
+
+
+def test_forward_mode_is_refused():
+    """torch would silently return zero."""
+    points = torch.rand(4, 3)
+    with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
+        torch.func.jvp(lambda p: pointgrad.trilinear(torch.rand(4, 8, 2), p), (points,), (points,))
+
+
+def test_default_device_does_not_matter():
+    code = """
+import torch, pointgrad
+points = torch.rand(9, 3)
+torch.set_default_device("meta")
+assert pointgrad.random_sampling(points, 3).device.type == "cpu"
+assert pointgrad.farthest_point_sampling(points, 3, start="random").device.type == "cpu"
+assert pointgrad.trilinear(torch.zeros(3, 8, 2), torch.zeros(3, 3)).shape == (3, 2)
+"""
+    run_python(code)
+
+
+def test_backends_nest():
+    with pointgrad.backend("reference"):
+        with pointgrad.backend("cpu"):
+            assert registry._forced == "cpu"
+        assert registry._forced == "reference"
+
+
+def test_environment_forces_a_backend():
+    code = "from pointgrad.ops import registry; print(registry._forced)"
+    assert run_python(code, POINTGRAD_BACKEND="reference").strip() == "reference"
+
+
+def test_without_the_native_module(monkeypatch):
+    """One warning, the reference's result, no error; asking for it by name is an error that says why."""
+    monkeypatch.setattr(native, "module", None)
+    monkeypatch.setattr(registry, "_warned", set())
+    features, index = torch.randn(5, 2), torch.tensor([3, 1, -1])
+    with pytest.warns(RuntimeWarning, match="C\\+\\+ kernels are not there") as caught:
+        picked = pointgrad.gather(features, index)
+    assert len(caught) == 1
+    assert torch.equal(picked[:2], features[[3, 1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pointgrad.gather(features, index)
+    with pointgrad.backend("cpu"), pytest.raises(RuntimeError, match="is not there"):
+        pointgrad.gather(features, index)
+
+
+def test_import_without_the_native_module(tmp_path):
+    """A checkout that was not built."""
+    (tmp_path / "pointgrad").symlink_to(SOURCE)
+    code = f"""
+import sys, importlib.abc
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pointgrad._native":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+sys.path.insert(0, {str(tmp_path)!r})
+import warnings, torch, pointgrad
+warnings.simplefilter("ignore")
+print(pointgrad.farthest_point_sampling(torch.eye(3), 2).tolist())
+"""
+    assert run_python(code).strip() == "[0, 1]"
+
+
+def test_triton_on_cpu_tensors_needs_the_interpreter():
+    code = """
+import torch, pointgrad
+try:
+    with pointgrad.backend("triton"):
+        pointgrad.gather(torch.zeros(2, 2), torch.tensor([0]))
+except ValueError as error:
+    print(error)
+"""
+    assert "needs tensors on a GPU" in run_python(code, TRITON_INTERPRET="0")
+
+
+def test_inductor():
+    """The default compiler on one function that uses every room, gradients included."""
+
+    def network(points, features):
+        index = pointgrad.farthest_point_sampling(points, 4)
+        picked = pointgrad.gather(features, index)
+        corners = picked[:, None, :].expand(4, 8, 5) * 1.0
+        return pointgrad.trilinear(corners, torch.tanh(pointgrad.gather(points, index)))
+
+    points = torch.randn(20, 3, requires_grad=True)
+    features = torch.randn(20, 5, requires_grad=True)
+    expected = torch.autograd.grad(network(points, features).pow(2).sum(), (points, features))
+    torch._dynamo.reset()
+    compiled = torch.compile(network, fullgraph=True)
+    received = torch.autograd.grad(compiled(points, features).pow(2).sum(), (points, features))
+    torch.testing.assert_close(received, expected)
+
+
+def test_the_readme_example_runs():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    names = {}
+    exec(example, names)
+    assert names["grouped"].shape == (2, 512, 16, 64)
+    assert names["features"].grad is not None
+
+
+def test_documented_examples_run():
+    """The `>>>` lines of every public docstring."""
+    import doctest
+
+    names = {"torch": torch, "pointgrad": pointgrad, "points": torch.rand(9, 3)}
+    names |= {name: getattr(pointgrad, name) for name in dir(pointgrad) if not name.startswith("_")}
+    ran = set()
+    for name, value in vars(pointgrad).items():
+        if callable(value) and not name.startswith("_"):
+            for example in doctest.DocTestFinder(recurse=False).find(value, name, globs=names):
+                result = doctest.DocTestRunner().run(example)
+                assert result.failed == 0
+                ran |= {name} if result.attempted else set()
+    functions = {name for name, value in vars(pointgrad).items() if inspect.isfunction(value)}
+    assert ran == functions | {"backend", "NeighborIndex"}

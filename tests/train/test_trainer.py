@@ -1,0 +1,460 @@
+"""The trainer: run folder, hooks, precision, early stop, running mean, and errors that lose nothing."""
+
+import copy
+import csv
+import doctest
+import errno
+import os
+
+import numpy as np
+import pytest
+import torch
+
+import pointgrad
+from pointgrad import data, inspect, models, train
+from pointgrad.train import Hook, TrainConfig, Trainer, display
+from pointgrad.train.report import Report
+from tests.support.tiny import Tiny, arrays, loaders
+
+pytest.importorskip("lightning_fabric")
+yaml = pytest.importorskip("yaml")
+
+
+def config(**options):
+    return TrainConfig(**{"epochs": 2, "accelerator": "cpu", "tensorboard": False, "clip": 0.0, **options})
+
+
+def rows(folder):
+    with open(folder / "metrics.csv") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(request, monkeypatch):
+    """They take longer than all the rest."""
+    if request.node.name != "test_the_run_folder":
+        monkeypatch.setattr(Report, "curves", lambda self, **_: None)
+        monkeypatch.setattr(Report, "results", lambda self: None)
+
+
+@pytest.fixture
+def batches():
+    return loaders(4, clouds=12)
+
+
+def test_the_run_folder(tmp_path, batches, capsys):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "run"
+    best = Trainer(Tiny(), *batches, config(tensorboard=True, ema=0.9), out=out).fit()
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "config.yaml", "environment.txt", "metrics.csv", "curves.png", "confusion.png", "examples.png", "best.pt",
+        "evaluation.npz", "last.pt", "previous.pt", "log.txt", "tensorboard", ".lock",
+    }  # fmt: skip
+    for name in ("curves.png", "confusion.png", "examples.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+    assert [row["epoch"] for row in rows(out)] == ["1", "2"]
+    assert float(rows(out)[int(best["epoch"]) - 1]["val_accuracy"]) == best["val_accuracy"]
+    assert yaml.safe_load((out / "config.yaml").read_text())["epochs"] == 2
+    environment = (out / "environment.txt").read_text()
+    assert f"torch: {torch.__version__}" in environment
+    assert "seed: 0" in environment
+    assert any((out / "tensorboard").iterdir())
+    printed = capsys.readouterr().out
+    assert "epoch 2/2" in printed
+    assert printed.splitlines()[0] in (out / "log.txt").read_text()
+
+
+def test_an_existing_run_is_not_overwritten(tmp_path, batches):
+    (tmp_path / "results.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="exists and is kept; continue it with --resume, or give a new name"):
+        Trainer(Tiny(), *batches, config(), out=tmp_path)
+    file = tmp_path / "results.txt"
+    with pytest.raises(ValueError, match="expected a folder"):
+        Trainer(Tiny(), *batches, config(), out=file)
+    assert file.read_text() == "years of work"
+
+
+def test_checkpoints_hold_what_using_them_needs(tmp_path):
+    ready = data.Prepare(points=8)
+    model = Tiny()
+    Trainer(model, *loaders(4, clouds=12), config(ema=0.5), out=tmp_path / "run", prepare=ready).fit()
+    best, last = (torch.load(tmp_path / "run" / name, weights_only=True) for name in ("best.pt", "last.pt"))
+    assert best["format"] == 1
+    assert best["model"] == model.config
+    assert best["task"] == "classification"
+    assert best["classes"] == ["kind 0", "kind 1"]
+    assert data.Prepare(**best["prepare"]) == ready
+    assert "training" not in best
+    assert last["training"]["epoch"] == 2
+    raw, mean = last["training"]["weights"], last["state"]
+    torch.testing.assert_close(raw, model.state_dict(), rtol=0, atol=0)
+    assert any(not torch.equal(raw[name], mean[name]) for name in raw)
+
+
+def test_the_running_mean_is_what_is_evaluated(tmp_path, batches):
+    """With a decay of nearly one the mean stays near the random start, and so does its figure."""
+    torch.manual_seed(3)
+    model = Tiny()
+    still = train.evaluate(model, batches[1], classes=2).compute()["loss"]
+    trainer = Trainer(model, *batches, config(epochs=1, lr=0.05, warmup_epochs=0, ema=0.0), out=None)
+    trainer.fit()
+    assert trainer.history[0]["val_loss"] == pytest.approx(
+        train.evaluate(model, batches[1], classes=2).compute()["loss"], rel=1e-6
+    )
+    assert trainer.history[0]["val_loss"] != pytest.approx(still, rel=1e-3)
+
+
+class Listener(Hook):
+    def __init__(self):
+        self.calls = []
+
+    def __getattribute__(self, name):
+        if name.startswith(("before", "after")):
+            return lambda trainer, *rest: self.calls.append((name, trainer.epoch, trainer.step))
+        return super().__getattribute__(name)
+
+
+def test_hooks_are_called_in_order(batches):
+    listener = Listener()
+    Trainer(Tiny(), *batches, config(), hooks=[listener]).fit()
+    expected = [("before_train", 0, 0)]
+    for epoch in (0, 1):
+        expected += [("before_epoch", epoch, 0)]
+        for step in range(3):
+            expected += [("before_step", epoch, step), ("after_step", epoch, step + 1)]
+        expected += [("after_epoch", epoch + 1, 0)]
+    assert listener.calls == [*expected, ("after_train", 2, 0)]
+
+
+def test_after_train_comes_also_after_an_error(batches):
+    class Fails(Listener):
+        def extra_loss(self, trainer):
+            raise KeyError
+
+    hook = Fails()
+    with pytest.raises(KeyError):
+        Trainer(Tiny(), *batches, config(), hooks=[hook]).fit()
+    assert hook.calls[-1][0] == "after_train"
+
+
+class Inspected(Hook):
+    """The hooks on layers of `pointgrad.inspect`, for the time of the training."""
+
+    def before_train(self, trainer):
+        self.penalty = inspect.ActivationPenalty(trainer.module, torch.nn.ReLU)
+        self.recorder = inspect.Recorder(trainer.module, "last.1")
+        self.watcher = inspect.GradientWatcher(trainer.module)
+        for each in (self.penalty, self.recorder, self.watcher):
+            each.__enter__()
+
+    def extra_loss(self, trainer):
+        return 0.1 * self.penalty.loss()
+
+    def after_train(self, trainer):
+        for each in (self.watcher, self.recorder, self.penalty):
+            each.__exit__(None, None, None)
+
+
+def test_the_hooks_of_inspect_work_in_it(batches):
+    """And the penalty is part of the loss: the first update is that of plain torch with it."""
+    hook, model = Inspected(), Tiny()
+    other = copy.deepcopy(model)
+    settings = config(epochs=1, optimizer="sgd", momentum=0.0, schedule="constant", smoothing=0.0, lr=0.1)
+    settings.weight_decay = 0.0
+
+    class Stop(Hook):
+        def after_step(self, trainer, loss):
+            trainer.stop()
+
+    with pytest.raises(train.Interrupted, match="nothing is saved"):
+        Trainer(model, *batches, settings, hooks=[hook, Stop()]).fit()
+    batch = next(iter(batches[0]))
+    hidden = other.first[1](other.first[0](batch.inputs()["points"]))
+    loss = torch.nn.functional.cross_entropy(other(**batch.inputs()), batch.target) + 0.1 * hidden.abs().mean()
+    loss.backward()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter -= 0.1 * parameter.grad
+    torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=1e-4, atol=1e-6)
+    assert hook.recorder["last.1"][0].output.shape == (4, 2)
+    assert hook.watcher.first() is None
+
+
+def test_accumulation_of_the_trainer_is_the_large_batch():
+    """12 clouds: 3 + 3 batches of 2, or two batches of 6."""
+    histories = []
+    for batch_size, accumulate in ((2, 3), (6, 1)):
+        torch.manual_seed(0)
+        trainer = Trainer(Tiny(), *loaders(batch_size, clouds=12), config(accumulate=accumulate, clip=0.1))
+        trainer.fit()
+        histories.append([row["val_loss"] for row in trainer.history])
+    assert histories[0] == pytest.approx(histories[1], rel=1e-5)
+
+
+def test_early_stop_and_what_is_best(tmp_path, batches):
+    """A learning rate so small that nothing gets better."""
+    trainer = Trainer(Tiny(), *batches, config(epochs=9, lr=1e-30, patience=2), out=tmp_path / "run")
+    best = trainer.fit()
+    assert len(trainer.history) == 3
+    assert best["epoch"] == 1
+    assert train.Trainer(
+        Tiny(), *batches, config(epochs=9, lr=1e-30, patience=2), out=tmp_path / "run", resume=True
+    ).fit() == best  # fmt: skip
+
+
+def test_the_smallest_loss_may_be_what_is_best(batches):
+    trainer = Trainer(Tiny(), *batches, config(epochs=3, monitor="loss"))
+    assert trainer.fit()["val_loss"] == min(row["val_loss"] for row in trainer.history)
+
+
+def test_without_validation_and_without_a_folder():
+    trainer = Trainer(Tiny(), loaders(4)[0], None, config(epochs=1))
+    assert 0 <= trainer.fit()["train_accuracy"] <= 1
+
+
+def test_segmentation_with_bfloat16():
+    torch.manual_seed(0)
+    training, validation = loaders(4, clouds=24, task="segmentation")
+    trainer = Trainer(Tiny(task="segmentation"), training, validation, config(epochs=3, lr=0.03, precision="bf16"))
+    seen = []
+    trainer.module.first[0].register_forward_hook(lambda layer, inputs, output: seen.append(output.dtype))
+    trainer.fit()
+    assert set(seen) == {torch.bfloat16}
+    assert trainer.history[-1]["val_miou"] > trainer.history[0]["val_miou"]
+    assert all(parameter.dtype == torch.float32 for parameter in trainer.module.parameters())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: whether a step waits for it")
+@pytest.mark.parametrize("precision", ["32", "tf32", "bf16"])
+def test_no_step_waits_for_the_gpu(precision):
+    """torch raises wherever something would, from before the copy to the device until after the update."""
+
+    class Strict(Hook):
+        def before_step(self, trainer):
+            if trainer.epoch:  # the first epoch compiles kernels
+                torch.cuda.set_sync_debug_mode("error")
+
+        def after_step(self, trainer, loss):
+            torch.cuda.set_sync_debug_mode("default")
+
+    dataset = data.Arrays(arrays(64, 512))
+    loader = data.Loader(dataset, batch_size=8, transform=data.Prepare(), shuffle=True)
+    settings = config(accelerator="cuda", precision=precision, ema=0.9, clip=1.0, class_weights="sqrt")
+    network = models.build("pointnet2", classes=2, width=0.5)
+    assert Trainer(network, loader, None, settings, hooks=[Strict()]).fit()["epoch"] in (1, 2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: float16 with a scaler")
+def test_float16_on_a_gpu(tmp_path):
+    """Stopped and resumed, scaler included."""
+    training, validation = loaders(8, clouds=48)
+    for epochs, resume in ((2, False), (4, True)):
+        settings = config(epochs=epochs, accelerator="cuda", precision="fp16", lr=0.02, clip=1.0, schedule="constant")
+        trainer = Trainer(Tiny(width=32), training, validation, settings, out=tmp_path / "run", resume=resume)
+        trainer.fit()
+    assert len(trainer.history) == 4
+    assert trainer.history[-1]["train_loss"] < trainer.history[0]["train_loss"]
+    last = torch.load(tmp_path / "run" / "last.pt", weights_only=True)
+    assert last["training"]["scaler"]["scale"] > 0
+
+
+def test_lines_where_there_is_no_terminal(capsys, monkeypatch):
+    times = iter([0.0, 30.0, 61.0, 62.0])
+    monkeypatch.setattr(display.time, "monotonic", lambda: next(times))
+    shown = display.Display(3, True)
+    shown.begin(0, 0, 10, 0.0)
+    for done, loss in ((1, 0.5), (2, 0.25), (3, 0.1)):
+        shown.show(done, loss)
+    # 2 of 10 steps in 61 s: 8 more, and two epochs of 10.
+    assert capsys.readouterr().out == "epoch 1/3  step 2/10  loss 0.2500  left 14 min 14 s\n"
+
+
+def test_compiled_is_the_same(batches, monkeypatch):
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda module, **rest: compile(module, backend="eager"))
+    histories = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        trainer = Trainer(Tiny(), *batches, config(epochs=1, compile=compiled))
+        trainer.fit()
+        histories.append(trainer.history[0]["val_loss"])
+        assert set(trainer.module.state_dict()) == set(Tiny().state_dict())
+    assert histories[0] == pytest.approx(histories[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(("optimizer", "weights"), [("adam", "none"), ("adamw", "sqrt"), ("sgd", "inverse")])
+def test_every_optimizer_learns(optimizer, weights):
+    torch.manual_seed(0)
+    settings = config(epochs=6, lr=0.02, optimizer=optimizer, class_weights=weights, weight_decay=1e-4)
+    trainer = Trainer(Tiny(width=32), *loaders(8, clouds=48), settings)
+    trainer.fit()
+    assert trainer.history[-1]["train_loss"] < trainer.history[0]["train_loss"]
+
+
+class Spoilt:
+    """A loader whose batch of a number holds NaN."""
+
+    def __init__(self, loader, epoch, number):
+        self.loader, self.at = loader, (epoch, number)
+        self.dataset, self.skipped, self.epoch = loader.dataset, {}, 0
+
+    def __len__(self):
+        return len(self.loader)
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+        self.loader.set_epoch(epoch)
+
+    def skip(self, steps):
+        self.loader.skip(steps)
+
+    def __iter__(self):
+        for number, batch in enumerate(self.loader):
+            if (self.epoch, number) == self.at:
+                batch.points[0, 0] = torch.nan
+            yield batch
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(tmp_path, batches):
+    training, validation = batches
+    trainer = Trainer(Tiny(), Spoilt(training, 1, 1), validation, config(epochs=3), out=tmp_path / "run")
+    with pytest.raises(
+        train.NonFiniteLoss, match=r"not finite in epoch 2, step 2 of 3 \(batch 2\); .*last\.pt is from before"
+    ):
+        trainer.fit()
+    kept = torch.load(tmp_path / "run" / "last.pt", weights_only=True)
+    assert kept["training"]["epoch"] == 1
+    assert all(tensor.isfinite().all() for tensor in kept["state"].values())
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, batches):
+    """As after a finite loss whose gradient is not."""
+
+    class Break(Hook):
+        def after_step(self, trainer, loss):
+            if trainer.updates == 6:  # the last of the second epoch
+                with torch.no_grad():
+                    trainer.module.last[1].weight[0, 0] = torch.inf
+
+    with pytest.raises(train.NonFiniteLoss, match=r"weights are not finite after epoch 2; .*last\.pt"):
+        Trainer(Tiny(), *batches, config(epochs=3), out=tmp_path / "run", hooks=[Break()]).fit()
+    assert torch.load(tmp_path / "run" / "last.pt", weights_only=True)["training"]["epoch"] == 1
+
+
+def test_parts_of_categories(tmp_path):
+    content = arrays(12, task="segmentation")
+    category = np.arange(12) % 2
+    label = np.where(category[:, None] == 1, content["label"] + 2, content["label"])
+    more = {"label": label, "classes": np.array(list("abcd")), "category": category, "categories": np.array(["x", "y"])}
+    loader = data.Loader(data.Arrays({**content, **more}), batch_size=4, transform=data.Prepare())
+    trainer = Trainer(Tiny(4, task="segmentation"), loader, loader, config(), out=tmp_path / "run")
+    best = trainer.fit()
+    assert trainer.parts == ((0, 1), (2, 3))
+    assert trainer.monitor == "val_instance_miou"
+    assert 0 < best["val_instance_miou"] <= 1
+    assert "val_category_miou" in rows(tmp_path / "run")[0]
+
+
+def test_a_full_disk_is_named_and_leaves_the_last_checkpoint(tmp_path, batches, monkeypatch):
+    out = tmp_path / "run"
+    replace, done = os.replace, []
+
+    def full(source, target):
+        done.append(target.name)
+        if done.count("last.pt") == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(train.WriteError, match=r"last\.pt: cannot be written: No space left on device; .*intact"):
+        Trainer(Tiny(), *batches, config(epochs=3), out=out).fit()
+    assert torch.load(out / "last.pt", weights_only=True)["training"]["epoch"] == 1
+    assert [file.name for file in out.glob(".*")] == [".lock"]
+
+
+def test_samples_that_cannot_be_read_are_counted(capsys):
+    content = arrays(12)
+
+    class Bad(data.Arrays):
+        def __getitem__(self, index):
+            if index == 5:
+                raise data.FileError("cloud_5.ply: expected 100 vertices, the file ends after 73")
+            return super().__getitem__(index)
+
+    loader = data.Loader(Bad(content), batch_size=4, transform=data.Prepare(), shuffle=True)
+    with pytest.raises(ValueError, match=r"cloud_5\.ply: expected 100"):
+        Trainer(Tiny(), loader, None, config(epochs=1)).fit()
+    loader = data.Loader(Bad(content), batch_size=1, transform=data.Prepare(), shuffle=True, skip_bad=True)
+    Trainer(Tiny(), loader, None, config(epochs=2)).fit()
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if line.startswith("left out so far: 1 that cannot be read")]
+    assert line.endswith("cloud_5.ply: expected 100 vertices, the file ends after 73")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs must be positive, got 0"),
+        ({"lr": float("nan")}, "lr must be positive, got nan"),
+        ({"ema": 1.5}, r"ema must be in \[0, 1\], got 1.5"),
+        ({"precision": "fp16"}, "precision must be 32 or bf16 on the CPU, got fp16"),
+        ({"monitor": "instance_miou"}, "monitor must not be instance_miou"),
+    ],
+)
+def test_settings_that_make_no_sense(batches, options, message):
+    with pytest.raises(ValueError, match=message):
+        Trainer(Tiny(), *batches, config(**options))
+
+
+def test_a_checkpoint_of_something_else(tmp_path, batches):
+    out = tmp_path / "run"
+    Trainer(Tiny(), *batches, config(epochs=1), out=out).fit()
+    with pytest.raises(train.CheckpointError, match="another network: width must be 9, got 8"):
+        Trainer(Tiny(width=9), *batches, config(), out=out, resume=True)
+    three = data.Loader(data.Arrays(arrays(12, classes=3)), batch_size=4)
+    with pytest.raises(train.CheckpointError, match="its classes must be those of the data, kind 0, kind 1, kind 2"):
+        Trainer(Tiny(3), three, None, config(), out=out, resume=True)
+    (out / "last.pt").write_bytes((out / "best.pt").read_bytes())
+    with pytest.raises(train.CheckpointError, match="nothing to resume from"):
+        Trainer(Tiny(), *batches, config(), out=out, resume=True)
+    (out / "last.pt").write_bytes((out / "best.pt").read_bytes()[:500])
+    with pytest.raises(train.CheckpointError, match=r"last\.pt: is not a checkpoint, or is damaged"):
+        Trainer(Tiny(), *batches, config(), out=out, resume=True)
+
+
+def test_loading(tmp_path):
+    network = models.build("pointnet2", classes=2, width=0.25)
+    training, validation = loaders(4, clouds=8)
+    Trainer(network, training, validation, config(epochs=1), out=tmp_path / "run", prepare=data.Prepare(8)).fit()
+    trained = train.load(tmp_path / "run")
+    assert not trained.model.training
+    assert trained.task == "classification"
+    assert trained.classes == ("kind 0", "kind 1")
+    assert trained.prepare == data.Prepare(8)
+    torch.testing.assert_close(trained.model.state_dict(), network.state_dict(), rtol=0, atol=0)
+    content = torch.load(tmp_path / "run" / "best.pt", weights_only=True)
+    cases = {
+        "is of another network: it lacks": {**content, "state": dict(list(content["state"].items())[1:])},
+        "the model here has no extra": {**content, "state": {**content["state"], "extra": torch.zeros(1)}},
+        "must be .*, got": {**content, "model": {**content["model"], "classes": 3}},
+        "cannot build its network": {**content, "model": {"name": "pointnet3"}},
+        "expected a pointgrad checkpoint of format 1, got 2": {**content, "format": 2},
+        "expected a pointgrad checkpoint of format 1, got list": [1],
+        "a checkpoint must have prepare": {name: value for name, value in content.items() if name != "prepare"},
+    }
+    for message, wrong in cases.items():
+        torch.save(wrong, tmp_path / "wrong.pt")
+        with pytest.raises(train.CheckpointError, match=message):
+            train.load(tmp_path / "wrong.pt")
+    for path, message in ((tmp_path / "no.pt", "there is no such file"), (tmp_path, "neither best.pt nor last.pt")):
+        with pytest.raises(train.CheckpointError, match=message):
+            train.load(path)
+
+
+def test_documented_examples_run():
+    names = {"torch": torch, "pointgrad": pointgrad, "Hook": Hook, "TrainConfig": TrainConfig, "Trainer": Trainer}
+    for module in (train.checkpoint, train.config, display, train.distributed, train.hooks, train.trainer):
+        for example in doctest.DocTestFinder().find(module, globs={**vars(module), **names}):
+            assert doctest.DocTestRunner().run(example).failed == 0

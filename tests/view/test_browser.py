@@ -1,0 +1,229 @@
+"""The viewer in a real browser: what is drawn, what controls change, what a click reads."""
+
+import io
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import pointgrad
+from pointgrad import data
+from pointgrad.render.colors import PALETTE, RIGHT, WRONG
+from pointgrad.view import Viewer, server
+from tests.support.browser import PATIENCE, Page, chromium
+from tests.support.scenes import Relative, trained
+
+pytest.importorskip("viser")
+
+BLUE, ORANGE, GREEN = (tuple(int(part) for part in color) for color in PALETTE[:3])
+CHOSEN = (214, 48, 49)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """Three walls in a row, of one class each, and a file beside it that is no cloud."""
+    folder = tmp_path_factory.mktemp("clouds")
+    generator = torch.Generator().manual_seed(0)
+    walls = []
+    for number in range(3):
+        wall = torch.rand(3000, 3, generator=generator) * torch.tensor([4.0, 0.2, 4.0])
+        walls.append(wall + torch.tensor([5.0 * number, 0, 0]))
+    labels = torch.arange(3).repeat_interleave(3000)
+    cloud = data.Cloud(torch.cat(walls).double() + 5e6, {"intensity": torch.rand(9000, generator=generator)}, labels)
+    data.write(folder / "walls.laz", cloud)
+    data.write(folder / "other.ply", data.Cloud(torch.rand(500, 3, generator=generator)))
+    (folder / "classes.txt").write_text("brick\nglass\nwood\n")
+    return folder
+
+
+@pytest.fixture
+def opened(browser, scene):
+    """Opens files of the scene, and their page."""
+    made = []
+
+    def opens(*names, **options):
+        web = server.start("127.0.0.1", None, "pointgrad")
+        viewer = Viewer(web, [scene / name for name in names], **options)
+        page = Page(browser, server.address(web))
+        made.append((web, viewer, page))
+        page.page.wait_for_selector("text=Colour by")
+        return viewer, page
+
+    yield opens
+    for web, viewer, page in made:
+        page.close()
+        viewer.close()
+        server.stop(web)
+
+
+def middle_of(page, color):
+    """(row, column) of a pixel that is surrounded by its colour."""
+    same = abs(page.picture() - np.array(color)).max(2) <= 24
+    inner = same.copy()
+    for axis in (0, 1):
+        for step in (-3, 3):
+            inner &= np.roll(same, step, axis)
+    places = np.argwhere(inner)
+    return places[len(places) // 2]
+
+
+def test_colours_sizes_classes_and_clicks(opened):
+    viewer, page = opened("walls.laz")
+    assert page.until(lambda: all(page.count(color) > 500 for color in (BLUE, ORANGE, GREEN)))
+    text = page.text()
+    for name in ("brick", "glass", "wood", "3,000", "33.3%", "walls.laz"):
+        assert name in text
+
+    page.click(middle_of(page, ORANGE))
+    assert page.until(lambda: "glass (1)" in page.text())
+    picked = viewer.picked
+    assert picked.row.cloud.labels.tolist() == [1]
+    number = int(picked.row.number[0])
+    world = data.read(viewer.paths[0]).world()[number]
+    assert torch.equal(picked.row.cloud.world()[0], world)
+    assert f"{float(world[0]):.6f}".rstrip("0").rstrip(".") in page.text()
+
+    before = page.count(BLUE)
+    page.number("Point size", 0.2)
+    assert page.until(lambda: page.count(BLUE) < before / 2)
+    page.number("Point size", 1)
+    assert page.until(lambda: page.count(BLUE) > 0.9 * before)
+
+    page.page.get_by_text("Classes shown").click()
+    page.page.get_by_role("checkbox", name="glass").click()
+    assert page.until(lambda: page.count(ORANGE) == 0)
+    assert page.count(BLUE) > 500
+    page.page.get_by_role("checkbox", name="glass").click()
+    assert page.until(lambda: page.count(ORANGE) > 500)
+
+    page.choose("Colour by", "height")
+    assert page.until(lambda: page.count(BLUE, 8) == page.count(ORANGE, 8) == 0)
+    assert page.until(lambda: page.count((53, 183, 121), 30) > 100)  # the middle of the ramp
+
+    page.choose("Background", "black")
+    assert page.until(lambda: (page.picture()[:40, -40:] < 40).all())
+    assert page.complaints == []
+
+
+def test_a_copy_beside_it_and_the_camera(opened):
+    _, page = opened("walls.laz")
+    assert page.until(lambda: page.count(GREEN) > 500)
+    page.choose("Beside it", "intensity")
+    ramp = (38, 130, 142)
+    assert page.until(lambda: page.count(ramp, 30) > 100 and page.count(GREEN) > 100)
+    right = page.picture()[:, 385:]
+    assert (abs(right - np.array(ramp)).max(2) < 30).sum() > 100  # the copy stands on the right
+    page.choose("Beside it", "nothing")
+    assert page.until(lambda: page.count(ramp, 12) == 0)
+
+    before = page.until(lambda: page.count(GREEN))
+    page.page.mouse.move(300, 350)
+    for _ in range(6):
+        page.page.mouse.wheel(0, 800)
+    assert page.until(lambda: page.count(GREEN) < before / 2)
+    page.page.get_by_role("button", name="Reset camera").click()
+    assert page.until(lambda: page.count(GREEN) > 0.9 * before)
+    assert page.complaints == []
+
+
+def test_screenshot_is_the_scene_as_png(opened):
+    from PIL import Image
+
+    _, page = opened("walls.laz")
+    assert page.until(lambda: page.count(GREEN) > 500)
+    with page.page.expect_download() as download:
+        page.page.get_by_role("button", name="Screenshot").click()
+    assert download.value.suggested_filename == "walls.png"
+    picture = np.asarray(Image.open(io.BytesIO(download.value.path().read_bytes())).convert("RGB")).astype(int)
+    assert (abs(picture - np.array(GREEN)).max(2) < 24).sum() > 500
+
+
+def test_operator_follows_its_slider(opened):
+    viewer, page = opened("walls.laz")
+    page.page.get_by_role("tab", name="Operators").click()
+    page.choose("Show", "farthest points")
+    assert page.until(lambda: page.count(CHOSEN, 60) > 50)
+    assert page.count(GREEN) == 0  # the cloud is dim below it
+    points = viewer.work.cloud.points
+    for count in (5, 400):
+        page.number("m", count)
+        near = (points - points.amin(0)).float()
+        expected = pointgrad.farthest_point_sampling(near, count, return_radius=True).radius[-1]
+        assert page.until(lambda shown=f"{float(expected):.4g}": shown in page.text())
+    assert page.complaints == []
+
+
+def test_predictions_beside_truth(opened):
+    network = trained(Relative(), normalize="center")
+    viewer, page = opened("walls.laz", trained=network)
+    assert page.until(lambda: "has labelled 9,000 of 9,000 points" in page.text())
+    assert page.page.get_by_role("combobox", name="Colour by").input_value() == "prediction"
+    assert page.page.get_by_role("combobox", name="Beside it").input_value() == "label"
+    assert page.until(lambda: page.count(GREEN) > 100)  # only the truth has a third class
+    cloud = data.read(viewer.paths[0])
+    expected = pointgrad.predict.label(network, cloud).labels
+    row = viewer.levels.sample(10_000)
+    assert torch.equal(row.cloud.features["prediction"].long(), expected[torch.from_numpy(row.number)])
+    known = cloud.labels < len(network.classes)
+    right = float((expected == cloud.labels)[known].float().mean())
+    assert f"{right:.1%} of the labelled ones right" in page.text()
+    page.choose("Colour by", "error")
+    assert page.until(lambda: page.count(WRONG) > 100 and page.count(RIGHT, 6) > 100)
+
+
+def test_a_file_that_vanishes_and_one_that_is_none(opened, scene, capfd):
+    (scene / "gone.ply").write_bytes((scene / "other.ply").read_bytes())
+    (scene / "broken.ply").write_bytes(b"ply\nnothing else")
+    viewer, page = opened("walls.laz", "gone.ply", "broken.ply", "other.ply")
+    (scene / "gone.ply").unlink()
+    for name in ("gone.ply", "broken.ply"):
+        page.choose("File", str(scene / name))
+        assert page.until(lambda name=name: f"{scene / name}: " in page.text())  # a notice
+        assert page.page.get_by_role("combobox", name="File").input_value() == str(scene / "walls.laz")
+    errors = capfd.readouterr().err
+    assert errors.count("pointgrad view: ") == 2
+    assert "Traceback" not in errors
+    assert page.until(lambda: page.count(GREEN) > 500)  # still there
+    page.choose("File", str(scene / "other.ply"))
+    assert page.until(lambda: page.count(GREEN, 4) == 0)
+    assert "other.ply 500 points" in page.text()
+    assert page.complaints == []
+    viewer.wait()
+
+
+def test_closed_and_opened_again(browser, opened, capfd):
+    viewer, first = opened("walls.laz")
+    assert first.until(lambda: first.count(GREEN) > 500)
+    first.choose("Colour by", "height")
+    first.until(lambda: first.count(GREEN, 4) == 0)
+    first.close()
+    said, end = "", time.monotonic() + PATIENCE
+    while "closed" not in said and time.monotonic() < end:
+        time.sleep(0.1)
+        said += capfd.readouterr().out
+    assert f"the last browser is closed; {server.address(viewer.server)} is served until Ctrl-C" in said
+    second = Page(browser, server.address(viewer.server))
+    try:
+        assert second.until(lambda: second.count((53, 183, 121), 30) > 100)  # as it was left
+        assert second.page.get_by_role("combobox", name="Colour by").input_value() == "height"
+        second.choose("Colour by", "label")
+        assert second.until(lambda: second.count(GREEN) > 500)
+        assert second.complaints == []
+    finally:
+        second.close()
+
+
+def test_two_viewers_at_once(opened):
+    one, first = opened("walls.laz")
+    two, second = opened("other.ply")
+    assert one.server.get_port() != two.server.get_port()
+    assert first.until(lambda: first.count(GREEN) > 500)
+    assert second.until(lambda: "500 points" in second.text())
+    assert second.count(GREEN, 4) == 0
