@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import checks
-from ..registry import operator
+from ..registry import legacy_operator as operator
 
 
 def _fake_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..gather.register import gather
-from ..registry import operator
+from ..registry import legacy_operator as operator
 
 _GEOMETRY = "SymInt[] kernel, SymInt[] stride, SymInt[] dilation, SymInt[] padding"
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..registry import operator
+from ..registry import legacy_operator as operator
 from . import reference
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import checks, native
-from ..registry import operator
+from ..registry import legacy_operator as operator
 from .reference import coefficients, counted
 
 

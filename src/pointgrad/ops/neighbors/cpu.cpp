@@ -142,7 +142,7 @@ template <class T> void check_index(const char* index, int64_t bytes, const Clou
 
 template <class T>
 void search(const Clouds& clouds, const T* points, const Clouds& query_clouds, const T* queries, bool same, int dims,
-            const char* index, const Asked<T>& asked, const Output<T>& output, int threads) {
+            const char* index, const Asked<T>& asked, const Results<T>& output, int threads) {
   bool all = true;
   for (int64_t b = 0; b < clouds.batch && dims <= kAxes; ++b)
     all = all && is_small(clouds.size(b), query_clouds.size(b), index != nullptr, same);
@@ -211,7 +211,7 @@ void neighbor_search(address found, address distance2, address count, address po
     using T = decltype(tag);
     const T most = std::numeric_limits<T>::max(), radius = T(radius2);
     const Asked<T> asked{k, radius >= most ? most : radius, T(min_radius2), Select(select), uint64_t(seed)};
-    const Output<T> output{k, at<int64_t>(found), at<T>(distance2), at<int64_t>(count)};
+    const Results<T> output{k, at<int64_t>(found), at<T>(distance2), at<int64_t>(count)};
     if (index != 0 && dims <= kAxes) check_index<T>(at<const char>(index), index_bytes, clouds, dims);
     search<T>(clouds, at<const T>(points), query_clouds, at<const T>(same ? points : queries), same, dims,
               at<const char>(index), asked, output, threads);

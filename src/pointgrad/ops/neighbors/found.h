@@ -23,7 +23,7 @@ template <class T> struct Asked {
   uint64_t seed;
 };
 
-template <class T> struct Output {
+template <class T> struct Results {
   int64_t k;
   int64_t* index;
   T* distance2;

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import clouds
 from ..gather.register import gather, gather_backward
-from ..registry import operator
+from ..registry import legacy_operator as operator
 from .layout import index_bytes
 
 

@@ -132,7 +132,7 @@ struct Place {
 // The queries are one leaf of a tree; `near` is a leaf of the points near to them.
 template <class T>
 POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, int64_t leaf, int64_t near,
-                                   const Asked<T>& asked, const Place& place, const Output<T>& output,
+                                   const Asked<T>& asked, const Place& place, const Results<T>& output,
                                    Scratch<T>& scratch) {
   const Leaf<T>& group = queries.leaves[leaf];
   const int size = int(std::min<int64_t>(kFan, queries.root->num_finite - leaf * kFan));
@@ -181,7 +181,7 @@ POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, 
 // Searches for the queries in the leaves [begin, end) of their own tree, which may be that of the points.
 template <class T>
 POINTGRAD_CLONES void search_tree(const Tree<T>& tree, const Tree<T>& queries, int64_t begin, int64_t end,
-                                  const Asked<T>& asked, const Place& place, const Output<T>& output) {
+                                  const Asked<T>& asked, const Place& place, const Results<T>& output) {
   Scratch<T> scratch(asked, tree.root->num_finite, place.first_point, kFan);
   const bool same = tree.leaves == queries.leaves;
   for (int64_t leaf = begin; leaf < end; ++leaf) {
@@ -196,7 +196,7 @@ POINTGRAD_CLONES void search_tree(const Tree<T>& tree, const Tree<T>& queries, i
 constexpr int64_t kMostQueries = 64;
 template <class T>
 POINTGRAD_CLONES void search_all(const T* points, int64_t n, const T* queries, int64_t begin, int64_t end, int dims,
-                                 const Asked<T>& asked, const Place& place, const Output<T>& output) {
+                                 const Asked<T>& asked, const Place& place, const Results<T>& output) {
   constexpr int64_t kLeaves = 128;
   const int64_t stride = (dims + 1) * kFan;
   Scratch<T> scratch(asked, n, place.first_point, end - begin);

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import checks, clouds
-from ..registry import operator
+from ..registry import legacy_operator as operator
 
 
 def _check_counts(

@@ -212,7 +212,7 @@ void segment_spread(address out, address grad, address offsets, int dtype, int64
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const size_t row_bytes = channels * sizeof(T);
-    const bool stream = rows * static_cast<int64_t>(row_bytes) > kLargerThanCache && can_copy_past_cache(out, row_bytes);
+    const bool stream = rows * static_cast<int64_t>(row_bytes) > kLargerThanCache && can_copy_past_cache(at<void>(out), row_bytes);
     parallel_for(rows, kElementsPerTask / std::max<int64_t>(channels, 1), threads, [&](int64_t begin, int64_t end) {
       std::vector<T> share(channels);
       int64_t s = std::upper_bound(bounds, bounds + segments + 1, begin) - bounds - 1;

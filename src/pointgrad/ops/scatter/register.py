@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import checks
-from ..registry import operator
+from ..registry import legacy_operator as operator
 
 
 def _check_histogram(index: Tensor, size: int) -> None:

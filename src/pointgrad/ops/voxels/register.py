@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import clouds
-from ..registry import operator
+from ..registry import legacy_operator as operator
 
 
 def _check(points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float) -> None:
