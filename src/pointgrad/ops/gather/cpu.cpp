@@ -33,7 +33,7 @@ void copy_rows(char* out, const char* features, const int64_t* index, int64_t ro
 }
 
 void gather(Output out, Input features, In<int64_t> index, int64_t batch, int64_t rows, int64_t picks,
-            int64_t row_bytes, int threads) {
+            int64_t row_bytes, Threads threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * picks;
   if (row_bytes == 0) return;  // an empty tensor has no address to copy to
@@ -71,10 +71,10 @@ POINTGRAD_CLONES void add_entries(wide<T>* __restrict total, const T* __restrict
 }
 
 void gather_backward(Output total, Input grad, In<int64_t> index, Out<uint64_t> scratch, DType dtype, int64_t batch,
-                     int64_t rows, int64_t picks, int64_t channels, int threads) {
+                     int64_t rows, int64_t picks, int64_t channels, Threads threads) {
   nb::gil_scoped_release release;
-  if (batch * (picks + rows) * channels < kBytesPerTask / 4) threads = 1;
-  with_number_type(dtype.code, [&](auto tag) {
+  if (batch * (picks + rows) * channels < kBytesPerTask / 4) threads.count = 1;
+  with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     // Sorting costs more than adding so little, unless many threads share it.
     if (channels <= 2 && threads <= 4 * batch) {
@@ -99,7 +99,7 @@ void gather_backward(Output total, Input grad, In<int64_t> index, Out<uint64_t> 
 POINTGRAD_KERNELS(module) {
   using namespace pointgrad;
   module.def("gather", &gather, nb::kw_only(), "out"_a, "features"_a, "index"_a, "batch"_a, "rows"_a, "picks"_a,
-             "row_bytes"_a, "threads"_a);
+             "row_bytes"_a, kThreads);
   module.def("gather_backward", &gather_backward, nb::kw_only(), "total"_a, "grad"_a, "index"_a, "scratch"_a, "dtype"_a,
-             "batch"_a, "rows"_a, "picks"_a, "channels"_a, "threads"_a);
+             "batch"_a, "rows"_a, "picks"_a, "channels"_a, kThreads);
 }

@@ -10,8 +10,7 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
     batch = features.shape[0] if features.dim() == 3 else 1
     rows, channels = features.shape[-2:]
     out = native.empty(features, (*index.shape, channels))
-    native.call(
-        "gather",
+    native.module.gather(
         out=out,
         features=features.contiguous(),
         index=index.contiguous(),
@@ -27,8 +26,7 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
     batch, channels = grad.shape[0] if padded else 1, grad.shape[-1]
     shape = (batch, num_rows, channels) if padded else (num_rows, channels)
     total = native.empty(grad, shape, sum_dtype(grad.dtype))
-    native.call(
-        "gather_backward",
+    native.module.gather_backward(
         total=total,
         grad=grad.contiguous(),
         index=index.contiguous(),

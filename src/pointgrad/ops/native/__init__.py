@@ -1,4 +1,8 @@
-"""The C++ kernels: the compiled module, if it was built, and how it is called."""
+"""The C++ kernels: the compiled module, if it was built, and memory for its results.
+
+Kernels are called with keyword arguments, `native.module.gather(out=out, features=features, ...)`. Tensors, None and
+dtypes are passed as they are (module.h). A kernel reads raw memory, so its tensors must be contiguous.
+"""
 
 import importlib
 import math
@@ -16,7 +20,8 @@ except ImportError as error:  # a checkout that was not built, or a build that d
     module, why_missing = None, str(error)
 else:
     # The order of with_float_type and with_number_type in numbers.h.
-    module.set_dtypes([torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32])
+    _DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32]
+    module.use_torch(_DTYPES, torch.get_num_threads)
 
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int64: 4, torch.int32: 5}  # transitional
 
@@ -28,14 +33,6 @@ def address(tensor: torch.Tensor | None) -> int:  # transitional
 # A fresh tensor of this many bytes or more costs more than a reused buffer, because its pages must be mapped.
 _LARGE = 4 * 2**20
 _REUSES_BUFFERS = hasattr(module, "large_buffer") and os.environ.get("POINTGRAD_REUSE_BUFFERS", "1") != "0"
-
-
-def call(kernel: str, **arguments: Any) -> Any:
-    """Run a C++ kernel with `torch.get_num_threads()` threads.
-
-    Tensors, None and dtypes are passed as they are. A kernel reads raw memory: its tensors must be contiguous.
-    """
-    return getattr(module, kernel)(**arguments, threads=torch.get_num_threads())
 
 
 def empty(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -67,4 +64,4 @@ def bounds(index: torch.Tensor) -> tuple[int, int]:
     if module is None:
         lowest, highest = torch.aminmax(index)
         return int(lowest), int(highest)
-    return call("bounds", index=index.contiguous(), count=index.numel())
+    return module.bounds(index=index.contiguous(), count=index.numel())

@@ -43,9 +43,9 @@ std::pair<int64_t, int64_t> bounds(const int64_t* values, int64_t count, int thr
 
 POINTGRAD_KERNELS(module) {
   using namespace pointgrad;
-  const auto bounds_as_tuple = [](In<int64_t> index, int64_t count, int threads) {
+  const auto bounds_as_tuple = [](In<int64_t> index, int64_t count, Threads threads) {
     const auto [low, high] = bounds(index, count, threads);
     return nb::make_tuple(low, high);
   };
-  module.def("bounds", bounds_as_tuple, nb::kw_only(), "index"_a, "count"_a, "threads"_a);
+  module.def("bounds", bounds_as_tuple, nb::kw_only(), "index"_a, "count"_a, kThreads);
 }

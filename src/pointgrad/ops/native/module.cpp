@@ -14,11 +14,24 @@ std::vector<Definer>& definers() {
 
 // Never destroyed: Python may call kernels until the process ends.
 std::vector<PyObject*>& dtypes = *new std::vector<PyObject*>;
+PyObject* get_num_threads = nullptr;
 PyObject* data_ptr = nullptr;  // the name of the method
 
-void set_dtypes(nb::list list) {
+void use_torch(nb::list list, nb::object get_threads) {
   dtypes.clear();
   for (nb::handle dtype : list) dtypes.push_back(dtype.inc_ref().ptr());
+  get_num_threads = get_threads.release().ptr();
+}
+
+// The address or number in a Python integer, which is released; false, without a Python error, if there is none.
+bool read(PyObject* integer, void** value) noexcept {
+  if (integer != nullptr) {
+    *value = PyLong_AsVoidPtr(integer);
+    Py_DECREF(integer);
+  }
+  if (!PyErr_Occurred()) return true;
+  PyErr_Clear();
+  return false;
 }
 
 }  // namespace
@@ -27,18 +40,15 @@ AddKernels::AddKernels(Definer definer) { definers().push_back(definer); }
 
 bool address_of(PyObject* object, void** address) noexcept {
   if (object == Py_None) return true;
-  PyObject* result = PyObject_VectorcallMethod(data_ptr, &object, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-  if (result == nullptr) {
-    PyErr_Clear();
-    return false;
-  }
-  *address = PyLong_AsVoidPtr(result);
-  Py_DECREF(result);
-  if (*address == nullptr && PyErr_Occurred()) {
-    PyErr_Clear();
-    return false;
-  }
-  return true;
+  return read(PyObject_VectorcallMethod(data_ptr, &object, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr), address);
+}
+
+bool num_threads_of(PyObject* object, int* count) noexcept {
+  void* number = nullptr;
+  PyObject* integer = object == Py_None ? PyObject_Vectorcall(get_num_threads, nullptr, 0, nullptr) : nb::handle(object).inc_ref().ptr();
+  if (!read(integer, &number)) return false;
+  *count = static_cast<int>(reinterpret_cast<intptr_t>(number));
+  return *count >= 1;
 }
 
 bool code_of(PyObject* dtype, int* code) noexcept {
@@ -52,7 +62,7 @@ bool code_of(PyObject* dtype, int* code) noexcept {
 NB_MODULE(_native, module) {
   module.attr("sanitizer") = POINTGRAD_SANITIZE;  // so that a test run can tell which build it has
   pointgrad::data_ptr = PyUnicode_InternFromString("data_ptr");
-  module.def("set_dtypes", &pointgrad::set_dtypes);
+  module.def("use_torch", &pointgrad::use_torch);
   nanobind::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {
       std::rethrow_exception(error);

@@ -2,13 +2,15 @@
 //
 // A family's cpu.cpp registers its own kernels; there is no central list. Arguments are named and passed by keyword:
 //
-//   void gather(Output out, Input features, In<int64_t> index, int64_t rows, DType dtype, int threads);
+//   void gather(Output out, Input features, In<int64_t> index, int64_t rows, DType dtype, Threads threads);
 //   POINTGRAD_KERNELS(module) {
-//     module.def("gather", &gather, nb::kw_only(), "out"_a, "features"_a, "index"_a, "rows"_a, "dtype"_a, "threads"_a);
+//     module.def("gather", &gather, nb::kw_only(), "out"_a, "features"_a, "index"_a, "rows"_a, "dtype"_a, kThreads);
 //   }
 //
-// Python passes tensors, None and torch dtypes as they are. It has checked the tensors, made them contiguous and keeps
-// them alive. Wrap long work in nb::gil_scoped_release.
+//   native.module.gather(out=out, features=features, index=index, rows=5, dtype=features.dtype)
+//
+// Python passes tensors and torch dtypes as they are, and None where the argument says `.none()`. It has checked the
+// tensors, made them contiguous and keeps them alive. Wrap long work in nb::gil_scoped_release.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -51,14 +53,23 @@ template <class T> struct Out {
   operator T*() const { return data; }
 };
 
-// A torch dtype: its place in the list that Python passes to `set_dtypes`, the order of with_number_type.
+// A torch dtype: its place in the list that Python passes to `use_torch`, the order of with_number_type.
 struct DType {
   int code = -1;
+  operator int() const { return code; }
 };
+
+// The number of threads: by default `torch.get_num_threads()`.
+struct Threads {
+  int count = 1;
+  operator int() const { return count; }
+};
+inline const auto kThreads = nb::arg("threads").none() = nb::none();
 
 // The result of `tensor.data_ptr()`, or null for None; false, without a Python error, for anything else.
 bool address_of(PyObject* object, void** address) noexcept;
 bool code_of(PyObject* dtype, int* code) noexcept;
+bool num_threads_of(PyObject* object, int* count) noexcept;
 
 }  // namespace pointgrad
 
@@ -84,6 +95,13 @@ template <> struct type_caster<pointgrad::DType> {
   NB_TYPE_CASTER(pointgrad::DType, const_name("torch.dtype"))
   bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
     return pointgrad::code_of(source.ptr(), &value.code);
+  }
+};
+
+template <> struct type_caster<pointgrad::Threads> {
+  NB_TYPE_CASTER(pointgrad::Threads, const_name("int | None"))
+  bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
+    return pointgrad::num_threads_of(source.ptr(), &value.count);
   }
 };
 

@@ -95,6 +95,15 @@ template <class Body> void with_float_type(int dtype, Body&& body) {
   }
 }
 
+// For kernels whose 16-bit inputs were converted to float32.
+template <class Body> void with_wide_type(int dtype, Body&& body) {
+  switch (dtype) {
+    case 0: return body(float{});
+    case 1: return body(double{});
+    default: throw std::invalid_argument("dtype must be float32 or float64");
+  }
+}
+
 // The same for operators that also take integers.
 template <class Body> void with_number_type(int dtype, Body&& body) {
   switch (dtype) {

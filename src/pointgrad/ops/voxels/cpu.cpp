@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "clouds.h"
 #include "module.h"
 #include "numbers.h"
 #include "threads.h"
@@ -155,7 +156,7 @@ template <class T> struct Cloud {
   }
 
  private:
-  // An extent that does not fit beside the point's number: rare, so only right.
+  // For an extent that does not fit into 64 bits with the point's number. Rare, so it is not optimized.
   int64_t group_by_comparing(int64_t valid) const {
     int64_t n = 0;
     for (int64_t i = 0; i < size; ++i)
@@ -174,7 +175,7 @@ template <class T> struct Cloud {
                   });
   }
 
-  // Of the sorted points: which point is the n-th, whether it opens a voxel, and that voxel's place.
+  // Callbacks of the n-th sorted point: its number, whether it is the first of its voxel, and that voxel's coordinates.
   template <class Point, class Opens, class Place>
   int64_t number(int64_t valid, int64_t parts, Point&& point_of, Opens&& opens, Place&& place_of) const {
     std::vector<int64_t> before(parts + 1, 0);
@@ -188,7 +189,7 @@ template <class T> struct Cloud {
         if (opens(n)) {
           ++voxel;
           place_of(n, coordinates + 3 * voxel);
-          count[voxel] = n;  // where it begins, for now
+          count[voxel] = n;  // its first point, for now
         }
         inverse[point_of(n)] = voxel;
       }
@@ -199,50 +200,47 @@ template <class T> struct Cloud {
   }
 };
 
-void voxel_groups(address inverse, address coordinates, address count, address occupied, address scratch,
-                  address points, int dtype, bool packed, int64_t batch, int64_t num_points, address sizes, double x,
-                  double y, double z, int threads) {
+void voxel_groups(Out<int64_t> inverse, Out<int64_t> coordinates, Out<int64_t> count, Out<int64_t> occupied,
+                  Out<uint64_t> scratch, Input points, DType dtype, bool packed, int64_t batch, int64_t num_points,
+                  In<int64_t> sizes, double x, double y, double z, Threads threads) {
   nb::gil_scoped_release release;
-  const int64_t* given = at<const int64_t>(sizes);
-  const auto begin_of = [&](int64_t b) { return packed ? (given ? given[b] : 0) : b * num_points; };
-  const auto size_of = [&](int64_t b) {
-    if (given == nullptr) return num_points;
-    return packed ? given[b + 1] - given[b] : given[b];
-  };
-  int64_t *inverses = at<int64_t>(inverse), *places = at<int64_t>(coordinates), *counts = at<int64_t>(count);
-  int64_t* voxels = at<int64_t>(occupied);
-  uint64_t *items = at<uint64_t>(scratch), *other = items + (packed ? num_points : batch * num_points);
-  const bool many = batch >= threads;  // then a thread per cloud, else all threads on one cloud after another
-  const auto run = [&](auto tag) {
+  const Clouds clouds{packed, batch, num_points, sizes};
+  uint64_t* other = scratch + clouds.total();
+  const bool many = batch >= threads;  // one thread per cloud; otherwise all threads share each cloud
+  with_wide_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const T edge[3] = {static_cast<T>(x), static_cast<T>(y), static_cast<T>(z)};
-    run_tasks(batch, many ? threads : 1, [&](int64_t b) {
-      const int64_t begin = begin_of(b), size = size_of(b);
-      const Cloud<T> cloud{at<const T>(points) + 3 * begin, edge, size, inverses + begin, places + 3 * begin,
-                           counts + begin, items + begin, other + begin, many ? 1 : threads};
-      voxels[b] = cloud.group();
+    run_tasks(batch, many ? int{threads} : 1, [&](int64_t b) {
+      const int64_t begin = clouds.begin(b), size = clouds.size(b);
+      const Cloud<T> cloud{points.as<T>() + 3 * begin, edge, size, inverse + begin, coordinates + 3 * begin,
+                           count + begin, scratch + begin, other + begin, many ? 1 : int{threads}};
+      occupied.data[b] = cloud.group();
       if (packed) return;
-      std::fill(inverses + begin + size, inverses + begin + num_points, int64_t{-1});
-      std::fill(places + 3 * (begin + voxels[b]), places + 3 * (begin + num_points), int64_t{0});
-      std::fill(counts + begin + voxels[b], counts + begin + num_points, int64_t{0});
+      std::fill(inverse + begin + size, inverse + begin + num_points, int64_t{-1});
+      std::fill(coordinates + 3 * (begin + occupied[b]), coordinates + 3 * (begin + num_points), int64_t{0});
+      std::fill(count + begin + occupied[b], count + begin + num_points, int64_t{0});
     });
-  };
-  dtype == 1 ? run(double{}) : run(float{});
+  });
   if (!packed || batch < 2) return;
-  // Count through all clouds, and close the gaps between them.
+  // Number the voxels through all clouds, and close the gaps between clouds.
   std::vector<int64_t> before(batch + 1, 0);
   for (int64_t b = 0; b < batch; ++b) {
-    before[b + 1] = before[b] + voxels[b];
-    std::copy_n(counts + begin_of(b), voxels[b], counts + before[b]);
-    std::copy_n(places + 3 * begin_of(b), 3 * voxels[b], places + 3 * before[b]);
+    before[b + 1] = before[b] + occupied[b];
+    std::copy_n(count + clouds.begin(b), occupied[b], count + before[b]);
+    std::copy_n(coordinates + 3 * clouds.begin(b), 3 * occupied[b], coordinates + 3 * before[b]);
   }
   run_tasks(batch, threads, [&](int64_t b) {
-    int64_t* own = inverses + begin_of(b);
-    for (int64_t i = 0; i < size_of(b); ++i) own[i] = own[i] < 0 ? -1 : own[i] + before[b];
+    int64_t* own = inverse + clouds.begin(b);
+    for (int64_t i = 0; i < clouds.size(b); ++i) own[i] = own[i] < 0 ? -1 : own[i] + before[b];
   });
 }
 
 }  // namespace
 }  // namespace pointgrad
 
-POINTGRAD_KERNELS(module) { module.def("voxel_groups", &pointgrad::voxel_groups); }
+POINTGRAD_KERNELS(module) {
+  using namespace pointgrad;
+  module.def("voxel_groups", &voxel_groups, nb::kw_only(), "inverse"_a, "coordinates"_a, "count"_a, "occupied"_a,
+             "scratch"_a, "points"_a, "dtype"_a, "packed"_a, "batch"_a, "num_points"_a, "sizes"_a.none(), "x"_a, "y"_a,
+             "z"_a, kThreads);
+}
