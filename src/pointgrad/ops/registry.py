@@ -15,7 +15,7 @@ from collections import namedtuple
 from collections.abc import Callable
 from operator import itemgetter
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +33,14 @@ _from_environment: str | None = None  # POINTGRAD_BACKEND
 _entered: list["backend"] = []
 _lock = threading.Lock()
 _warned: set[str] = set()
+
+
+class Registered(NamedTuple):
+    reference: Callable[..., Any]
+    kernels: tuple[str, ...]
+
+
+registered: dict[str, Registered] = {}
 
 
 def operator(
@@ -69,6 +77,7 @@ def operator(
     parameters = tuple(inspect.signature(reference).parameters)
     schema = torch.library.infer_schema(reference, mutates_args=())
     _library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    registered[name] = Registered(reference, kernels)
     op = getattr(torch.ops.pointgrad, name).default
     loaded: dict[str, Callable[..., Any]] = {"reference": reference}
     check_arguments = None if check is None else _by_name(check, parameters)
@@ -292,7 +301,9 @@ def _forced_for(device: str) -> str | None:
         if device != "cpu":
             raise ValueError("backend 'cpu' needs tensors on the CPU, got tensors on a GPU")
         if native.module is None:
-            raise RuntimeError(f"backend 'cpu' needs pointgrad's C++ module, which is not available: {native.why_missing}")
+            raise RuntimeError(
+                f"backend 'cpu' needs pointgrad's C++ module, which is not available: {native.why_missing}"
+            )
     if _forced == "triton":
         interpreted = os.environ.get("TRITON_INTERPRET") == "1"
         if device == "cpu" and not interpreted:

@@ -36,7 +36,7 @@ void gather(Output out, Input features, In<int64_t> index, int64_t batch, int64_
             int64_t row_bytes, Threads threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * picks;
-  if (row_bytes == 0) return;  // an empty tensor has no address to copy to
+  if (row_bytes == 0) return;  // nothing to copy, and an empty tensor has no address
   const bool stream = total * row_bytes > kLargerThanCache && can_copy_past_cache(out.data, row_bytes);
   const int64_t grain = std::max<int64_t>(1, kBytesPerTask / row_bytes);
   parallel_for(total, grain, threads, [&](int64_t begin, int64_t end) {
@@ -76,7 +76,7 @@ void gather_backward(Output total, Input grad, In<int64_t> index, Out<uint64_t> 
   if (batch * (picks + rows) * channels < kBytesPerTask / 4) threads.count = 1;
   with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    // Sorting costs more than adding so little, unless many threads share it.
+    // For few channels sorting costs more than adding, unless many threads share it.
     if (channels <= 2 && threads <= 4 * batch) {
       return run_tasks(batch, threads, [&](int64_t b) {
         add_entries<T>(total.as<wide<T>>() + b * rows * channels, grad.as<T>() + b * picks * channels,

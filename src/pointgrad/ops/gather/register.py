@@ -27,9 +27,7 @@ def _grad_gather(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
     return {"features": gather_backward(grad, index, ctx.num_rows, ctx.padded)}
 
 
-gather = operator(
-    reference.gather, fake=_fake_gather, check=_check_gather, save=_save_gather, backward=_grad_gather
-)
+gather = operator(reference.gather, fake=_fake_gather, check=_check_gather, save=_save_gather, backward=_grad_gather)
 
 
 def _check_backward(index: Tensor, num_rows: int) -> None:

@@ -23,7 +23,14 @@ else:
     _DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32]
     module.use_torch(_DTYPES, torch.get_num_threads)
 
-DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int64: 4, torch.int32: 5}  # transitional
+DTYPE_CODES = {
+    torch.float32: 0,
+    torch.float64: 1,
+    torch.float16: 2,
+    torch.bfloat16: 3,
+    torch.int64: 4,
+    torch.int32: 5,
+}  # transitional
 
 
 def address(tensor: torch.Tensor | None) -> int:  # transitional
@@ -54,6 +61,9 @@ def release_buffers() -> None:
     Large results of the C++ kernels are written into buffers that are kept for the next call, because mapping fresh
     memory takes longer than writing it. At most eight buffers are kept, and the system may reclaim them at any time.
     `POINTGRAD_REUSE_BUFFERS=0` in the environment turns this off. Tensors that are in use are not affected.
+
+    Example:
+        >>> pointgrad.release_buffers()
     """
     if hasattr(module, "release_buffers"):
         module.release_buffers()

@@ -45,7 +45,8 @@ bool address_of(PyObject* object, void** address) noexcept {
 
 bool num_threads_of(PyObject* object, int* count) noexcept {
   void* number = nullptr;
-  PyObject* integer = object == Py_None ? PyObject_Vectorcall(get_num_threads, nullptr, 0, nullptr) : nb::handle(object).inc_ref().ptr();
+  PyObject* integer = object == Py_None ? PyObject_Vectorcall(get_num_threads, nullptr, 0, nullptr)
+                                        : nb::handle(object).inc_ref().ptr();
   if (!read(integer, &number)) return false;
   *count = static_cast<int>(reinterpret_cast<intptr_t>(number));
   return *count >= 1;

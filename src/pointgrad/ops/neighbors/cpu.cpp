@@ -19,13 +19,13 @@ namespace {
 
 using namespace neighbors;
 
-// The index of all clouds: this, a root for each cloud, then their trees.
+// The header of an index. A root for each cloud follows, then their trees.
 struct alignas(64) Header {
   uint64_t name;
   int64_t num_clouds, num_points, dims, itemsize;
 };
 constexpr uint64_t kName = 0x65657274646b6770u;
-constexpr size_t kRootBytes = offsetof(Root, level) + sizeof(Root::level);  // without what alignment adds
+constexpr size_t kRootBytes = offsetof(Root, level) + sizeof(Root::level);  // without padding
 
 const Root* roots(const char* memory) { return reinterpret_cast<const Root*>(memory + sizeof(Header)); }
 
@@ -34,7 +34,7 @@ void check_size(int64_t num_points) {
     throw std::length_error("a cloud must have fewer than 2^31 points");
 }
 
-// Returns the bytes used of `memory`; with nullptr only counts them.
+// Returns the number of bytes used of `memory`; with nullptr, only computes it.
 template <class T>
 int64_t build_all(char* memory, const T* points, int dims, const Clouds& clouds, int threads) {
   int64_t used = int64_t{sizeof(Header)} + clouds.batch * int64_t{sizeof(Root)};
@@ -72,13 +72,13 @@ void neighbor_index(Out<char> index, int64_t bytes, Input points, DType dtype, i
   const Clouds clouds{packed, batch, num_points, sizes};
   with_wide_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    // More dimensions than the tree has are searched without it.
+    // Points of more dimensions are searched without a tree.
     const int64_t used = dims > kAxes ? 0 : build_all<T>(index, points.as<T>(), dims, clouds, threads);
     std::memset(index + used, 0, size_t(bytes - used));
   });
 }
 
-// Memory for an index of this call only.
+// Memory for an index that is used by this call only.
 struct Memory {
   std::unique_ptr<char[]> data;
   char* begin = nullptr;
@@ -88,15 +88,14 @@ struct Memory {
   }
 };
 
-// Whether comparing all with all is faster than building a tree: a model of the nanoseconds of both.
+// Whether comparing all pairs is faster than a tree, by a model of the nanoseconds of both.
 bool is_small(int64_t points, int64_t queries, bool has_index, bool same) {
   const double all = 300.0 * queries + 0.2 * points * queries;
   const double tree = (has_index ? 0 : 100.0 * points) + (same ? 500.0 : 650.0) * queries;
   return all <= tree;
 }
 
-// The Python side hands over whatever it was given as an index: all that says where something lies is checked,
-// not the points.
+// Any tensor may be passed as an index. Everything in it that is used as an address is checked, the points are not.
 template <class T> void check_index(const char* index, int64_t bytes, const Clouds& clouds, int dims) {
   Header header{};
   if (bytes >= int64_t{sizeof header}) std::memcpy(&header, index, sizeof header);
@@ -117,7 +116,7 @@ template <class T> void check_index(const char* index, int64_t bytes, const Clou
     place_parts<T>(expected);
     fits = std::memcmp(&root, &expected, kRootBytes) == 0;
     if (!fits || root.num_finite == 0) continue;
-    // The number of finite points shows in the last leaf.
+    // The last leaf shows the number of finite points.
     const int64_t last = (root.num_finite - 1) / kFan;
     const Leaf<T>& leaf = Tree<T>(index, root).leaves[last];
     for (int i = 0; i < kFan; ++i) fits = fits && (leaf.index[i] >= 0) == (last * kFan + i < root.num_finite);

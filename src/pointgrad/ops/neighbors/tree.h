@@ -1,5 +1,5 @@
-// A kd-tree over each cloud: sixteen points make a leaf, sixteen leaves a node, sixteen nodes a node above, up to one
-// root. Only its bounding boxes and its points are kept, one after another, in memory that holds no pointers.
+// The kd-tree of neighbor search, one for each cloud: sixteen points make a leaf, sixteen leaves a node, sixteen nodes
+// a node above, up to one root. It consists of bounding boxes and points in memory without pointers.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,26 +20,26 @@ using namespace kdtree;
 
 constexpr int kMostLevels = 8;
 
-// Indices are as wide as distances, so that both fill the same vectors.
+// Indices are as wide as distances, so that both fit the same vectors.
 template <class T> struct IndexOf { using type = int32_t; };
 template <> struct IndexOf<double> { using type = int64_t; };
 template <class T> using Index = typename IndexOf<T>::type;
 
 template <class T> struct alignas(64) Leaf {
-  T at[kAxes][kFan];  // NaN beyond the last point, which is near to nothing
+  T at[kAxes][kFan];  // NaN beyond the last point
   Index<T> index[kFan];
 };
 
 template <class T> struct alignas(64) Node {
-  T low[kAxes][kFan], high[kAxes][kFan];  // boxes of the children; empty ones are infinitely far
-  Index<T> first[kFan];                   // the smallest index in each
+  T low[kAxes][kFan], high[kAxes][kFan];  // boxes of the children; an empty one is infinitely far
+  Index<T> first[kFan];                   // the smallest index in each child
 };
 
-// Where the tree of one cloud lies, in bytes from the start of the index.
+// The places of the parts of one cloud's tree, in bytes from the start of the index.
 struct alignas(64) Root {
-  int64_t leaves, nodes, strays;              // strays: the points with a coordinate that is not finite
+  int64_t leaves, nodes, strays;              // strays: points with a coordinate that is not finite
   int64_t num_points, num_finite, num_levels;
-  int64_t level[kMostLevels];                 // of which node each level begins, the one above the leaves first
+  int64_t level[kMostLevels];                 // the first node of each level, beginning above the leaves
 };
 
 template <class T> struct Tree {
@@ -58,7 +58,7 @@ template <class T> struct Tree {
   int64_t num_strays() const { return root->num_points - root->num_finite; }
 };
 
-// Fills in where each level of nodes begins; returns how many nodes there are.
+// Sets the first node of each level; returns the number of nodes.
 inline int64_t lay_levels(int64_t num_leaves, Root& root) {
   int64_t nodes = 0;
   root.num_levels = 0;
@@ -69,7 +69,7 @@ inline int64_t lay_levels(int64_t num_leaves, Root& root) {
   return nodes;
 }
 
-// Room for the tree of a cloud, whatever is not finite in it: sixteen strays need less than the leaf they spare.
+// Bytes for the tree of a cloud, however many of its points are not finite: sixteen strays take less than a leaf.
 // layout.py bounds the sum over all clouds.
 template <class T> int64_t tree_bytes(int64_t num_points) {
   Root root;
@@ -77,7 +77,7 @@ template <class T> int64_t tree_bytes(int64_t num_points) {
   return leaves * int64_t{sizeof(Leaf<T>)} + nodes * int64_t{sizeof(Node<T>)} + 64;
 }
 
-// Fills in where the parts of a tree lie, given where it begins and how many points are finite.
+// Sets the places of the parts of a tree, given its begin and its number of finite points.
 template <class T> void place_parts(Root& root) {
   const int64_t leaves = ceil_div(root.num_finite, kFan), nodes = lay_levels(leaves, root);
   root.nodes = root.leaves + leaves * int64_t{sizeof(Leaf<T>)};
@@ -177,7 +177,7 @@ template <class T> void build(char* memory, Root& root, const T* points, int64_t
     }
   }
   const int64_t used = root.strays + (n - count) * int64_t{sizeof(int32_t)};
-  std::memset(memory + used, 0, size_t(region_end - used));  // the same bytes for the same points
+  std::memset(memory + used, 0, size_t(region_end - used));  // equal points give equal bytes
 }
 
 }  // namespace neighbors

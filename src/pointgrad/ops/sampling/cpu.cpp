@@ -14,7 +14,7 @@
 namespace pointgrad {
 namespace {
 
-// How many samples each cloud yields, and where they go.
+// The number of samples of each cloud, and their place in the output.
 struct Samples {
   int64_t num_samples;
   const int64_t* counts;
@@ -86,8 +86,8 @@ void random_sampling(Out<int64_t> index, bool packed, int64_t batch, int64_t num
   });
 }
 
-// The points of a cloud that are nearest to the centre of their voxel, through a hash table with open
-// addressing. Voxels are compared as whole floating numbers, so that no coordinate overflows an integer.
+// Marks the points that are nearest to the center of their voxel, with an open-addressing hash table. Voxels are
+// compared as floating-point numbers, so that no coordinate overflows an integer.
 template <class T> void keep_nearest(bool* kept, const T* points, int64_t n, const T* edge) {
   struct Entry {
     T voxel[3], distance2;
@@ -116,7 +116,7 @@ template <class T> void keep_nearest(bool* kept, const T* points, int64_t n, con
     for (size_t slot = hash & (capacity - 1);; slot = (slot + 1) & (capacity - 1)) {
       Entry& present = table[slot];
       if (present.point >= 0 && !std::equal(entry.voxel, entry.voxel + 3, present.voxel)) continue;
-      // Points come in order, so an equal distance does not displace.
+      // Points come in index order, so ties keep the smaller index.
       if (present.point < 0 || entry.distance2 < present.distance2) present = entry;
       break;
     }

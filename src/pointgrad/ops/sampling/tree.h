@@ -1,5 +1,5 @@
-// A kd-tree over one cloud, cut into blocks for farthest point sampling (farthest.h): sixteen blocks make a
-// node, sixteen nodes a group. Each keeps a box and an upper bound of the squared distances inside.
+// The kd-tree of farthest point sampling (farthest.h): sixteen blocks make a node, sixteen nodes a group. Each has a
+// bounding box and an upper bound of the squared distances of its points to the nearest pick.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@ using namespace kdtree;
 constexpr int kBlock = 64;  // points of a block, which is a leaf of the tree
 constexpr int kQueue = 15;  // with the count, one cache line
 
-// Non-negative floats order as their bits do, and only integer reductions vectorise without -ffast-math.
+// Non-negative floats are ordered like their bits, and only integer reductions vectorize without -ffast-math.
 template <class T> struct BitsOf { using type = int32_t; };
 template <> struct BitsOf<double> { using type = int64_t; };
 template <class T> using Bits = typename BitsOf<T>::type;
@@ -65,7 +65,7 @@ template <class T> Tree<T> build(const Item<T>* items, int64_t count, int64_t m)
   tree.num_groups = (tree.num_nodes + kFan - 1) / kFan;
   tree.blocks.reset(new Cloud<T, kBlock>[tree.num_blocks]);
   tree.queues.reset(new Queue[tree.num_blocks]());
-  tree.nodes.reset(new Boxes<T>[tree.num_nodes]());  // an unused box keeps the bound 0, and nothing reaches it
+  tree.nodes.reset(new Boxes<T>[tree.num_nodes]());  // an unused box keeps the bound 0, so nothing reaches it
   tree.groups.reset(new Boxes<T>[tree.num_groups]());
   tree.sites.reset(new T[3 * m]);
   tree.node_list.reset(new int32_t[tree.num_nodes + kFan]);
@@ -73,7 +73,7 @@ template <class T> Tree<T> build(const Item<T>* items, int64_t count, int64_t m)
   for (int64_t id = 0; id < tree.num_blocks; ++id) {
     Cloud<T, kBlock>& block = tree.blocks[id];
     for (int i = 0; i < kBlock; ++i) {
-      // Copies of the last point fill up the last block; their min_distance2 of 0 never wins.
+      // Copies of the last point fill the last block; their min_distance2 of 0 is never picked.
       const int64_t k = id * kBlock + i;
       const Item<T>& item = items[std::min(k, count - 1)];
       block.x[i] = item.at[0], block.y[i] = item.at[1], block.z[i] = item.at[2];

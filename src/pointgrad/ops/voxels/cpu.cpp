@@ -1,4 +1,4 @@
-// Points grouped by voxel: a radix sort of as many bits as the cloud's extent in voxels needs.
+// Groups points by voxel, with a radix sort of as many bits as the cloud's extent in voxels needs.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,7 +17,7 @@ using Voxel = std::array<int64_t, 3>;
 
 constexpr int64_t kPointsPerTask = 1 << 15;
 
-// The place of a point on the grid; false where it has none that fits in 64 bits.
+// The voxel of a point; false if its coordinates are not finite or do not fit in 64 bits.
 template <class T> POINTGRAD_INLINE bool voxel_of(const T* point, const T* edge, Voxel& voxel) {
   bool fits = true;
   for (int axis = 0; axis < 3; ++axis) {
@@ -31,12 +31,12 @@ template <class T> POINTGRAD_INLINE bool voxel_of(const T* point, const T* edge,
 
 int bit_width(uint64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(value); }
 
-// Equal pieces of [0, count); body(part, begin, end).
+// Calls body(part, begin, end) on equal parts of [0, count).
 template <class Body> void in_parts(int64_t count, int64_t parts, int threads, Body&& body) {
   run_tasks(parts, threads, [&](int64_t part) { body(part, count * part / parts, count * (part + 1) / parts); });
 }
 
-// Stable, by the bits from `low` to `high`. Returns where the result is: `items` or `other`.
+// A stable sort by the bits from `low` to `high`. Returns the array that holds the result, `items` or `other`.
 uint64_t* radix_sort(uint64_t* items, uint64_t* other, int64_t count, int low, int high, int64_t parts, int threads) {
   constexpr int kDigit = 11;
   constexpr int64_t kDigits = 1 << kDigit;
@@ -64,14 +64,14 @@ uint64_t* radix_sort(uint64_t* items, uint64_t* other, int64_t count, int low, i
   return items;
 }
 
-// The extent of some points, in voxels.
+// The extent of a set of points, in voxels.
 struct Extent {
   static constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
   Voxel low{kMost, kMost, kMost}, high{kLeast, kLeast, kLeast};
   int64_t valid = 0;
 };
 
-// Marks the points [begin, end) that have a voxel with 0, the others with -1.
+// Marks the points [begin, end) that have a voxel with 0, all others with -1.
 template <class T>
 POINTGRAD_CLONES void measure(Extent& extent, int64_t* inverse, const T* points, const T* edge, int64_t begin,
                               int64_t end) {
@@ -89,7 +89,7 @@ POINTGRAD_CLONES void measure(Extent& extent, int64_t* inverse, const T* points,
   extent = mine;
 }
 
-// An item is the voxel's place, counted from the lowest, above the point's number.
+// The upper bits of an item are the voxel's coordinates relative to the lowest, the lower bits the point's number.
 template <class T>
 POINTGRAD_CLONES void pack(uint64_t* to, const int64_t* inverse, const T* points, const T* edge, const Voxel& low,
                            const std::array<int, 3>& bits, int point_bits, int64_t begin, int64_t end) {
@@ -107,12 +107,12 @@ POINTGRAD_CLONES void pack(uint64_t* to, const int64_t* inverse, const T* points
 template <class T> struct Cloud {
   const T *points, *edge;
   int64_t size;
-  // Results: a voxel number per point; the place and the number of points per voxel.
+  // Results: the voxel number of each point; coordinates and number of points of each voxel.
   int64_t *inverse, *coordinates, *count;
   uint64_t *items, *other;  // memory for `size` numbers each
   int threads;
 
-  // Numbers the voxels from 0, in the order of their places. Returns how many there are.
+  // Numbers the voxels from 0, in the order of their coordinates. Returns the number of voxels.
   int64_t group() const {
     const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(threads, size / kPointsPerTask));
     std::vector<Extent> found(parts);
