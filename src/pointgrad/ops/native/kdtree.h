@@ -51,14 +51,24 @@ POINTGRAD_INLINE void count_any(const Division<T>& division, const Item<T>* item
   for (int64_t i = 0; i < count; ++i) bins[i] = bin_of(d, items[i]);
   for (int64_t i = 0; i < count; ++i) ++counts[bins[i]];
 }
-#define POINTGRAD_COUNT(T)                                                                                  \
-  POINTGRAD_CLONES static void count_bins(const Division<T>& division, const Item<T>* items, int64_t count, \
-                                          uint8_t* bins, uint32_t* counts) {                                \
-    count_any<T>(division, items, count, bins, counts);                                                     \
+// Moves each item to the next place of its stream.
+template <class T>
+POINTGRAD_INLINE void move_any(const uint8_t* home, const Item<T>* items, int64_t count, const uint8_t* bins,
+                               uint32_t* next, Item<T>* out) {
+  for (int64_t i = 0; i < count; ++i) out[next[home[bins[i]]]++] = items[i];
+}
+#define POINTGRAD_DIVIDE(T)                                                                                           \
+  POINTGRAD_CLONES static void count_bins(const Division<T>& division, const Item<T>* items, int64_t count,          \
+                                          uint8_t* bins, uint32_t* counts) {                                          \
+    count_any<T>(division, items, count, bins, counts);                                                               \
+  }                                                                                                                   \
+  POINTGRAD_CLONES static void move_items(const uint8_t* home, const Item<T>* items, int64_t count,                  \
+                                          const uint8_t* bins, uint32_t* next, Item<T>* out) {                         \
+    move_any<T>(home, items, count, bins, next, out);                                                                 \
   }
-POINTGRAD_COUNT(float)
-POINTGRAD_COUNT(double)
-#undef POINTGRAD_COUNT
+POINTGRAD_DIVIDE(float)
+POINTGRAD_DIVIDE(double)
+#undef POINTGRAD_DIVIDE
 
 // Writes the items to `out`, the smaller ones before each cut. The result does not depend on the number of threads.
 template <class T>
@@ -93,41 +103,47 @@ void divide(const Item<T>* items, Item<T>* out, uint8_t* code, int64_t count, co
     const int64_t begin = count * p / pieces, end = count * (p + 1) / pieces;
     count_bins(division, items + begin, end - begin, code + begin, counts + p * kBins);
   });
-  int64_t edge[kBins + 1];
+  uint32_t edge[kBins + 1];  // a cloud has fewer than 2^31 points
   edge[0] = 0;
   for (int b = 0; b < division.bins; ++b) {
-    edge[b + 1] = edge[b];
-    for (int64_t p = 0; p < pieces; ++p) edge[b + 1] += counts[p * kBins + b];
+    uint32_t total = counts[b];
+    for (int64_t p = 1; p < pieces; ++p) total += counts[p * kBins + b];
+    edge[b + 1] = edge[b] + total;
   }
   int bin[kWays];
   bool holds[kBins] = {};
   for (int c = 0; c < num_cuts; ++c) {
-    bin[c] = int(std::upper_bound(edge, edge + division.bins, cuts[c]) - edge) - 1;
+    bin[c] = int(std::upper_bound(edge, edge + division.bins, uint32_t(cuts[c])) - edge) - 1;
     holds[bin[c]] = true;
   }
   division.home[0] = 0;
   // Only a bin with a cut must stay separate. Fewer streams are better for caches, more streams for the counters.
-  for (int b = 1; b < division.bins; ++b)
-    division.home[b] = large && !holds[b] && !holds[b - 1] ? division.home[b - 1] : uint8_t(b);
-  // Each piece writes after the pieces before it, so the order does not depend on the number of pieces.
-  std::vector<int64_t> next_of_many;
-  int64_t next_of_few[kBins];
-  int64_t* next = next_of_few;
-  if (pieces > 1) next_of_many.resize(pieces * kBins), next = next_of_many.data();
-  for (int b = 0; b < division.bins;) {
-    int after = b + 1;
-    while (after < division.bins && division.home[after] == division.home[b]) ++after;
-    int64_t at = edge[b];
-    for (int64_t p = 0; p < pieces; ++p) {
-      next[p * kBins + division.home[b]] = at;
-      for (int s = b; s < after; ++s) at += counts[p * kBins + s];
+  for (int b = 1; b < division.bins; ++b) division.home[b] = uint8_t(b);
+  if (large)
+    for (int b = 1; b < division.bins; ++b)
+      if (!holds[b] && !holds[b - 1]) division.home[b] = division.home[b - 1];
+  std::vector<uint32_t> next_of_many;
+  uint32_t next_of_one[kBins];
+  uint32_t* next = next_of_one;
+  if (pieces == 1) {
+    std::copy(edge, edge + division.bins, next_of_one);
+  } else {
+    // Each piece writes after the pieces before it, so the order does not depend on the number of pieces.
+    next_of_many.resize(pieces * kBins), next = next_of_many.data();
+    for (int b = 0; b < division.bins;) {
+      int after = b + 1;
+      while (after < division.bins && division.home[after] == division.home[b]) ++after;
+      uint32_t at = edge[b];
+      for (int64_t p = 0; p < pieces; ++p) {
+        next[p * kBins + division.home[b]] = at;
+        for (int s = b; s < after; ++s) at += counts[p * kBins + s];
+      }
+      b = after;
     }
-    b = after;
   }
   parallel_for(pieces, 1, threads, [&](int64_t p, int64_t) {
-    int64_t* to = next + p * kBins;
-    const int64_t end = count * (p + 1) / pieces;
-    for (int64_t i = count * p / pieces; i < end; ++i) out[to[division.home[code[i]]]++] = items[i];
+    const int64_t begin = count * p / pieces, end = count * (p + 1) / pieces;
+    move_items(division.home, items + begin, end - begin, code + begin, next + p * kBins, out);
   });
   const int axis = division.axis;
   for (int c = 0; c < num_cuts; ++c) {
@@ -146,7 +162,7 @@ inline int cut_places(int64_t count, int leaf_points, int64_t* cuts) {
   int64_t unit = 1;
   while (unit * kFan < leaves) unit *= kFan;
   const int64_t units = ceil_div(leaves, unit);
-  const int ways = count > 4096 && units >= kWays ? kWays : 2;
+  const int ways = count >= 4096 && units >= kWays ? kWays : 2;
   for (int w = 0; w < ways; ++w) cuts[w] = ceil_div(units * w, ways) * unit * leaf_points;
   cuts[ways] = count;
   return ways;
