@@ -90,7 +90,7 @@ place_elements = operator(reference.place_elements, fake=_fake_place, save=_save
 
 
 def _check_offsets(offsets: Tensor, num_rows: int) -> None:
-    checks.offsets_values(offsets, num_rows, part="segment", total="E")
+    checks.offsets_values(offsets, num_rows, total="E")
 
 
 def _check_segments(values: Tensor, offsets: Tensor) -> None:
