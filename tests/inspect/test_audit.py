@@ -1,12 +1,9 @@
 """The audit catches planted bugs and reports nothing for correct functions."""
 
-import ctypes
 import doctest
 import json
-import os
 import random
 import re
-import subprocess
 import sys
 
 import pytest
@@ -17,27 +14,10 @@ from torch import nn
 from pointgrad.inspect import audit
 from pointgrad.inspect.audit import CHECKS, InputsError, Subject, rows
 from tests.cases import CASES, Make
-from tests.support.places import ROOT
+from tests.inspect.auditing import BAD, QUICK, statuses
 from tests.support.planted import PLANTED, floats, function, good_square, square
 
-QUICK = [name for name in CHECKS if name not in ("leaks", "compile", "opcheck", "timing", "threads")]
-BAD = ("failed", "crashed")
-
-
-@pytest.fixture(autouse=True)
-def _plain_torch(monkeypatch):
-    """Disable oneDNN, whose bfloat16 products do not run on every processor, and use one thread for small inputs."""
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def statuses(fn, inputs, names, **options):
-    budget = 1.0 if "leaks" in names else 0.25
-    options = {"isolated": True, **options}  # none of these functions crashes
-    return {row.name: row for row in rows(Subject(fn, inputs, budget=budget, **options), list(names))}
+pytestmark = pytest.mark.usefixtures("plain_torch")
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
@@ -246,84 +226,6 @@ def test_parameters_of_a_module_are_checked():
     assert statuses(module, floats((4, 3)), ["runs", "gradcheck", "in-place"])["gradcheck"].status == "passed"
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
     assert all(parameter.grad is None for parameter in module.parameters())
-
-
-forks = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or torch.cuda.is_available(), reason="checks fork on Linux without a GPU only"
-)
-
-
-@forks
-def test_crash_is_reported_as_a_row():
-    def careless(x):
-        if not x.numel():
-            ctypes.string_at(0)
-        return x * 2
-
-    row = statuses(careless, floats((4, 5)), ["sizes"])["sizes"]
-    assert (row.status, row.message) == ("crashed", "the process was killed by SIGSEGV, at size 4 reduced to 0")
-
-
-def test_without_fork_risky_checks_are_skipped(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    found = statuses(torch.tanh, floats((4, 5)), ["dtypes", "sizes", "wrong dtype", "wrong device"], isolated=False)
-    assert [row.status for row in found.values()] == ["passed", "skipped", "skipped", "skipped"]
-    assert "use `pointgrad check`" in found["sizes"].message
-
-
-@forks
-def test_fork_without_autograd_is_not_a_failure(monkeypatch):
-    """torch disables autograd in forks of a process that has device threads."""
-    fork, grad = os.fork, torch.autograd.grad
-
-    def refuse(*args, **kwargs):
-        raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")
-
-    def fork_without_autograd():
-        child = fork()
-        torch.autograd.grad = grad if child else refuse
-        return child
-
-    monkeypatch.setattr(os, "fork", fork_without_autograd)
-    names = ["dtypes", "sizes", "wrong dtype", "wrong device"]
-    found = statuses(torch.tanh, floats((4, 5)), names, isolated=False)
-    assert [row.status for row in found.values()] == ["passed", "skipped", "skipped", "skipped"]
-    assert "use `pointgrad check`" in found["sizes"].message
-    alone = statuses(torch.tanh, floats((4, 5)), names)
-    assert [row.status for row in alone.values()] == ["passed"] * 4
-
-
-@forks
-def test_function_that_disables_autograd_is_not_skipped():
-    """It must not be mistaken for a process in which autograd does not work."""
-
-    def careless(x):
-        result = x * 2 if len(x) else x + 1
-        torch.set_grad_enabled(x.numel() == 20)
-        return result
-
-    row = statuses(careless, floats((4, 5)), ["sizes"], reference=lambda x: x * 2 + len(x) * 0, isolated=False)["sizes"]
-    assert "cannot be forked" not in row.message
-    assert row.status != "skipped"
-
-
-def test_audit_after_fake_tensors():
-    """In a CUDA build of torch without a GPU, fake tensors start device threads."""
-    code = """
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-with FakeTensorMode():
-    torch.ones(2)
-from tests.support.planted import floats
-from pointgrad.inspect.audit import Subject, rows
-for row in rows(Subject(torch.tanh, floats((4, 5)), budget=0.25), ["gradcheck", "dtypes", "sizes", "wrong dtype"]):
-    print(row.status, row.message)
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert found.returncode == 0, found.stderr
-    lines = found.stdout.splitlines()
-    assert [line.split()[0] for line in lines[:2]] == ["passed", "passed"]
-    assert all(line.startswith("passed") or "use `pointgrad check`" in line for line in lines[2:]), lines
 
 
 def test_intermediate_overflow_in_float16_is_a_warning():

@@ -1,4 +1,4 @@
-"""The mean."""
+"""Reduction: mean."""
 
 import math
 from collections.abc import Sequence
@@ -17,14 +17,20 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """`torch.mean`: the mean of all elements, or along `dim`.
+    """Mean of all elements or along dimensions, as `torch.mean`. The mean of no elements is NaN.
 
-    input: any shape, floating or complex; integers where a floating `dtype` is given. dim: one or several; None or ()
-        means all. keepdim: leave them as dimensions of size 1. dtype: what is summed in, and the result's.
-    The mean of nothing is NaN.
+    Args:
+        input: Any shape, floating-point or complex; integers only if `dtype` is given.
+        dim: One or several dimensions; None or () for all.
+        keepdim: Keep the reduced dimensions with size 1.
+        dtype: The dtype of the sum and of the result; that of `input` by default.
 
-    >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), dim=1)
-    tensor([1.5000, 4.5000])
+    Returns:
+        The mean.
+
+    Example:
+        >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), dim=1)
+        tensor([1.5000, 4.5000])
     """
     checks.tensor("input", input)
     if dtype is None:
