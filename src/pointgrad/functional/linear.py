@@ -29,14 +29,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         checks.tensor("bias", bias)
     checks.shape(input.dim() >= 1, "input", "(..., I)", input)
     fits = weight.dim() in (1, 2) and weight.shape[-1] == input.shape[-1]
-    checks.shape(fits, "weight", lambda: f"(O, {input.shape[-1]}) or ({input.shape[-1]},) with this input", weight)
+    checks.shape(fits, "weight", lambda: f"(O, I) or (I,) with I = {input.shape[-1]}", weight)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None and not checks.autocasts(input):
             checks.same_dtype(name, value, "input", input)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None:
             checks.device(name, value, "input", input)
-    checks.value(bias is None or weight.dim() == 2, "bias", "None with a weight (I,)", "a tensor")
+    checks.value(bias is None or weight.dim() == 2, "bias", "None for a weight of shape (I,)", "a tensor")
     return _Linear.apply(input, weight, bias)
 
 

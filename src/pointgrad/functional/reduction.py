@@ -36,13 +36,13 @@ def mean(
     if dtype is None:
         checks.dtype("input", input, (*checks.FLOATS, torch.complex64, torch.complex128))
     else:
-        checks.value(dtype.is_floating_point or dtype.is_complex, "dtype", "floating or complex", dtype)
+        checks.value(dtype.is_floating_point or dtype.is_complex, "dtype", "floating-point or complex", dtype)
     given = (dim,) if isinstance(dim, int) else tuple(dim or ())
     for number in given:
         checks.dim("dim", number, input.dim())
     rank = max(input.dim(), 1)
     dims = tuple(number % rank for number in given) or tuple(range(input.dim()))
-    checks.value(len(set(dims)) == len(dims), "dim", "distinct dimensions", given)
+    checks.value(len(set(dims)) == len(dims), "dim", "free of duplicates", given)
     return _Mean.apply(input, dims, keepdim, dtype)
 
 

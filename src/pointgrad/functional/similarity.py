@@ -29,7 +29,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     try:
         shape = torch.broadcast_shapes(x1.shape, x2.shape)
     except RuntimeError:
-        checks.shape(False, "x2", lambda: f"broadcastable with x1 {tuple(x1.shape)}", x2)
+        checks.shape(False, "x2", lambda: f"broadcastable with x1 of shape {tuple(x1.shape)}", x2)
     checks.dtype("x1", x1, checks.FLOATS)
     checks.dtype("x2", x2, checks.FLOATS)
     checks.device("x2", x2, "x1", x1)
