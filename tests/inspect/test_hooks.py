@@ -18,8 +18,6 @@ KINDS = {
     "penalty": lambda net: ActivationPenalty(net, "*"),
     "watcher": GradientWatcher,
 }
-
-
 every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 

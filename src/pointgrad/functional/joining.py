@@ -60,7 +60,7 @@ class _Cat(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grads: list[Tensor | None] = [None]  # dim: a number
+        grads: list[Tensor | None] = [None]  # dim: not differentiable
         start = 0
         for number, size in enumerate(ctx.sizes):
             needed = ctx.needs_input_grad[number + 1]

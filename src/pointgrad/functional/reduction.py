@@ -65,4 +65,4 @@ class _Mean(torch.autograd.Function):
         for d in ctx.lost:
             grad = grad.unsqueeze(d)
         dx = (grad / max(ctx.count, 1)).to(ctx.dtype).expand(ctx.shape)
-        return dx, None, None, None  # dims, keepdim, dtype: not numbers to differentiate
+        return dx, None, None, None  # dims, keepdim, dtype: not differentiable

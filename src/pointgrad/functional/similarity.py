@@ -61,17 +61,17 @@ class _CosineSimilarity(torch.autograd.Function):
         for_x1, for_x2, *_ = ctx.needs_input_grad
         a, b = torch.broadcast_tensors(*_widened(x1, x2))
         n, m = _length(a, ctx.dim, ctx.eps), _length(b, ctx.dim, ctx.eps)
-        u, v = a / n, b / m  # of length 1, or shorter where eps stands in
+        u, v = a / n, b / m  # unit vectors, or shorter ones where eps replaces the length
         cosine = (u * v).sum(ctx.dim, keepdim=True)
         dy = grad.unsqueeze(ctx.dim).to(a.dtype)
         dx1 = dx2 = None
         if for_x1:
-            turned = v - torch.where(n > ctx.eps, cosine, 0) * u
-            dx1 = (dy * turned / n).sum_to_size(x1.shape).to(x1.dtype)
+            tangent = v - torch.where(n > ctx.eps, cosine, 0) * u
+            dx1 = (dy * tangent / n).sum_to_size(x1.shape).to(x1.dtype)
         if for_x2:
-            turned = u - torch.where(m > ctx.eps, cosine, 0) * v
-            dx2 = (dy * turned / m).sum_to_size(x2.shape).to(x2.dtype)
-        return dx1, dx2, None, None  # dim, eps: numbers
+            tangent = u - torch.where(m > ctx.eps, cosine, 0) * v
+            dx2 = (dy * tangent / m).sum_to_size(x2.shape).to(x2.dtype)
+        return dx1, dx2, None, None  # dim, eps: not differentiable
 
 
 def _length(x: Tensor, dim: int, eps: float) -> Tensor:

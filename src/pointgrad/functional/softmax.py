@@ -71,7 +71,7 @@ class _Softmax(torch.autograd.Function):
         (output,) = ctx.saved_tensors
         y, dy = _widened(output), _widened(grad)
         dx = y * (dy - (y * dy).sum(ctx.dim, keepdim=True))
-        return dx.to(ctx.dtype), None  # dim: a number
+        return dx.to(ctx.dtype), None  # dim: not differentiable
 
 
 class _LogSoftmax(torch.autograd.Function):
@@ -93,7 +93,7 @@ class _LogSoftmax(torch.autograd.Function):
         y, dy = _widened(output), _widened(grad)
         dx = dy - y.exp() * dy.sum(ctx.dim, keepdim=True)
         dx = torch.where(_is_all_minus_inf(output, ctx.dim), 0, dx)
-        return dx.to(ctx.dtype), None  # dim: a number
+        return dx.to(ctx.dtype), None  # dim: not differentiable
 
 
 def _is_all_minus_inf(rows: Tensor, dim: int) -> Tensor:

@@ -314,8 +314,8 @@ def _details(graph: Graph, node: Node) -> dict[str, object]:
 def _header(graph: Graph) -> str:
     operators = sum(node.kind == "operator" for node in graph.nodes)
     title = (
-        f"{operators} operators. {readable_bytes(graph.held_bytes)} held only for backward; also saved: "
-        f"{readable_bytes(graph.existing_bytes)} of parameters, inputs and outputs."
+        f"{operators} operators. Saved for backward: {readable_bytes(graph.held_bytes)}, plus "
+        f"{readable_bytes(graph.existing_bytes)} of parameters, inputs, outputs."
     )
     legend = [
         ("parameter", "parameter"),

@@ -19,7 +19,7 @@ KEPT = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.de
 
 @dataclass
 class Record:
-    """One call of a layer. Tensors are detached copies; other objects than numbers and strings are kept as their type.
+    """One call of a layer. Tensors are detached copies; objects except numbers and strings are replaced by their type.
 
     Attributes:
         name: Qualified name of the layer.

@@ -139,7 +139,8 @@ class GradientWatcher(Hooks):
         if what == "output":
             own = self._watched[name].module.named_parameters(recurse=False)
             bad = [key for key, parameter in own if not parameter.isfinite().all()]
-            what += f", and its {' and '.join(bad)} is not finite" if bad else ""
+            verb = "is" if len(bad) == 1 else "are"
+            what += f", and its {' and '.join(bad)} {verb} not finite" if bad else ""
         return NonFinite(name, direction, what, produced=what not in ("input", "gradient of the output"))
 
     def __str__(self) -> str:
