@@ -57,7 +57,7 @@ def test_command_says_how_many_points_have_no_label(tmp_path, command):
     write(tmp_path / "a.ply", Cloud(points))
     status, said = command(trained(), tmp_path / "a.ply", "--out", tmp_path / "out")
     assert status == 0
-    assert "1 points without finite coordinates got no label" in said.out
+    assert "1 points without finite coordinates have no label" in said.out
 
 
 def test_command_classifies(tmp_path, command):
@@ -89,7 +89,7 @@ def test_command_classifies(tmp_path, command):
         ([], "expected files or folders to label, got none"),
         (["empty"], "empty: expected a folder with files that end in ply"),
         (["a/x.ply", "b/x.ply"], "would have the same result"),
-        (["a/x.ply", "--device", "nonsense"], "--device must be cpu, or cuda where there is a GPU, got nonsense"),
+        (["a/x.ply", "--device", "nonsense"], "--device must be cpu, or cuda if a GPU is available, got nonsense"),
         (["a/x.ply", "--votes", "0"], "votes must be at least 1, got 0"),
         (["a/x.ply"], "a run: "),
     ],

@@ -120,7 +120,7 @@ def test_a_damaged_las_file(tmp_path, command):
             "--seconds must be above 0 and at most 600, got 601",
         ),
         (["--out", "a.png", "--elevation", "100"], "elevation must be from -90 to 90, got 100.0"),
-        (["--out", "a.png", "--titles", "a", "b"], "--titles must be one for each of 1 files, got 2"),
+        (["--out", "a.png", "--titles", "a", "b"], "--titles must have one title for each of 1 files, got 2"),
         (["--out", "street.npz/a.png"], "expected a folder that can be written to, got street.npz"),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_picture_for_each_file_of_a_folder(tmp_path, command, street):
     data.write(tmp_path / "street.csv", data.street(500, length=12.0))
     status, said = command(street, tmp_path / "street.csv", "--out", tmp_path / "new")
     assert status == 2
-    assert "would have the same picture" in said.err
+    assert "would have the same image" in said.err
 
 
 @pytest.mark.parametrize("suffix", ["gif", "webp"])
@@ -231,7 +231,7 @@ def test_points_that_are_left_out_are_counted(tmp_path, command):
     data.write(tmp_path / "a.npz", Cloud(points))
     status, said = command(tmp_path / "a.npz", "--out", tmp_path / "a.png")
     assert status == 0
-    assert f"{tmp_path / 'a.npz'}: 1 points without finite coordinates are left out" in said.out
+    assert f"{tmp_path / 'a.npz'}: 1 points without finite coordinates are omitted" in said.out
 
 
 def test_interrupted(tmp_path, monkeypatch, command, street):
@@ -241,5 +241,5 @@ def test_interrupted(tmp_path, monkeypatch, command, street):
     monkeypatch.setattr("pointgrad.cli.render.compose", interrupt)
     status, said = command(street, "--out", tmp_path / "a.png")
     assert status == 130
-    assert said.err == "pointgrad render: interrupted; pictures that are there are complete\n"
+    assert said.err == "pointgrad render: interrupted; all images written so far are complete\n"
     assert not (tmp_path / "a.png").exists()

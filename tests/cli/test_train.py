@@ -93,7 +93,7 @@ def test_a_config_is_reloaded_and_flags_win(folder, tmp_path, monkeypatch):
         ("augment: {scale: [1]}", "augment.scale must be a list of 2, got [1]"),
         ("augment: {scale: [1, big]}", "augment.scale[1] must be a number, got 'big'"),
         ("augment: 3", "augment must be keys and values, got 3"),
-        ("data: 3", "data must be a text, got 3"),
+        ("data: 3", "data must be text, got 3"),
         ("- epochs", "expected keys and values, got list"),
         ("epochs: [", "is not YAML"),
         ("", "expected keys and values, got NoneType"),
@@ -128,8 +128,8 @@ def test_a_config_that_cannot_be_read_ends_the_command(capsys, tmp_path):
 
 def test_wrong_command_lines(capsys, folder, tmp_path):
     data = folder / "data.npz"
-    assert "--data is needed" in said(capsys, "train")
-    assert "--resume needs --out" in said(capsys, "train", "--data", data, "--resume")
+    assert "--data is required" in said(capsys, "train")
+    assert "--resume requires --out" in said(capsys, "train", "--data", data, "--resume")
     assert "exists and is kept" in said(capsys, "train", "--data", data, "--out", folder)
     out = ("--out", tmp_path / "run")
     assert "did you mean 'pointnet2'" in said(capsys, "train", "--data", data, *out, "--model", "pontnet2")
@@ -194,7 +194,7 @@ def test_evaluate_refuses_what_is_no_checkpoint(capsys, folder, tmp_path):
     (tmp_path / "text.pt").write_text("not a network")
     for path, message in (
         (tmp_path / "text.pt", "is not a checkpoint"),
-        (tmp_path / "no.pt", "there is no such file"),
+        (tmp_path / "no.pt", "no such file"),
         (tmp_path, "has neither best.pt nor last.pt"),
         (folder / "data.npz", "is not a checkpoint"),
     ):
@@ -232,20 +232,20 @@ def test_defaults_for_scenes(tmp_path):
     assert (piece.points.amax(0) - piece.points.amin(0)).max() < 0.1 * 60  # of 150 voxels
     torch.testing.assert_close(piece.points.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     assert len(Repeated(dataset, 3)) == 3
-    assert train.Metrics(2, train.trainer.parts_of(dataset)).compute().keys() == {"accuracy", "class_accuracy", "miou"}
+    assert train.Metrics(2, train.metrics.parts_of(dataset)).compute().keys() == {"accuracy", "class_accuracy", "miou"}
 
 
 def test_one_class_is_nothing_to_learn(capsys, tmp_path):
     content = arrays(8, 8)
     np.savez(tmp_path / "one.npz", **{**content, "label": np.zeros(8, int), "classes": np.array(["chair"])})
     line = said(capsys, "train", "--data", tmp_path / "one.npz", "--out", tmp_path / "run")
-    assert line.endswith("one.npz: expected at least two classes, found chair alone")
+    assert line.endswith("one.npz: expected at least two classes, found only chair")
 
 
 def test_evaluate_says_when_it_may_have_seen_the_data(capsys, folder):
     run, name = folder / "runs" / "data-pointnet2-1", str(folder / "data.npz")
     assert main(["evaluate", str(run), "--data", name, "--accelerator", "cpu"]) == 0
-    assert "on all 16 clouds" in capsys.readouterr().err
+    assert "evaluating all 16 clouds" in capsys.readouterr().err
     assert main(["evaluate", str(run), "--data", name, "--split", "val", "--accelerator", "cpu"]) == 0
     assert not capsys.readouterr().err
 

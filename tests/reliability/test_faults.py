@@ -134,7 +134,7 @@ def test_a_damaged_best_checkpoint_is_said_and_replaced(tmp_path, capsys, no_pic
     (out / "best.pt").write_bytes(b"")
     fit(out, resume=True)
     assert (
-        "best.pt: is not a checkpoint, or is damaged; the best epoch is that of those to come"
+        "best.pt: is not a checkpoint, or is damaged; the best epoch is chosen among those to come"
         in capsys.readouterr().out
     )
     checkpoint.read(out / "best.pt")

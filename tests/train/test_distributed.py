@@ -124,8 +124,8 @@ def test_only_one_writes(results):
     _, folder = results
     names = {path.name for path in (folder / "classification").iterdir()}
     assert names == {
-        "config.yaml", "environment.txt", "metrics.csv", "evaluation.npz", "best.pt", "last.pt", "previous.pt",
-        "log.txt", ".lock",
+        "config.yaml", "environment.txt", "metrics.csv", "evaluation.npz", "best.pt", "best.safetensors", "last.pt",
+        "previous.pt", "log.txt", ".lock",
     }  # fmt: skip
     with open(folder / "classification" / "metrics.csv") as file:
         assert len(list(csv.DictReader(file))) == 6

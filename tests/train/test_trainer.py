@@ -4,7 +4,9 @@ import copy
 import csv
 import doctest
 import errno
+import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -50,7 +52,7 @@ def test_the_run_folder(tmp_path, batches, capsys):
     names = {path.name for path in out.iterdir()}
     assert names == {
         "config.yaml", "environment.txt", "metrics.csv", "curves.png", "confusion.png", "examples.png", "best.pt",
-        "evaluation.npz", "last.pt", "previous.pt", "log.txt", "tensorboard", ".lock",
+        "best.safetensors", "evaluation.npz", "last.pt", "previous.pt", "log.txt", "tensorboard", ".lock",
     }  # fmt: skip
     for name in ("curves.png", "confusion.png", "examples.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
@@ -389,7 +391,7 @@ def test_samples_that_cannot_be_read_are_counted(capsys):
     loader = data.Loader(Bad(content), batch_size=1, transform=data.Prepare(), shuffle=True, skip_bad=True)
     Trainer(Tiny(), loader, None, config(epochs=2)).fit()
     printed = capsys.readouterr().out
-    (line,) = [line for line in printed.splitlines() if line.startswith("left out so far: 1 that cannot be read")]
+    (line,) = [line for line in printed.splitlines() if line.startswith("unreadable samples skipped so far: 1;")]
     assert line.endswith("cloud_5.ply: expected 100 vertices, the file ends after 73")
 
 
@@ -411,7 +413,7 @@ def test_settings_that_make_no_sense(batches, options, message):
 def test_a_checkpoint_of_something_else(tmp_path, batches):
     out = tmp_path / "run"
     Trainer(Tiny(), *batches, config(epochs=1), out=out).fit()
-    with pytest.raises(train.CheckpointError, match="another network: width must be 9, got 8"):
+    with pytest.raises(train.CheckpointError, match="a different network: width must be 9, got 8"):
         Trainer(Tiny(width=9), *batches, config(), out=out, resume=True)
     three = data.Loader(data.Arrays(arrays(12, classes=3)), batch_size=4)
     with pytest.raises(train.CheckpointError, match="its classes must be those of the data, kind 0, kind 1, kind 2"):
@@ -436,10 +438,10 @@ def test_loading(tmp_path):
     torch.testing.assert_close(trained.model.state_dict(), network.state_dict(), rtol=0, atol=0)
     content = torch.load(tmp_path / "run" / "best.pt", weights_only=True)
     cases = {
-        "is of another network: it lacks": {**content, "state": dict(list(content["state"].items())[1:])},
-        "the model here has no extra": {**content, "state": {**content["state"], "extra": torch.zeros(1)}},
-        "must be .*, got": {**content, "model": {**content["model"], "classes": 3}},
-        "cannot build its network": {**content, "model": {"name": "pointnet3"}},
+        "belongs to a different network: .* is missing": {**content, "state": dict(list(content["state"].items())[1:])},
+        "the model has no extra": {**content, "state": {**content["state"], "extra": torch.zeros(1)}},
+        r"head\.4\.weight must have shape \(3, 64\), got \(2, 64\)": {**content, "model": {**content["model"], "classes": 3}},
+        "cannot build the network": {**content, "model": {"name": "pointnet3"}},
         "expected a pointgrad checkpoint of format 1, got 2": {**content, "format": 2},
         "expected a pointgrad checkpoint of format 1, got list": [1],
         "a checkpoint must have prepare": {name: value for name, value in content.items() if name != "prepare"},
@@ -448,9 +450,40 @@ def test_loading(tmp_path):
         torch.save(wrong, tmp_path / "wrong.pt")
         with pytest.raises(train.CheckpointError, match=message):
             train.load(tmp_path / "wrong.pt")
-    for path, message in ((tmp_path / "no.pt", "there is no such file"), (tmp_path, "neither best.pt nor last.pt")):
+    for path, message in ((tmp_path / "no.pt", "no such file"), (tmp_path, "neither best.pt nor last.pt")):
         with pytest.raises(train.CheckpointError, match=message):
             train.load(path)
+
+
+def test_safetensors_hold_the_best_weights(tmp_path):
+    """A model that loads them with safetensors alone predicts what the checkpoint predicts."""
+    safetensors = pytest.importorskip("safetensors")
+    from safetensors.torch import load_file
+
+    run, batches = tmp_path / "run", loaders(4, clouds=8)
+    network = models.build("pointnet2", classes=2, width=0.25)
+    Trainer(network, *batches, config(epochs=3, ema=0.9), out=run, prepare=data.Prepare(8)).fit()
+    trained = train.load(run)
+    with safetensors.safe_open(run / "best.safetensors", "pt") as file:
+        metadata = json.loads(file.metadata()["pointgrad"])
+    assert metadata["classes"] == ["kind 0", "kind 1"]
+    assert data.Prepare(**metadata["prepare"]) == trained.prepare
+    again = models.build(**metadata["model"]).eval()
+    again.load_state_dict(load_file(run / "best.safetensors"))
+    inputs = next(iter(batches[1])).inputs()
+    with torch.no_grad():
+        assert torch.equal(again(**inputs), trained.model(**inputs))
+        assert not torch.equal(again(**inputs), network.eval()(**inputs))  # of the last step, not averaged
+
+
+def test_training_without_safetensors(tmp_path, batches, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    for module in ("trainer", "state"):
+        monkeypatch.setattr(f"pointgrad.train.{module}.find_spec", lambda name: None)
+    Trainer(Tiny(), *batches, config(epochs=1), out=tmp_path / "run").fit()
+    assert not (tmp_path / "run" / "best.safetensors").exists()
+    assert (tmp_path / "run" / "best.pt").exists()
+    assert "safetensors is not installed: no best.safetensors" in capsys.readouterr().out
 
 
 def test_documented_examples_run():
