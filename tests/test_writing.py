@@ -1,4 +1,4 @@
-"""Nothing is written through a link that lies in a chosen folder, by any of the writers."""
+"""Atomic writing: no writer follows a symbolic link inside its folder."""
 
 import ast
 import os
@@ -80,9 +80,8 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_planted_link_is_never_written_through(tmp_path, writer):
-    """A link in place of each file and folder that the writer makes, and of names that drafts had: what they point to
-    stays as it is, and nothing new appears beside it."""
+def test_symbolic_links_are_never_followed(tmp_path, writer):
+    """With links in place of all files, folders and drafts of a writer, their targets stay unchanged."""
     write = WRITERS[writer]
     chosen, outside = tmp_path / "chosen", tmp_path / "outside"
     chosen.mkdir()
@@ -107,7 +106,7 @@ def test_a_planted_link_is_never_written_through(tmp_path, writer):
                 victim.write_bytes(PRECIOUS)
             (chosen / path).symlink_to(victim)
         before = sorted(outside.rglob("*"))
-        with suppress(train.WriteError):  # of the log and of folders
+        with suppress(train.WriteError):  # the log and folders refuse links
             write(chosen)
         assert sorted(outside.rglob("*")) == before
         assert all(path.read_bytes() == PRECIOUS for path in before if path.is_file())
@@ -115,7 +114,7 @@ def test_a_planted_link_is_never_written_through(tmp_path, writer):
         shutil.rmtree(outside)
 
 
-def test_files_replace_links_and_logs_refuse_them(tmp_path):
+def test_files_replace_links_and_logs_refuse_links(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(PRECIOUS)
     (tmp_path / "a").symlink_to(victim)
@@ -133,7 +132,7 @@ def test_files_replace_links_and_logs_refuse_them(tmp_path):
 
 
 def test_devices_pipes_and_folders_are_not_files(tmp_path):
-    """Nothing waits for the other end of a pipe, and nothing takes the place of a device."""
+    """Writing does not wait for the reader of a pipe, and does not replace a device."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "null").symlink_to("/dev/null")
@@ -145,7 +144,7 @@ def test_devices_pipes_and_folders_are_not_files(tmp_path):
     assert stat.S_ISCHR((tmp_path / "null").stat().st_mode)
 
 
-def test_the_named_folder_may_be_a_link_but_none_in_it(tmp_path):
+def test_only_the_root_folder_may_be_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "named").symlink_to("real")
     assert writing.make_folder(tmp_path / "named", "a/b") == tmp_path / "named" / "a" / "b"
@@ -158,8 +157,8 @@ def test_the_named_folder_may_be_a_link_but_none_in_it(tmp_path):
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
-def test_what_looks_like_a_left_draft_folder_is_not_waited_for(tmp_path):
-    """Folders of killed runs are removed. A pipe of such a name would wait for ever, a link would lead elsewhere."""
+def test_cleanup_does_not_wait_for_pipes_or_follow_links(tmp_path):
+    """Folders of killed processes are removed, but not pipes and links with such names."""
     from pointgrad.data.files.workspace import workspace
 
     (tmp_path / "elsewhere").mkdir()
@@ -184,17 +183,17 @@ def test_predictions_stay_in_their_folder(tmp_path, monkeypatch, capsys):
     (tmp_path / "out" / "deep").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setattr("pointgrad.train.load", lambda path, device="cpu": trained())
     assert main(["predict", "a run", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: Is a symbolic link" in said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: Is a symbolic link" in printed
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
-# Where files are opened to be written, and why that is right.
+# Modules that open files for writing, with the reason.
 OPENED = {
-    "writing.py",  # the one place
+    "writing.py",  # the module for writing
     "data/files/npy.py",  # a member of an archive
-    "data/files/workspace.py",  # in a folder that was made a moment ago, for this only
+    "data/files/workspace.py",  # in a new temporary folder
     "predict/files.py",  # the same
     "predict/las.py",  # the same
     "bench/clocks.py",  # a counter of the kernel
@@ -202,7 +201,7 @@ OPENED = {
 }
 
 
-def test_all_writers_go_through_one_place():
+def test_all_writers_use_the_writing_module():
     source = Path(pointgrad.__file__).parent
     found = set()
     for path in source.rglob("*.py"):
