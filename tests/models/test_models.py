@@ -328,13 +328,13 @@ def test_bad_options(config, kind, message):
 
 ROWS, CLOUDS = torch.rand(10, 3), torch.rand(2, 5, 3)
 BAD_INPUTS = [
-    ({"points": ROWS, "offsets": torch.tensor([0, 4, 4, 10])}, "cloud must have at least one point, got 0 in cloud 1"),
-    ({"points": ROWS[:0]}, "each cloud must have at least one point, got 0 in cloud 0"),
+    ({"points": ROWS, "offsets": torch.tensor([0, 4, 4, 10])}, "cloud 1 must have at least one point, got 0"),
+    ({"points": ROWS[:0]}, "cloud 0 must have at least one point, got 0"),
     ({"points": ROWS[:0], "offsets": torch.tensor([0])}, "points must contain at least one cloud, got none"),
     ({"points": CLOUDS[:, :0]}, r"points must be \(B, N, 3\) with B and N at least 1, got \(2, 0, 3\)"),
     ({"points": CLOUDS[:0]}, r"points must be \(B, N, 3\) with B and N at least 1, got \(0, 5, 3\)"),
-    ({"points": CLOUDS, "lengths": torch.tensor([5, 0])}, r"lengths must be in \[1, N = 5\], got 0 for cloud 1"),
-    ({"points": CLOUDS, "lengths": torch.tensor([5, 6])}, r"lengths must be in \[1, N = 5\], got 6 for cloud 1"),
+    ({"points": CLOUDS, "lengths": torch.tensor([5, 0])}, r"lengths\[1\] must be in \[1, N = 5\], got 0"),
+    ({"points": CLOUDS, "lengths": torch.tensor([5, 6])}, r"lengths\[1\] must be in \[1, N = 5\], got 6"),
     ({"points": ROWS, "offsets": torch.tensor([0, 4, 9])}, r"offsets\[-1\] must equal N = 10, got 9"),
     ({"points": CLOUDS, "features": torch.rand(2, 5, 2)}, "features must be None for a network with channels=0"),
     ({"points": CLOUDS, "category": torch.tensor([0, 1])}, "category must be None for a network without categories"),

@@ -101,14 +101,11 @@ def _check_sizes(level: Level) -> None:
         batch, size, _ = level.points.shape
         checks.shape(batch > 0 and size > 0, "points", "(B, N, 3) with B and N at least 1", level.points)
         return
-    if not level.sizes:
-        raise ValueError("points must contain at least one cloud, got none")
+    checks.value(len(level.sizes) > 0, "points", "at least one cloud", "none", verb="contain")
     for number, size in enumerate(level.sizes):
-        if size <= 0:
-            raise ValueError(f"each cloud must have at least one point, got {size} in cloud {number}")
+        checks.value(size > 0, f"cloud {number}", "at least one point", size, verb="have")
     total = sum(level.sizes)
-    if total != len(level.points):
-        raise ValueError(f"offsets[-1] must equal N = {len(level.points)}, got {total}")
+    checks.value(total == len(level.points), "offsets[-1]", f"N = {len(level.points)}", total, verb="equal")
 
 
 def _pack(level: Level, lengths: Tensor) -> tuple[Level, Tensor]:
@@ -116,7 +113,7 @@ def _pack(level: Level, lengths: Tensor) -> tuple[Level, Tensor]:
     sizes = tuple(lengths.tolist())
     most = level.points.shape[1]
     for number, size in enumerate(sizes):
-        checks.value(0 < size <= most, "lengths", f"in [1, N = {most}]", f"{size} for cloud {number}")
+        checks.value(0 < size <= most, f"lengths[{number}]", f"in [1, N = {most}]", size)
     real = torch.arange(most, device=lengths.device) < lengths.unsqueeze(1)
     # Indexing by rows, whose number is known, does not wait for a GPU, unlike indexing by the mask.
     rows = torch.cat([torch.arange(size) + number * most for number, size in enumerate(sizes)]).to(lengths.device)
