@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 OVERVIEW = DOCS / "operators" / "README.md"
 FAMILIES = sorted(set(OVERVIEW.parent.glob("*.md")) - {OVERVIEW})
 LABELS = ("Formula", "Shapes", "Example", "Gradient")
-TITLES = ("Which one", "Cost", "Precision", "In other libraries")
+TITLES = ("How to choose", "Cost", "Precision", "In other libraries")
 
 
 def public() -> tuple[set[str], set[str]]:
