@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pointgrad.catalog import Make
 from pointgrad.inspect import audit
 from pointgrad.inspect.audit import CHECKS, InputsError, Subject, rows
-from tests.cases import CASES, Make
+from tests.cases import CASES
 from tests.inspect.auditing import BAD, QUICK, statuses
 from tests.support.planted import PLANTED, floats, function, good_square, square
 
@@ -99,16 +100,18 @@ def test_torch_functions_pass(name):
     assert not [row for row in statuses(fn, inputs, QUICK, isolated=False).values() if row.status in BAD]
 
 
-OURS = ["aggregate/packed", "attention/padded", "chamfer/one-cloud", "group/relative-packed", "trilinear",
-        "grid_sample/reflection", "knn/queries", "ball/random", "scatter/max-padded", "segment_softmax"]  # fmt: skip
+OURS = ["aggregate/packed", "neighbor_attention/padded", "chamfer_distance/one-cloud", "group/relative-packed",
+        "trilinear/plain", "grid_sample/reflection", "knn/queries", "ball_query/random", "scatter/max-padded",
+        "segment_softmax/plain"]  # fmt: skip
+NAMED = {case.name.rpartition("@")[2]: case for case in CASES}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in OURS], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [NAMED[name] for name in OURS], ids=OURS)
 def test_our_operators_pass(case):
-    names = list(case.inputs(Make()))
+    names = list(case.sample.build(Make()))
 
     def make_inputs(dtype, device):
-        made = case.inputs(Make(dtype, device))
+        made = case.sample.build(Make(dtype, device))
         return tuple(v.requires_grad_() if name in case.differentiable else v for name, v in made.items())
 
     def call(*values):

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import pointgrad
+from pointgrad.catalog import Make
 from pointgrad.inspect import Calls, calls, graph
-from tests.cases import CASES, Make
+from tests.cases import CASES
 
 
 def rows(found: Calls) -> list[tuple[int, str, str, str]]:
@@ -195,7 +196,7 @@ def test_recorded_nodes_are_those_of_an_untraced_run(fn, shapes):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.differentiable], ids=lambda case: case.name)
 def test_every_pointgrad_operator(case):
-    arguments = case.inputs(Make())
+    arguments = case.sample.build(Make())
     arguments |= {name: arguments[name].detach().requires_grad_() for name in case.differentiable}
     found = calls(case, arguments)
     outputs = [result for result in case(arguments) if result.requires_grad]
