@@ -1,4 +1,4 @@
-"""Nothing is written through a link that lies in a chosen folder, by any of the writers."""
+"""Atomic writing: no writer follows a symbolic link inside its folder."""
 
 import ast
 import os
@@ -80,9 +80,8 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_planted_link_is_never_written_through(tmp_path, writer):
-    """A link in place of each file and folder that the writer makes, and of names that drafts had: what they point to
-    stays as it is, and nothing new appears beside it."""
+def test_symbolic_links_are_never_followed(tmp_path, writer):
+    """With links in place of all files, folders and drafts of a writer, their targets stay unchanged."""
     write = WRITERS[writer]
     chosen, outside = tmp_path / "chosen", tmp_path / "outside"
     chosen.mkdir()
@@ -107,7 +106,7 @@ def test_a_planted_link_is_never_written_through(tmp_path, writer):
                 victim.write_bytes(PRECIOUS)
             (chosen / path).symlink_to(victim)
         before = sorted(outside.rglob("*"))
-        with suppress(train.WriteError):  # of the log and of folders
+        with suppress(train.WriteError):  # the log and folders refuse links
             write(chosen)
         assert sorted(outside.rglob("*")) == before
         assert all(path.read_bytes() == PRECIOUS for path in before if path.is_file())
@@ -115,11 +114,11 @@ def test_a_planted_link_is_never_written_through(tmp_path, writer):
         shutil.rmtree(outside)
 
 
-def test_files_replace_links_and_logs_refuse_them(tmp_path):
+def test_files_replace_links_and_logs_refuse_links(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(PRECIOUS)
     (tmp_path / "a").symlink_to(victim)
-    with pytest.raises(OSError, match="a link, which may lead out of its folder"):
+    with pytest.raises(OSError, match="Is a symbolic link"):
         writing.append(tmp_path / "a", b"more")
     writing.replace_bytes(tmp_path / "a", b"new")
     assert not (tmp_path / "a").is_symlink()
@@ -133,19 +132,19 @@ def test_files_replace_links_and_logs_refuse_them(tmp_path):
 
 
 def test_devices_pipes_and_folders_are_not_files(tmp_path):
-    """Nothing waits for the other end of a pipe, and nothing takes the place of a device."""
+    """Writing does not wait for the reader of a pipe, and does not replace a device."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "null").symlink_to("/dev/null")
     for name in ("pipe", "folder", "null"):
-        with pytest.raises(OSError, match="a folder or a device"):
+        with pytest.raises(OSError, match="Is a folder or a device"):
             writing.replace_bytes(tmp_path / name, b"new")
-        with pytest.raises(OSError, match=r"a folder or a device|a link|Is a directory|No such device"):
+        with pytest.raises(OSError, match=r"Is a folder or a device|Is a symbolic link|Is a directory|No such device"):
             writing.append(tmp_path / name, b"new")
     assert stat.S_ISCHR((tmp_path / "null").stat().st_mode)
 
 
-def test_the_named_folder_may_be_a_link_but_none_in_it(tmp_path):
+def test_only_the_root_folder_may_be_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "named").symlink_to("real")
     assert writing.make_folder(tmp_path / "named", "a/b") == tmp_path / "named" / "a" / "b"
@@ -153,13 +152,13 @@ def test_the_named_folder_may_be_a_link_but_none_in_it(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "real" / "c").symlink_to(tmp_path / "elsewhere")
     for inside in ("c", "c/d", "../elsewhere/d", "/tmp"):
-        with pytest.raises(OSError, match="a link, which may lead out"):
+        with pytest.raises(OSError, match="Is a symbolic link"):
             writing.make_folder(tmp_path / "named", inside)
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
-def test_what_looks_like_a_left_draft_folder_is_not_waited_for(tmp_path):
-    """Folders of killed runs are removed. A pipe of such a name would wait for ever, a link would lead elsewhere."""
+def test_cleanup_does_not_wait_for_pipes_or_follow_links(tmp_path):
+    """Folders of killed processes are removed, but not pipes and links with such names."""
     from pointgrad.data.files.workspace import workspace
 
     (tmp_path / "elsewhere").mkdir()
@@ -184,17 +183,17 @@ def test_predictions_stay_in_their_folder(tmp_path, monkeypatch, capsys):
     (tmp_path / "out" / "deep").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setattr("pointgrad.train.load", lambda path, device="cpu": trained())
     assert main(["predict", "a run", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: a link" in said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: Is a symbolic link" in printed
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
-# Where files are opened to be written, and why that is right.
+# Modules that open files for writing, with the reason.
 OPENED = {
-    "writing.py",  # the one place
+    "writing.py",  # the module for writing
     "data/files/npy.py",  # a member of an archive
-    "data/files/workspace.py",  # in a folder that was made a moment ago, for this only
+    "data/files/workspace.py",  # in a new temporary folder
     "predict/files.py",  # the same
     "predict/las.py",  # the same
     "bench/clocks.py",  # a counter of the kernel
@@ -202,7 +201,7 @@ OPENED = {
 }
 
 
-def test_all_writers_go_through_one_place():
+def test_all_writers_use_the_writing_module():
     source = Path(pointgrad.__file__).parent
     found = set()
     for path in source.rglob("*.py"):
@@ -216,3 +215,30 @@ def test_all_writers_go_through_one_place():
             if opened or name in ("write_text", "write_bytes", "tofile", "memmap", "mkstemp", "symlink", "copyfile"):
                 found.add(str(path.relative_to(source)))
     assert found == OPENED
+
+
+def test_an_existing_file_is_kept_unless_overwritten(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError
+
+    for folder in ("with links", "without links"):
+        target = tmp_path / folder / "a"
+        target.parent.mkdir()
+        writing.replace_bytes(target, b"old", overwrite=False)
+        with pytest.raises(FileExistsError):
+            writing.replace_bytes(target, b"new", overwrite=False)
+        (target.parent / "draft").write_bytes(b"new")
+        with pytest.raises(FileExistsError):
+            writing.publish(target.parent / "draft", target, overwrite=False)
+        assert target.read_bytes() == b"old"
+        writing.publish(target.parent / "draft", target)
+        assert target.read_bytes() == b"new"
+        assert [path.name for path in target.parent.iterdir()] == ["a"]
+        monkeypatch.setattr(os, "link", no_links)
+
+
+def test_the_previous_file_is_kept_under_its_own_name(tmp_path):
+    for content in (b"1", b"2", b"3"):
+        writing.replace_bytes(tmp_path / "a", content, tmp_path / "before")
+    assert (tmp_path / "a").read_bytes() == b"3"
+    assert (tmp_path / "before").read_bytes() == b"2"

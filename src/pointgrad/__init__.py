@@ -1,6 +1,6 @@
-"""Differentiable point-cloud operators for PyTorch, with the proof of their gradients.
+"""Differentiable point-cloud operators for PyTorch, with tested gradients.
 
-Layouts, indices and errors are the same everywhere: see CONTRIBUTING.md, "The contract".
+All operators share one contract for layouts, indices and errors: see CONTRIBUTING.md, "The contract".
 """
 
 from pointgrad import data as data
