@@ -72,7 +72,7 @@ class Session:
         if radius is not None:
             panel.reach = radius
         for client in self.viewer.server.get_clients().values():
-            panel._look_closer(client)
+            panel._zoom_in(client)
 
     def run(self, task: Callable[[], None]) -> None:
         self.viewer.worker.submit("picture", task)

@@ -55,7 +55,7 @@ class FarthestPoints(Panel):
         assert stage is not None
         balls = self.place(chosen) if self._balls.value and count <= MAX_BALLS else np.zeros((0, 3))
         overlay.balls("balls", balls, radius * stage.factor, CHOSEN, 0.08)
-        text = f"The covering radius of **{count:,}** samples (blue) is **{radius:.4g}**: no point is farther from them."
+        text = f"**{count:,}** samples (blue) have a covering radius of **{radius:.4g}**: no point is farther away."
         if count < len(index):
             text += " The farthest point (red) is sampled next; the red line to its nearest sample has this length."
         if self._balls.value and count > MAX_BALLS:
