@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pointgrad.errors import one_line
 from pointgrad.view.overlay import Overlay
 from pointgrad.view.stage import Stage
-from pointgrad.view.text import one_line
 from pointgrad.view.worker import Task, Worker
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Page:
 
     def report_error(self, error: Exception | str) -> None:
         """Show an error as one line, in the browsers and on the terminal."""
-        text = one_line(str(error)) or type(error).__name__
+        text = one_line(error)
         print(f"pointgrad view: {text}", file=sys.stderr, flush=True)
         for client in self.server.get_clients().values():
             client.add_notification("pointgrad", text, auto_close_seconds=10, color="red", with_close_button=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pointgrad.errors import one_line
 from pointgrad.train.checkpoint import BEST, LAST
 from pointgrad.train.display import span
 from pointgrad.train.evaluation import EVALUATION, Evaluation
@@ -110,7 +111,7 @@ class Follower:
             except FileNotFoundError:
                 return content, None
             except (ValueError, OSError) as error:
-                problem = " ".join(str(error).split())
+                problem = one_line(error)
             self._known[name] = now, content, problem
         return content, problem
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pointgrad.errors import one_line
 from pointgrad.render import Scale, colors
 from pointgrad.view.stage import Picked
 
@@ -60,15 +61,6 @@ def escape_markdown(text: str) -> str:
     a\\_b \\<i\\>
     """
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|$~&!" else letter for letter in one_line(text))
-
-
-def one_line(text: str) -> str:
-    """Text on one line, as valid UTF-8: file names may contain undecodable bytes.
-
-    >>> print(one_line("a\\n b\\udcff"))
-    a b\\xff
-    """
-    return " ".join(text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").split())
 
 
 def describe_error(path: Path, error: Exception) -> str:

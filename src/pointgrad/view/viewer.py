@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pointgrad.data import Cloud
+from pointgrad.errors import one_line
 from pointgrad.render import Scale, first_choice
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.render.names import class_names
@@ -364,7 +365,7 @@ class Viewer(Page):
         image = client.get_render(client.camera.image_height, client.camera.image_width, transport_format="png")
         memory = io.BytesIO()
         Image.fromarray(image).save(memory, "png")
-        client.send_file_download(f"{text.one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
+        client.send_file_download(f"{one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
 
     def _clicked(self, event: Any) -> None:
         ray = np.array(event.ray_origin), np.array(event.ray_direction)
@@ -387,4 +388,4 @@ class Viewer(Page):
 
 
 def _display_name(path: Path) -> str:
-    return text.one_line(str(path))
+    return one_line(str(path))
