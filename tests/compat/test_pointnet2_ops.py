@@ -330,7 +330,7 @@ BAD = [
     (
         lambda: modules.PointnetSAModuleMSG(4, [0.1], [8, 8], [[3, 4]]),
         ValueError,
-        "radii, nsamples and mlps must have one entry per scale each, got 1, 2 and 1",
+        "radii, nsamples and mlps must have the same length, got 1, 2 and 1",
     ),
 ]
 

@@ -80,7 +80,7 @@ def test_a_cloud_asked_for_more_than_it_has_repeats_its_first(default_place):
     assert index.tolist()[4] == 2
     assert sorted(index.tolist()[5:7]) == [3, 4]
     assert index.tolist()[7:] == [2, 2]
-    with pytest.raises(ValueError, match="new_offset must ask for no points of cloud 0, which is empty, got 1"):
+    with pytest.raises(ValueError, match="new_offset must give 0 samples to the empty cloud 0, got 1"):
         pointops.farthest_point_sampling(points, ends(default_place, 0, 5), ends(default_place, 1, 2))
 
 
@@ -572,7 +572,7 @@ BAD = [
     (
         lambda: pointops.knn_query_and_group(ROWS, POINTS, OFFSET),
         ValueError,
-        "nsample must be given without idx, got None",
+        "nsample must be given if idx is None, got None",
     ),
     (lambda: older.knnquery(2, POINTS), ValueError, "xyz must be (B, N, 3), or (N, 3) with offset, got (6, 3)"),
     (lambda: older.furthestsampling(POINTS, 2), ValueError, "xyz must be (B, N, 3), got (6, 3)"),
@@ -633,11 +633,11 @@ def test_features_and_positions_of_different_precision_are_joined_in_the_wider(d
 
 def test_offsets_that_fall_are_refused_by_name():
     xyz = torch.rand(9, 3)
-    with pytest.raises(ValueError, match="new_offset must never fall"):
+    with pytest.raises(ValueError, match="new_offset must be non-decreasing, got a decrease of 2 at cloud 1"):
         pointops.farthest_point_sampling(xyz, torch.tensor([5, 9]), torch.tensor([4, 2]))
-    with pytest.raises(ValueError, match=r"offset must be never falling, got \[5, 3\]"):
+    with pytest.raises(ValueError, match=r"offset must be non-decreasing, got \[5, 3\]"):
         pointops.offset2batch(torch.tensor([5, 3]))
-    with pytest.raises(ValueError, match="batch must be ascending"):
+    with pytest.raises(ValueError, match="batch must be sorted, got a number after a larger one"):
         pointops.batch2offset(torch.tensor([1, 0, 1]))
 
 

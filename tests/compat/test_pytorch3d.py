@@ -567,8 +567,8 @@ BAD = [
     (lambda: ball_query(P, P, radius=-1.0), ValueError, "radius must be positive, got -1.0"),
     (lambda: ball_query(P, P, radius=float("nan")), ValueError, "radius must be positive, got nan"),
     (lambda: ball_query(P, P, radius="1"), TypeError, "radius must be a number, got str '1'"),
-    (lambda: sample_farthest_points(P, K=[1]), ValueError, "K must be one for each of 2 clouds, got 1"),
-    (lambda: sample_farthest_points(P, K="2"), TypeError, "K must be an int, or a list or tensor of them, got str '2'"),
+    (lambda: sample_farthest_points(P, K=[1]), ValueError, "K must be one number for each of 2 clouds, got 1"),
+    (lambda: sample_farthest_points(P, K="2"), TypeError, "K must be an int, or a list or tensor of ints, got str '2'"),
     (lambda: sample_farthest_points(P, K=torch.tensor([[2]])), ValueError, r"K must be an int or \(N,\), got \(1, 1\)"),
     (lambda: sample_farthest_points(P, K=0), ValueError, "K must be at least 1, got 0"),
     (lambda: sample_farthest_points(P, torch.tensor([6, 6])), ValueError, "lengths must be .* got 6 for cloud 0"),
@@ -624,7 +624,7 @@ def test_what_is_missing_is_said():
         (pytorch3d.loss, "point_mesh_face_distance"),
     ):
         original = module.__name__.removeprefix("pointgrad.compat.")
-        expected = f"provides the point operators of pytorch3d only, and no {original}.{name}"
+        expected = f"provides only the point operators of pytorch3d, not {original}.{name}"
         with pytest.raises(AttributeError, match=expected):
             getattr(module, name)
         assert not hasattr(module, name)

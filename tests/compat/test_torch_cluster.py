@@ -214,13 +214,13 @@ def test_large_searches_in_parts_are_the_same(entries, monkeypatch):
         lambda: radius_graph(x, 3.0, batch, max_num_neighbors=9),
     ]
     whole = [function() for function in functions]
-    monkeypatch.setattr(sys.modules["pointgrad.compat.torch_cluster._edges"], "_ENTRIES", entries)
+    monkeypatch.setattr(sys.modules["pointgrad.compat.torch_cluster._edges"], "_MAX_ENTRIES", entries)
     for function, expected in zip(functions, whole, strict=True):
         assert torch.equal(function(), expected)
 
 
-@pytest.mark.parametrize("room", [1, 3, 20])
-def test_asking_for_very_many_gives_all(room, monkeypatch):
+@pytest.mark.parametrize("width", [1, 3, 20])
+def test_asking_for_very_many_gives_all(width, monkeypatch):
     """Lists grow from a small room until none is full."""
     x, batch = ragged([6, 0, 1, 90, 12])
     functions = [
@@ -232,7 +232,7 @@ def test_asking_for_very_many_gives_all(room, monkeypatch):
     ]
     whole = [function() for function in functions]
     assert torch.equal(whole[2], radius_by_hand(x, x, 4.0, batch, batch, 10**9))
-    monkeypatch.setattr(sys.modules["pointgrad.compat.torch_cluster._edges"], "_ROOM", room)
+    monkeypatch.setattr(sys.modules["pointgrad.compat.torch_cluster._edges"], "_INITIAL_WIDTH", width)
     for function, expected in zip(functions, whole, strict=True):
         assert torch.equal(function(), expected)
 
@@ -333,13 +333,13 @@ def test_nearest_keeps_clouds_apart_far_from_the_origin():
 @pytest.mark.parametrize(("x", "y"), [([0, 0, 1], [0]), ([1], [0, 0])])
 def test_nearest_needs_a_point_in_each_cloud(x, y):
     x, y = torch.tensor(x), torch.tensor(y)
-    with pytest.raises(ValueError, match="y must be some points in each cloud that x has points in"):
+    with pytest.raises(ValueError, match="y must have at least one point in every cloud of x"):
         nearest(x.float(), y.float(), x, y)
 
 
 def test_nearest_of_nothing():
     assert nearest(torch.empty(0, 3), torch.rand(4, 3)).shape == (0,)
-    with pytest.raises(ValueError, match="y must be"):
+    with pytest.raises(ValueError, match="y must have at least one point"):
         nearest(torch.rand(4, 3), torch.empty(0, 3))
 
 
@@ -437,7 +437,10 @@ def test_an_unsorted_batch_is_refused(call):
         (lambda: knn(FEW, FEW, 0), "k must be at least 1, got 0"),
         (lambda: knn(FEW, torch.rand(4, 3), 1), r"y must be \(M, D\) with D = 2, like x, got \(4, 3\)"),
         (lambda: knn(FEW, FEW, 1, torch.zeros(3).long()), r"batch_x must be \(N,\) = \(4,\)"),
-        (lambda: knn(FEW, FEW, 1, None, torch.tensor([0, 0, 1, 1])), "batch_x must be a tensor for 2 clouds, got None"),
+        (
+            lambda: knn(FEW, FEW, 1, None, torch.tensor([0, 0, 1, 1])),
+            "batch_x must be a tensor if there are 2 clouds, got None",
+        ),
         (lambda: knn_graph(FEW, 1, torch.tensor([0, 1, 2, 3]), batch_size=2), "below batch_size = 2, got 3"),
         (lambda: knn_graph(FEW, 1, torch.tensor([-1, 0, 0, 0])), "batch_x must be at least 0, got -1"),
         (lambda: knn_graph(FEW, 1, flow="up"), 'flow must be "source_to_target" or "target_to_source", got \'up\''),
@@ -478,7 +481,7 @@ def test_bad_types_get_one_sentence(call, message):
 def test_functions_of_graphs_may_be_imported_but_not_called(name):
     """`import torch_geometric.nn` imports them beside the others, up to PyG 2.7."""
     assert name not in torch_cluster.__all__
-    with pytest.raises(NotImplementedError, match=f"has no {name}: it works on graphs, not on points"):
+    with pytest.raises(NotImplementedError, match=f"does not provide {name}, which works on graphs, not on points"):
         getattr(torch_cluster, name)(torch.zeros(3), k=2)
 
 

@@ -608,9 +608,15 @@ def test_compiles_whole(name):
         (lambda: segment_csr(torch.rand(3), torch.tensor([[0, 3]])), r"indptr must be \(n,\), or"),
         (lambda: segment_csr(torch.rand(3), torch.tensor([0, 3]), reduce="mul"), "reduce must be .*, got 'mul'"),
         (lambda: segment_coo(torch.rand(3), torch.zeros(3).long(), reduce="mul"), "reduce must be .*, got 'mul'"),
-        (lambda: gather_csr(torch.rand(3), torch.tensor([0, 3])), r"src must be of size 1 in dimension 0"),
+        (
+            lambda: gather_csr(torch.rand(3), torch.tensor([0, 3])),
+            r"src must be of size 1, the number of ranges, in dimension 0",
+        ),
         (lambda: gather_coo(torch.rand(3), torch.tensor([0, 3])), r"index must be .* in \[0, 3\), got 3"),
-        (lambda: scatter_softmax(torch.arange(3), torch.zeros(3).long()), "src must be floating for scatter_softmax"),
+        (
+            lambda: scatter_softmax(torch.arange(3), torch.zeros(3).long()),
+            "src must have a floating-point dtype for scatter_softmax",
+        ),
     ],
 )
 def test_bad_values_get_one_sentence(call, message):
