@@ -200,7 +200,7 @@ class TestInstall:
         assert not failures
         assert sum(type(finder).__name__ == "Finder" for finder in sys.meta_path) == 1
 
-    def test_documented_examples_run(self):
+    def test_docstring_examples(self):
         assert doctest.testmod(pointgrad.compat).attempted >= 4
         assert doctest.testmod(pointgrad.compat).failed == 0
 

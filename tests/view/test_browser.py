@@ -11,7 +11,7 @@ import pointgrad
 from pointgrad import data
 from pointgrad.render.colors import PALETTE, RIGHT, WRONG
 from pointgrad.view import Viewer, server
-from tests.support.browser import PATIENCE, Page, chromium
+from tests.support.browser import TIMEOUT, Page, chromium
 from tests.support.scenes import Relative, trained
 
 pytest.importorskip("viser")
@@ -109,7 +109,7 @@ def test_colors_point_size_classes_and_click(opened):
 
     page.choose("Background", "black")
     assert page.until(lambda: (page.picture()[:40, -40:] < 40).all())
-    assert page.complaints == []
+    assert page.messages == []
 
 
 def test_second_copy_and_camera(opened):
@@ -130,7 +130,7 @@ def test_second_copy_and_camera(opened):
     assert page.until(lambda: page.count(GREEN) < before / 2)
     page.page.get_by_role("button", name="Reset camera").click()
     assert page.until(lambda: page.count(GREEN) > 0.9 * before)
-    assert page.complaints == []
+    assert page.messages == []
 
 
 def test_screenshot_is_the_scene_as_png(opened):
@@ -157,7 +157,7 @@ def test_panel_follows_its_slider(opened):
         local = (points - points.amin(0)).float()
         expected = pointgrad.farthest_point_sampling(local, count, return_radius=True).radius[-1]
         assert page.until(lambda shown=f"{float(expected):.4g}": shown in page.text())
-    assert page.complaints == []
+    assert page.messages == []
 
 
 def test_predictions_next_to_labels(opened):
@@ -194,7 +194,7 @@ def test_missing_and_invalid_files(opened, scene, capfd):
     page.choose("File", str(scene / "other.ply"))
     assert page.until(lambda: page.count(GREEN, 4) == 0)
     assert "other.ply 500 points" in page.text()
-    assert page.complaints == []
+    assert page.messages == []
     viewer.wait()
 
 
@@ -204,7 +204,7 @@ def test_page_closed_and_reopened(browser, opened, capfd):
     first.choose("Colour by", "height")
     first.until(lambda: first.count(GREEN, 4) == 0)
     first.close()
-    output, end = "", time.monotonic() + PATIENCE
+    output, end = "", time.monotonic() + TIMEOUT
     while "disconnected" not in output and time.monotonic() < end:
         time.sleep(0.1)
         output += capfd.readouterr().out
@@ -215,7 +215,7 @@ def test_page_closed_and_reopened(browser, opened, capfd):
         assert second.page.get_by_role("combobox", name="Colour by").input_value() == "height"
         second.choose("Colour by", "label")
         assert second.until(lambda: second.count(GREEN) > 500)
-        assert second.complaints == []
+        assert second.messages == []
     finally:
         second.close()
 

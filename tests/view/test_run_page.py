@@ -273,7 +273,7 @@ def test_run_page_in_a_browser(finished, web, tmp_path):
             rows = read_metrics(run / "metrics.csv")
             RunFolder(run, resume=True).write_metrics([*rows, {**rows[-1], "epoch": 3}])
             assert page.until(lambda: "Epoch 3 of 2" in page.text())
-            assert page.complaints == other.complaints == []
+            assert page.messages == other.messages == []
     finally:
         viewer.close()
 
