@@ -1,4 +1,4 @@
-"""What the panel shows in words: the legend, the values of a point."""
+"""Texts of the cloud page: legend, table of a point's values, error messages."""
 
 import errno
 import html
@@ -8,16 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
+from pointgrad.errors import one_line
 from pointgrad.render import Scale, colors
 from pointgrad.view.stage import Picked
 
 ROW = '<div style="display:flex;align-items:center;gap:.5em;font-size:.85em;padding:.1em 1em">{}</div>'
 SWATCH = '<span style="width:1em;height:1em;border-radius:.2em;flex:none;background:rgb({},{},{})"></span>'
-MOST = 40  # rows of a legend
+MAX_ROWS = 40  # rows of a legend
 
 
 def legend(scale: Scale, title: str = "") -> str:
-    """HTML: the classes with their colours and counts, or the range of values."""
+    """Legend as HTML: classes with colours and counts, or the range of values."""
     if title:
         return ROW.format(f"<b>{html.escape(title)}: {html.escape(scale.by)}</b>") + legend(scale)
     if scale.kind == "rgb":
@@ -32,12 +33,12 @@ def legend(scale: Scale, title: str = "") -> str:
         f"<span>{count:,}</span><span style='width:3.5em;text-align:right'>{count / total:.1%}</span>"
         for number, count in scale.counts.items()
     ]
-    rows = rows[:MOST] + ([f"and {len(rows) - MOST} more"] if len(rows) > MOST else [])
+    rows = rows[:MAX_ROWS] + ([f"and {len(rows) - MAX_ROWS} more"] if len(rows) > MAX_ROWS else [])
     return "".join(ROW.format(row) for row in rows)
 
 
-def values(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> str:
-    """Markdown: a row per column of the point. names: of the classes in a column."""
+def point_table(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> str:
+    """Values of a point as a Markdown table, one row per column. `names(column)` gives the class names of a column."""
     cloud = picked.row.cloud
     rows = {"point": f"{int(picked.row.number[0]):,}"}
     rows |= dict(
@@ -49,32 +50,23 @@ def values(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> str:
         known = names(name).get(int(values[0])) if len(values) == 1 and values.dtype.kind in "iu" else None
         numbers = ", ".join(_number(value) for value in values)
         rows[name] = numbers if known is None else f"{known} ({numbers})"
-    lines = [f"| {plain(name)} | {plain(value)} |" for name, value in rows.items()]
+    lines = [f"| {escape_markdown(name)} | {escape_markdown(value)} |" for name, value in rows.items()]
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
-def plain(text: str) -> str:
-    """As it is, in one line of Markdown.
+def escape_markdown(text: str) -> str:
+    """Escape text for one line of Markdown.
 
-    >>> print(plain("a_b <i>"))
+    >>> print(escape_markdown("a_b <i>"))
     a\\_b \\<i\\>
     """
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|$~&!" else letter for letter in one_line(text))
 
 
-def one_line(text: str) -> str:
-    """Such that a browser gets it: names of files may hold bytes that are no text.
-
-    >>> print(one_line("a\\n b\\udcff"))
-    a b\\xff
-    """
-    return " ".join(text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").split())
-
-
-def about(path: Path, error: Exception) -> str:
-    """What an error says, with the file that it is about."""
+def describe_error(path: Path, error: Exception) -> str:
+    """Message of an error, prefixed with the file unless it names the file."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"{path}: needs room for all of its columns, twice, in {tempfile.gettempdir()} (TMPDIR), which is full"
+        return f"{path}: no space left in {tempfile.gettempdir()} (TMPDIR), which must hold all columns twice"
     text = str(error) or type(error).__name__
     return text if str(path) in text else f"{path}: {text}"
 

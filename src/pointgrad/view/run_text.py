@@ -1,4 +1,4 @@
-"""What the page of a run says in words and tables."""
+"""Texts and tables of the run page."""
 
 import base64
 import html
@@ -10,36 +10,36 @@ from torch import Tensor
 
 from pointgrad.render import Scale
 from pointgrad.train.evaluation import Evaluation, Example
-from pointgrad.view.run_data import Moment
-from pointgrad.view.words import ROW, SWATCH, plain
+from pointgrad.view.run_data import RunState
+from pointgrad.view.text import ROW, SWATCH, escape_markdown
 
-NUMBERED = 14  # classes up to which the cells of a confusion matrix hold numbers, and columns have names
-NAMED = 40  # and rows have names; of more, it is a picture
+NUMBERED = 14  # up to this many classes, cells of a confusion matrix contain counts, and columns have names
+NAMED = 40  # up to this many classes, rows have names; larger matrices are drawn as an image
 RIGHT, WRONG = (31, 95, 168), (192, 57, 43)
 PAIRS = 6
-LINES = 8  # of the log
-SHOWN = ("accuracy", "class_accuracy", "miou", "instance_miou")  # of the best epoch
+LINES = 8  # lines of the log
+SHOWN = ("accuracy", "class_accuracy", "miou", "instance_miou")  # metrics of the best epoch
 SMALL = '<div style="font-size:.8em;padding:.2em 1em;line-height:1.35">{}</div>'
 
 
-def head(name: str, moment: Moment) -> str:
-    """Markdown: which run, what it is doing, how far it is, what was best."""
-    done = int(moment.history[-1]["epoch"]) if moment.history else 0
-    lines = [f"**{plain(name)}**: {plain(moment.state)}"]
-    if moment.history or moment.total is not None:
-        lines.append(f"Epoch {done}" + (f" of {moment.total}" if moment.total is not None else ""))
-    rows = {int(row["epoch"]): row for row in moment.history}
-    if moment.best_epoch in rows:
-        row = rows[moment.best_epoch]
+def header(name: str, state: RunState) -> str:
+    """Name, status, progress and best epoch of a run, as Markdown."""
+    done = int(state.history[-1]["epoch"]) if state.history else 0
+    lines = [f"**{escape_markdown(name)}**: {escape_markdown(state.status)}"]
+    if state.history or state.total is not None:
+        lines.append(f"Epoch {done}" + (f" of {state.total}" if state.total is not None else ""))
+    rows = {int(row["epoch"]): row for row in state.history}
+    if state.best_epoch in rows:
+        row = rows[state.best_epoch]
         side = "val" if any(key.startswith("val_") for key in row) else "train"
-        figures = [f"{label(key)} {row[f'{side}_{key}']:.4f}" for key in SHOWN if f"{side}_{key}" in row]
+        metrics = [f"{label(key)} {row[f'{side}_{key}']:.4f}" for key in SHOWN if f"{side}_{key}" in row]
         data = "" if side == "val" else " on the training data"
-        lines.append(f"Best: epoch {moment.best_epoch}, {', '.join(figures)}{data}")
-    return "\n\n".join([*lines, *(f"⚠ {plain(problem)}" for problem in moment.problems)])
+        lines.append(f"Best: epoch {state.best_epoch}, {', '.join(metrics)}{data}")
+    return "\n\n".join([*lines, *(f"⚠ {escape_markdown(problem)}" for problem in state.problems)])
 
 
 def log(lines: Sequence[str]) -> str:
-    """HTML: the last lines of the log, the latest first."""
+    """Last lines of the log as HTML, newest first."""
     if not lines:
         return SMALL.format("The log is empty.")
     entries = [_entry(line) for line in reversed(lines[-LINES:])]
@@ -53,7 +53,7 @@ def _entry(line: str) -> str:
 
 
 def label(name: str) -> str:
-    """The name of a figure for people.
+    """Readable name of a metric.
 
     >>> label("val_instance_miou")
     'val instance mIoU'
@@ -61,19 +61,19 @@ def label(name: str) -> str:
     return name.replace("_", " ").replace("miou", "mIoU")
 
 
-def confusion(found: Evaluation) -> str:
-    """HTML: a table, rows are true classes and columns predicted ones, darker for a larger share of the row."""
+def confusion_table(found: Evaluation) -> str:
+    """Confusion matrix as HTML: rows are true classes, columns predicted classes, shaded by share of the row."""
     counts, classes = found.confusion, [html.escape(name) for name in found.classes]
     share = counts.double() / counts.sum(1, keepdim=True).clamp(min=1)
-    strength = share.pow(0.6)  # a few percent are seen too
+    strength = share.pow(0.6)  # makes a few percent visible
     if len(classes) > NAMED:
         body = _picture(strength)
     elif len(classes) > NUMBERED:
         body = _table(counts, share, strength, classes, f"width:{260 / len(classes):.2f}px", 10)
     else:
         body = _table(counts, share, strength, classes, "width:1.75em;height:1.75em", 11)
-    note = "rows: true, columns: predicted, both in the same order"
-    below = note if len(classes) > NAMED else f"{note}; point at a cell for its names and number"
+    note = "rows: true class, columns: predicted class, in the same order"
+    below = note if len(classes) > NAMED else f"{note}; hover over a cell for names and count"
     below = "" if len(classes) <= NUMBERED else SMALL.format(f'<span style="opacity:.6">{below}</span>')
     return f'<div style="overflow-x:auto;padding:0 1em">{body}</div>{below}'
 
@@ -88,10 +88,10 @@ def _table(counts: Tensor, share: Tensor, strength: Tensor, classes: Sequence[st
         rows.append(f'<tr><th style="{corner}">true ↓ predicted →</th>{names}</tr>')
     for true, name in enumerate(classes):
         cells = []
-        for said, other in enumerate(classes):
-            part, count = float(share[true, said]), int(counts[true, said])
-            hue = ",".join(map(str, RIGHT if true == said else WRONG))
-            fill = f"rgba({hue},{float(strength[true, said]):.2f})" if count else "rgba(128,128,128,.08)"
+        for predicted, other in enumerate(classes):
+            part, count = float(share[true, predicted]), int(counts[true, predicted])
+            hue = ",".join(map(str, RIGHT if true == predicted else WRONG))
+            fill = f"rgba({hue},{float(strength[true, predicted]):.2f})" if count else "rgba(128,128,128,.08)"
             ink = ";color:white" if part > 0.4 else ""
             text = _short(count) if numbered and count else ""
             title = f"{name}, predicted as {other}: {count:,} ({part:.1%})"
@@ -115,26 +115,26 @@ def _picture(strength: Tensor) -> str:
     return f'<img alt="confusion matrix" style="{look}" src="data:image/png;base64,{content}">'
 
 
-def confused(found: Evaluation) -> str:
-    """HTML: where the weights are from, and which classes are taken for which, most often first."""
+def confusion_summary(found: Evaluation) -> str:
+    """Epoch, accuracy and the most frequent confusions, as HTML."""
     items = "clouds" if found.task == "classification" else "points"
     counts = found.confusion
     right, total = int(counts.diag().sum()), int(counts.sum())
-    epoch = f"Epoch {found.epoch}, " if found.epoch else "The best weights, "
-    share = f"{right:,} of {total:,} {items} are right ({_of(right, total)})"
+    epoch = f"Epoch {found.epoch}, " if found.epoch else "Best weights, "
+    share = f"{right:,} of {total:,} {items} correct ({_of(right, total)})"
     lines = [f"{epoch}{found.clouds:,} validation clouds: {share}."]
     pairs = most_confused(counts)
     if pairs:
-        lines.append("<b>Most often confused</b>")
-    for true, said, count in pairs:
-        names = html.escape(found.classes[true]), html.escape(found.classes[said])
+        lines.append("<b>Most frequent confusions</b>")
+    for true, predicted, count in pairs:
+        names = html.escape(found.classes[true]), html.escape(found.classes[predicted])
         of = int(counts[true].sum())
-        lines.append(f"{names[0]} is called {names[1]}: {count:,} of {of:,} {items} ({_of(count, of)})")
+        lines.append(f"{names[0]} predicted as {names[1]}: {count:,} of {of:,} {items} ({_of(count, of)})")
     return SMALL.format("".join(f'<div style="padding-bottom:.2em">{line}</div>' for line in lines))
 
 
 def most_confused(counts: Tensor, most: int = PAIRS) -> list[tuple[int, int, int]]:
-    """(true, predicted, count) of the largest cells beside the diagonal, the largest first.
+    """Largest off-diagonal cells as (true, predicted, count), largest first.
 
     >>> most_confused(torch.tensor([[5, 2], [3, 0]]))
     [(1, 0, 3), (0, 1, 2)]
@@ -146,29 +146,30 @@ def most_confused(counts: Tensor, most: int = PAIRS) -> list[tuple[int, int, int
 
 
 def title(place: int, example: Example, classes: Sequence[str]) -> str:
-    """Of an example in the list; place: from 0, the worst."""
+    """Title of an example in the list. `place` counts from 0, the worst."""
     if example.target.dim():
-        return f"{place + 1}. {_percent(example.right)} right, {_name(example.source)}"
-    true, said = classes[int(example.target)], classes[int(example.predicted)]
-    verdict = f"{true}, right" if true == said else f"{said}, not {true}"
-    return f"{place + 1}. {verdict} ({_percent(example.confidence)} sure)"
+        return f"{place + 1}. {_percent(example.right)} correct, {_name(example.source)}"
+    true, predicted = classes[int(example.target)], classes[int(example.predicted)]
+    verdict = f"{true}, correct" if true == predicted else f"{predicted}, not {true}"
+    return f"{place + 1}. {verdict} ({_percent(example.confidence)})"
 
 
 def details(example: Example, classes: Sequence[str]) -> str:
-    """HTML: what is known of an example."""
+    """Details of an example, as HTML."""
     lines = [f"<b>{html.escape(example.source) or 'a validation cloud'}</b>"]
     if example.target.dim():
-        lines.append(f"{_percent(example.right)} of its labelled points are right")
-        lines.append(f"{_percent(example.confidence)} sure of its labels on average")
+        lines.append(f"accuracy: {_percent(example.right)} of the labelled points")
+        lines.append(f"mean confidence: {_percent(example.confidence)}")
     else:
-        lines.append(f"predicted: {html.escape(classes[int(example.predicted)])}, {_percent(example.confidence)} sure")
-        lines.append(f"true: {html.escape(classes[int(example.target)])}, to which it gives {_percent(example.truth)}")
-    lines.append(f"{len(example.points):,} points, as the network gets them")
+        predicted, true = (html.escape(classes[int(each)]) for each in (example.predicted, example.target))
+        lines.append(f"predicted: {predicted}, probability {_percent(example.confidence)}")
+        lines.append(f"true: {true}, probability {_percent(example.truth)}")
+    lines.append(f"{len(example.points):,} points, as the network receives them")
     return SMALL.format("<br>".join(lines))
 
 
 def legend(example: Example, classes: Sequence[str]) -> str:
-    """HTML: the classes of a labelled cloud with their colours, and how many points are and are called so."""
+    """Legend of a labelled cloud as HTML: classes with colours and numbers of predicted and true points."""
     scale = Scale("label", "class", names=dict(enumerate(classes)))
     both = torch.cat([example.target, example.predicted]).unique().tolist()
     columns = '<span style="width:4em;text-align:right">{}</span>' * 2
@@ -182,12 +183,12 @@ def legend(example: Example, classes: Sequence[str]) -> str:
 
 
 def _name(source: str) -> str:
-    """The end of a path, which tells clouds apart."""
+    """Last characters of a path, which differ between clouds."""
     return source if len(source) <= 24 else f"…{source[-23:]}"
 
 
 def _percent(share: float) -> str:
-    """With a space that does not break."""
+    """Percentage with a non-breaking space."""
     return f"{100 * share:.0f}\u00a0%" if share in (0, 1) else f"{100 * share:.1f}\u00a0%"
 
 
@@ -196,7 +197,7 @@ def _of(part: int, whole: int) -> str:
 
 
 def _short(count: int) -> str:
-    """In at most four characters.
+    """Count in at most four characters.
 
     >>> _short(987), _short(4321), _short(54321), _short(7654321)
     ('987', '4.3k', '54k', '7.7M')
