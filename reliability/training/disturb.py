@@ -31,7 +31,7 @@ from .attempts import (
     without_figures,
 )
 
-AIMS = ("last.pt", "best.pt", "metrics.csv", "evaluation.npz")
+AIMS = ("last.pt", "best.pt", "best.safetensors", "metrics.csv", "evaluation.npz")
 Record = dict[str, Any]
 
 
