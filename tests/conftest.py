@@ -102,7 +102,7 @@ def scan():
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Prediction cuts even a small scene into many tiles."""
-    from pointgrad.predict import tree
+    from pointgrad.data.tiles import tree
 
     monkeypatch.setattr(tree, "LEAF_POINTS", 100)
     monkeypatch.setattr(tree, "TILE_POINTS", 500)
