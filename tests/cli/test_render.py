@@ -63,7 +63,7 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path, command, street):
     target.write_bytes(b"years of work")
     status, said = command(street, "--out", target)
     assert (status, said.out) == (2, "")
-    assert said.err == f"pointgrad render: {target}: exists already and is not overwritten unless asked for\n"
+    assert said.err == f"pointgrad render: {target}: already exists; set overwrite to replace it\n"
     assert target.read_bytes() == b"years of work"
     assert command(street, "--out", target, "--overwrite")[0] == 0
     assert opened(target).shape == (90, 120, 4)
@@ -173,7 +173,7 @@ def test_a_picture_for_each_file_of_a_folder(tmp_path, command, street):
     assert {str(path.relative_to(out)) for path in out.rglob("*.*")} == {"a.png", "deep/a.png", "street.png"}
     status, said = command(street, "--out", out)
     assert status == 2
-    assert "street.png: exists already" in said.err
+    assert "street.png: already exists" in said.err
     data.write(tmp_path / "street.csv", data.street(500, length=12.0))
     status, said = command(street, tmp_path / "street.csv", "--out", tmp_path / "new")
     assert status == 2

@@ -115,7 +115,9 @@ def test_las_classification_codes(tmp_path):
         FileError, match=r"a\.las: expected one classification code for each of 2 classes \(low, high\), got 1"
     ):
         predict.label_file(trained(), tmp_path / "a.las", tmp_path / "b" / "a.las", classification=(2,))
-    with pytest.raises(FileError, match=r"a\.las: expected classification codes from 0 to 31 for this point format, got 64"):
+    with pytest.raises(
+        FileError, match=r"a\.las: expected classification codes from 0 to 31 for this point format, got 64"
+    ):
         predict.label_file(trained(), tmp_path / "a.las", tmp_path / "b" / "a.las", classification=(2, 64))
 
 
@@ -219,7 +221,7 @@ def test_two_predictions_for_one_target(tmp_path):
         predict.label_file(trained(Height(0.5)), source, target)
 
     slow = Failing(other)
-    with pytest.raises(FileError, match=f"^{target}: exists already and is not overwritten"):
+    with pytest.raises(FileError, match=f"^{target}: already exists; set overwrite"):
         predict.label_file(trained(slow), source, target, tile=3.0, max_points=1000)
     assert np.array_equal(data.read(target).labels, before.z > 0.5)
     target.unlink()
@@ -236,7 +238,7 @@ def test_existing_target_is_kept_without_overwrite(tmp_path, name):
     target = tmp_path / "out" / name
     target.parent.mkdir()
     target.write_text("precious")
-    with pytest.raises(FileError, match="exists already"):
+    with pytest.raises(FileError, match="already exists"):
         predict.label_file(trained(), tmp_path / name, target)
     assert target.read_text() == "precious"
     predict.label_file(trained(), tmp_path / name, target, overwrite=True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pointgrad import data, render
 from pointgrad.data import Cloud
+from pointgrad.render.camera import NEAREST, Frame, View
 from pointgrad.render.scene import Scene
 from pointgrad.render.still import Look, compose, shared_scales
 
@@ -71,7 +72,7 @@ def test_directions(look, left, top):
     scale=st.sampled_from([1e-6, 1.0, 1e5]), aspect=st.sampled_from([(120, 40), (40, 120), (80, 80)]),
 )  # fmt: skip
 def test_every_cloud_fills_the_image(seed, azimuth, elevation, scale, aspect):
-    """For all shapes and directions, the points reach the margin on two opposite sides and never cross it."""
+    """The points never cross the margin. They reach it on two sides unless the camera is at its minimum distance."""
     generator = torch.Generator().manual_seed(seed)
     stretch = torch.rand(3, generator=generator).double() ** 3
     cloud = Cloud(torch.randn(300, 3, generator=generator).double() * stretch * scale)
@@ -82,7 +83,10 @@ def test_every_cloud_fills_the_image(seed, azimuth, elevation, scale, aspect):
     assert columns[0] >= margin - 1
     assert rows[-1] <= aspect[1] - margin
     assert columns[-1] <= aspect[0] - margin
-    if stretch.max() < 3 * stretch.min():  # otherwise the minimum distance of the camera may apply
+    camera = Scene(lambda: [cloud], View(azimuth, elevation)).camera(Frame(*aspect, margin))
+    depth = (cloud.points - camera.anchor) @ camera.view.axes()[2]
+    front, rear = float(depth.max()), float(depth.min())
+    if camera.distance > 1.001 * (front + NEAREST * (front - rear)):
         free = [rows[0] + aspect[1] - 1 - rows[-1], columns[0] + aspect[0] - 1 - columns[-1]]
         assert min(free) <= 2 * margin + 4
 
@@ -349,7 +353,7 @@ def test_saved_images_are_restored(tmp_path, suffix):
         again = np.asarray(opened.convert("RGB")).astype(int)
     assert np.abs(again - picture).mean() < {"png": 1e-9, "webp": 1e-9}.get(suffix, 4)
     before = path.read_bytes()
-    with pytest.raises(data.FileError, match="exists already and is not overwritten"):
+    with pytest.raises(data.FileError, match="already exists; set overwrite"):
         render.save(path, picture // 2)
     assert path.read_bytes() == before
     render.save(path, picture // 2, overwrite=True)

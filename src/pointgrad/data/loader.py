@@ -11,6 +11,7 @@ from pointgrad.data.cloud import Batch, Cloud, collate
 from pointgrad.data.files import FileError
 from pointgrad.data.mixing import mix
 from pointgrad.data.transforms import Transform
+from pointgrad.errors import one_line
 
 PREFETCH = 4  # batches that each worker loads in advance
 
@@ -183,9 +184,9 @@ class _Samples(Dataset[list[Any]]):
             cloud.need(self.features)
             return cloud
         except FileError as error:  # already names the file
-            return _Bad(index, " ".join(str(error).split()))
+            return _Bad(index, one_line(error))
         except (ValueError, OSError) as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             return _Bad(index, reason if reason.startswith(name) else f"{name}: {reason}")
         except Exception as error:  # a bug in a dataset or transform: keep the traceback, and name the sample
             raise RuntimeError(f"{name}: {type(error).__name__}: {error}") from error

@@ -15,7 +15,7 @@ from pointgrad.data.files import las
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.las_check import open_checked
 from pointgrad.data.files.table import to_cloud
-from pointgrad.data.files.workspace import publish, workspace, writing
+from pointgrad.data.files.workspace import disk_errors, publish, workspace
 from pointgrad.data.tiles import Progress, collect
 from pointgrad.ops.scatter import histogram
 from pointgrad.predict.labels import Part, Settings, parts
@@ -54,13 +54,13 @@ def label_las(
         header, names = _header(source, trained, codes)
     with workspace(target, temp or target.parent) as work, workspace(target, target.parent) as drafts:
         results = work / "results"
-        with writing(work / "points"), open(work / "points", "w+b") as file:
+        with disk_errors(work / "points"), open(work / "points", "w+b") as file:
             scene = collect(clouds, file, trained.prepare.features, evaluate, progress)
             report = Report(target, torch.zeros(len(trained.classes), dtype=torch.long))
             if evaluate:
                 compared = Comparison(source, trained.classes, ids_of(trained.classes, codes), scene.labels)
                 report.metrics = compared.metrics
-            with writing(results):
+            with disk_errors(results):
                 _reserve(results, scene.total)
             for part in parts(trained, scene, settings, progress):
                 _store(results, part)

@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import NoReturn
 
-MAX_LENGTH = 1000  # characters of a message
+from pointgrad.errors import one_line
+
+MAX_LENGTH = 1000  # characters of a message, which may contain names from a file
 
 
 class FileError(ValueError):
@@ -27,7 +29,7 @@ def naming(path: str | PathLike[str], task: str) -> Iterator[None]:
     try:
         yield
     except FileError as error:
-        raise FileError(f"{path}: {_short(str(error))}") from error.__cause__
+        raise FileError(f"{path}: {one_line(error, limit=MAX_LENGTH)}") from error.__cause__
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{path}: needs {error.name}: pip install 'pointgrad[io]'", name=error.name) from None
     except OSError as error:
@@ -46,12 +48,6 @@ def _raise_converted(path: str | PathLike[str], task: str, error: BaseException)
     raise FileError(f"{path}: expected {task}, got: {_line(error)}") from error
 
 
-def _short(text: str) -> str:
-    """Join lines and limit the length: names in files may contain any character and have any length."""
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]} ..."
-
-
 def _line(error: BaseException) -> str:
-    first = _short((str(error).splitlines() or [""])[0])
-    return first if " " in first else f"{type(error).__name__} {first}".strip()  # str(KeyError) is only the key
+    is_sentence = " " in str(error)  # the message of a KeyError is only the key
+    return one_line(error, first=True, with_type=not is_sentence, limit=MAX_LENGTH)

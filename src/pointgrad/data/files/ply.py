@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from .table import Array, Table, axes, from_columns, records, scalars
 
 INDICES = ("vertex_indices", "vertex_index")  # names of the list of corners of a face
 INT32 = np.iinfo(np.int32)
-_ORDER = {"binary_little_endian": "<", "binary_big_endian": ">"}
+_ORDER: dict[str, Literal["<", ">"]] = {"binary_little_endian": "<", "binary_big_endian": ">"}
 
 
 class Lists(NamedTuple):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -138,7 +138,7 @@ def scalars(table: Table) -> dict[str, Array]:
     return flat
 
 
-def records(columns: Mapping[str, Array], order: str = "=") -> Array:
+def records(columns: Mapping[str, Array], order: Literal["<", ">", "="] = "=") -> Array:
     """Combine columns of equal length N into one structured array (N,) with the given byte order."""
     fields = [(name, column.dtype.newbyteorder(order), column.shape[1:]) for name, column in columns.items()]
     out = np.empty(len(next(iter(columns.values()))), fields)
