@@ -26,7 +26,7 @@ from pointgrad.train.untrusted import parse_yaml, read_yaml
 for package in ("tyro", "plyfile", "lzf", "laspy", "lazrs", "h5py", "yaml"):
     pytest.importorskip(package)
 corpus = importlib.import_module("reliability.files.corpus")
-lies = importlib.import_module("reliability.files.lies")
+false_sizes = importlib.import_module("reliability.files.false_sizes")
 SUBJECTS = importlib.import_module("reliability.files.subjects").SUBJECTS
 
 
@@ -44,14 +44,14 @@ class Call:
 def test_false_sizes_and_damaged_files():
     """Small files that declare huge sizes are refused with a one-line error, using less than 64 MB in a process that
     may allocate 512 MB. Ten damaged files of each kind are read or refused; `make corpus` tries thousands."""
-    false = lies.lies()
+    files = false_sizes.false_sizes()
     damaged = [(subject, number) for subject in SUBJECTS for number in range(1, 11)]
-    outcomes = list(corpus.run([*((lie.subject, lie.raw) for lie in false), *damaged]))
-    assert len(false) > 40
-    for lie, outcome in zip(false, outcomes, strict=False):
-        assert (lie.subject, lie.promise, outcome.what) == (lie.subject, lie.promise, corpus.REFUSED)
-        assert outcome.peak < lies.LARGE, (lie.subject, lie.promise)
-    result = corpus.count(outcomes[len(false) :])
+    outcomes = list(corpus.run([*((file.subject, file.raw) for file in files), *damaged]))
+    assert len(files) > 40
+    for file, outcome in zip(files, outcomes, strict=False):
+        assert (file.subject, file.declared, outcome.what) == (file.subject, file.declared, corpus.REFUSED)
+        assert outcome.peak < false_sizes.LARGE, (file.subject, file.declared)
+    result = corpus.count(outcomes[len(files) :])
     assert result["files"] == len(damaged) >= 300
     assert result["failures"] == []
     assert result["read"] > 20
@@ -119,6 +119,10 @@ def _object_array(mark):
     return stream.getvalue()
 
 
+def _new_torch(mark, protocol):
+    return false_sizes.torch_archive(pickle.dumps(Call(os.mkdir, str(mark)), protocol))
+
+
 def _old_torch(mark):
     stream = io.BytesIO()
     torch.save({"format": Call(os.mkdir, str(mark))}, stream, _use_new_zipfile_serialization=False)
@@ -140,8 +144,8 @@ MALICE = {
     "labels": ("a.labels.npy", _object_array, _read_labels_beside),
     "data set": ("a.npz", lambda mark: _objects(mark, points=np.zeros((1, 2, 3)), label=np.zeros(1, int)), data.Arrays),
     "evaluation": ("evaluation.npz", lambda mark: _objects(mark, format=1), evaluation.read),
-    "checkpoint": ("a.pt", lambda mark: lies.torch_archive(pickle.dumps(Call(os.mkdir, str(mark)), 2)), train.load),
-    "newer": ("a.pt", lambda mark: lies.torch_archive(pickle.dumps(Call(os.mkdir, str(mark)), 4)), train.load),
+    "checkpoint": ("a.pt", lambda mark: _new_torch(mark, 2), train.load),
+    "newer": ("a.pt", lambda mark: _new_torch(mark, 4), train.load),
     "old checkpoint": ("a.pt", _old_torch, train.load),
     "pickle called pt": ("a.pt", lambda mark: pickle.dumps(Call(os.mkdir, str(mark))), train.load),
     "config": ("a.yaml", lambda mark: f"epochs: !!python/object/apply:os.mkdir [{mark}]\n".encode(), _config),
