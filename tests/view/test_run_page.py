@@ -524,4 +524,4 @@ def test_a_run_folder_is_shown_alone(run, tmp_path, capsys, more):
     assert main(["view", str(run), *rest]) == 2
     out, error = capsys.readouterr()
     assert not out
-    assert error == f"pointgrad view: {run}: a run folder must be the only thing to show, without --checkpoint\n"
+    assert error == f"pointgrad view: {run}: a run folder must be the only input, without --checkpoint\n"

@@ -547,7 +547,7 @@ def test_what_cannot_be_shown_is_said_in_a_line(tmp_path, taken, capsys):
         (tmp_path / "other",): "other: expected a folder with files that end in",
         (tmp_path / "good.npy", "--port", taken): f"port {taken} of 127.0.0.1 must be free",
         (tmp_path / "good.npy", "--points", 0): "--points must be at least 1, got 0",
-        (tmp_path / "good.npy", "--checkpoint", tmp_path / "none.pt"): "none.pt: there is no such file",
+        (tmp_path / "good.npy", "--checkpoint", tmp_path / "none.pt"): "none.pt: no such file",
         (tmp_path / "good.npy", "--checkpoint", tmp_path / "good.npy"): "good.npy",
     }
     for arguments, expected in cases.items():
@@ -577,7 +577,7 @@ def test_serves_until_it_is_interrupted(tmp_path):
     ) as process:
         lines = [process.stdout.readline() for _ in range(3)]
         assert lines[0].startswith("http://")
-        assert "listening on 0.0.0.0: whoever can reach this machine" in lines[1]
+        assert "listening on 0.0.0.0: everyone who can reach this machine" in lines[1]
         assert "good.npy: 50 points" in lines[2]
         with socket.create_connection(("127.0.0.1", int(lines[0].split(":")[2].split()[0])), timeout=10):
             pass

@@ -1,4 +1,4 @@
-"""`pointgrad bench [SUITE...]`: how fast this machine is, with proof that it is right."""
+"""`pointgrad bench [SUITE...]`: correctness and speed of operators on this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,37 +6,33 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from .fail import fail
-
-WRONG = 2  # exit status, as the help of the command says
-REFUSED = 1
-STOPPED = 130
+from .status import ExitStatus, fail
 
 
 @dataclass
 class Bench:
-    """Checks, then times, operators beside plain and compiled PyTorch and every peer library that is installed.
+    """Check and time operators, beside plain and compiled PyTorch and every peer library that is installed.
 
-    Exit status: 0; 1 if a result of ours is wrong, whose row is not timed; 2 for a wrong command line.
+    Exit status: 0; 1 if a result of pointgrad is wrong (such rows are not timed); 2 for a wrong command line.
     """
 
     suites: Annotated[Positional[tuple[str, ...]], arg(metavar="SUITE")] = ()
-    """Which work; --list names them. By default all but the slow ones."""
+    """Benchmarks to run; --list shows them. By default all except the slow ones."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where."""
+    """Device to measure."""
 
     only: str = ""
-    """Only rows whose name has all these words: --only "nearest 4096"."""
+    """Run only rows whose name contains all these words: --only "nearest 4096"."""
 
     out: Path | None = None
-    """A JSON file for everything that was measured; folders are made."""
+    """JSON file for all measurements; its folder is created."""
 
     quick: bool = False
-    """Tiny inputs, few rounds, nothing compiled: shows that all of it works here, not how fast."""
+    """Use tiny inputs, few repetitions and no compilation, to test the benchmark itself."""
 
     list: bool = False
-    """Name the suites, with what they measure, and measure nothing."""
+    """List the benchmarks and exit."""
 
     def run(self) -> int:
         from pointgrad import bench
@@ -44,11 +40,12 @@ class Bench:
         if self.list:
             for name in bench.NAMES:
                 print(f"{name:12} {bench.describe(name)}")
-            return 0
+            return ExitStatus.OK
         try:
             record = bench.run(self.suites, self.device, self.only, self.out, self.quick)
         except bench.WrongRequest as error:
-            return fail("bench", WRONG, str(error))
+            return fail("bench", ExitStatus.USAGE, error)
         except KeyboardInterrupt:
-            return fail("bench", STOPPED, "stopped; nothing is written")
-        return REFUSED if any(row["state"] in ("wrong", "failed") for row in record["rows"]) else 0
+            return fail("bench", ExitStatus.INTERRUPTED, "interrupted; nothing is written")
+        wrong = any(row["state"] in ("wrong", "failed") for row in record["rows"])
+        return ExitStatus.FAILED if wrong else ExitStatus.OK

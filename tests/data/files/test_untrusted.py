@@ -315,12 +315,12 @@ def test_invalid_option_gives_a_one_line_error():
     ("change", "reason"),
     [
         ({"state": [1]}, "state in a checkpoint must be a dict, got list"),
-        ({"state": {"head.weight": 3}}, "its options ask for more weights than it holds, from weight"),
+        ({"state": {"head.weight": 3}}, "its options require more weights than it holds, from weight"),
         ({"classes": "abc"}, "classes in a checkpoint must be a list, got str"),
-        ({"model": {"name": "pointnet", "classes": "many"}}, "cannot build its network"),
-        ({"model": {"name": "os.system"}}, "cannot build its network: name must be pointnet or"),
-        ({"model": {"name": ["pointnet"]}}, "cannot build its network"),
-        ({"prepare": {"points": "many"}}, "cannot build its network"),
+        ({"model": {"name": "pointnet", "classes": "many"}}, "cannot build the network"),
+        ({"model": {"name": "os.system"}}, "cannot build the network: name must be pointnet or"),
+        ({"model": {"name": ["pointnet"]}}, "cannot build the network"),
+        ({"prepare": {"points": "many"}}, "cannot build the network"),
         ({"format": 2}, "expected a pointgrad checkpoint of format 1, got 2"),
     ],
 )  # fmt: skip
