@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 import pointgrad
 from pointgrad import data
 from pointgrad.cli import main
-from pointgrad.predict import tree
+from pointgrad.data.tiles import tree
 from pointgrad.view import Viewer, network, server, words
 from pointgrad.view.detail import COARSEST, Camera, shares
 from pointgrad.view.levels import Part, build

@@ -15,9 +15,9 @@ from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.data.files.workspace import publish_bytes
+from pointgrad.data.tiles import Progress
 from pointgrad.errors import one_line
 from pointgrad.predict.labels import Settings
-from pointgrad.predict.scene import Progress
 from pointgrad.writing import make_folder
 
 from .device import device

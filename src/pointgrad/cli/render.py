@@ -10,12 +10,12 @@ from tyro.conf import Positional, arg
 
 from pointgrad.data.files.formats import choose
 from pointgrad.data.files.workspace import exists
+from pointgrad.data.stream import Source
 from pointgrad.errors import one_line
 from pointgrad.render import class_names, save
 from pointgrad.render.legend import Title
 from pointgrad.render.save import LONGEST, SECONDS, check_suffix
 from pointgrad.render.scene import SAMPLE, Scene
-from pointgrad.render.source import Source
 from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scales
 
 from .inputs import cloud_files
