@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 RENAMED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 # Code is matched first, so that its brackets are not taken for links.
-LINK = re.compile(r"^```.*?^```|`[^`\n]+`(?!\])|(?<=\]\()([^)#\s]+)", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"^```.*?^```|`[^`\n]+`|(?<=\]\()([^)#\s]+)", re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

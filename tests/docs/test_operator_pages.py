@@ -23,7 +23,7 @@ def public() -> tuple[set[str], set[str]]:
     offered = [(name, value) for name, value in offered if getattr(value, "__module__", "").startswith("pointgrad.ops")]
     results = {name for name, value in offered if inspect.isclass(value) and issubclass(value, tuple)}
     functional = {name for name, value in vars(pointgrad.functional).items() if inspect.isfunction(value)}
-    names = {name for name, _ in offered} - results - {"backend"}
+    names = {name for name, _ in offered} - results - {"backend", "release_buffers"}
     return names | {f"functional.{name}" for name in functional}, results
 
 
