@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from pointgrad.data import Cloud
+from pointgrad.data.tiles import FEATURE, Progress, Scene, collect
 from pointgrad.ops.sampling import farthest_point_sampling
 from pointgrad.predict.labels import quiet
-from pointgrad.predict.scene import FEATURE, Progress, Scene, collect
 from pointgrad.render import Scale, colors
 
 ORDERED = 1 << 17  # points of a leaf that are ordered; the rest of a larger leaf, such as a pole, stays in file order

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pointgrad.data import Cloud
+from pointgrad.data.tiles import Progress, collect
 from pointgrad.predict import classify
 from pointgrad.predict.labels import Settings, parts
-from pointgrad.predict.scene import Progress, collect
 from pointgrad.render.colors import ERROR
 from pointgrad.train import Trained
 from pointgrad.view.levels import Levels

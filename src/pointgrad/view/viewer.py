@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pointgrad.data import Cloud
+from pointgrad.data.stream import Source
 from pointgrad.errors import one_line
 from pointgrad.render import Scale, first_choice
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.render.names import class_names
-from pointgrad.render.source import Source
 from pointgrad.train import Trained
 from pointgrad.view import network, text
 from pointgrad.view.classes import Classes

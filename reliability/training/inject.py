@@ -1,4 +1,4 @@
-"""Faults that are planted into an attempt, in its own process, before it begins."""
+"""Faults that an attempt injects into its own process before it begins."""
 
 import datetime
 import itertools
@@ -15,7 +15,7 @@ YEARS = 10 * 365 * 86400.0
 
 
 def signal_at(step: int, number: int) -> None:
-    """The process gets a signal when it begins its n-th step."""
+    """Send a signal to this process when it begins its n-th step."""
     steps, train_step = itertools.count(1), trainer.train_step
 
     def disturbed(*arguments: Any, **options: Any) -> Any:
@@ -26,25 +26,30 @@ def signal_at(step: int, number: int) -> None:
     trainer.train_step = disturbed
 
 
-def worker_fault(how: str, sample: int) -> None:
-    """A worker meets its end when it comes to a sample: killed, raises, exits with a status, takes all memory it may
-    have, or is busy for so long that it outlives the training."""
+def worker_fault(kind: str, sample: int) -> None:
+    """Let a worker fail at a sample in the second epoch.
+
+    Args:
+        kind: "killed", "crashes", "raises", "exits STATUS", "memory" (allocates too much), or "busy"
+            (outlives the run).
+        sample: Index of the sample.
+    """
     read = data.Arrays.__getitem__
 
     def disturbed(self: data.Arrays, index: int) -> data.Cloud:
-        if index == sample and next(times) == 1:  # in the second epoch
-            if how == "killed":
+        if index == sample and next(times) == 1:  # the second epoch
+            if kind == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
-            elif how == "crashes":
+            elif kind == "crashes":
                 os.kill(os.getpid(), signal.SIGSEGV)
-            elif how == "raises":
-                raise ZeroDivisionError("planted")
-            elif how.startswith("exits"):
-                os._exit(int(how.split()[-1]))
-            elif how == "memory":
+            elif kind == "raises":
+                raise ZeroDivisionError("injected")
+            elif kind.startswith("exits"):
+                os._exit(int(kind.split()[-1]))
+            elif kind == "memory":
                 resource.setrlimit(resource.RLIMIT_AS, (2**32, resource.RLIM_INFINITY))
                 bytearray(2**40)
-            elif how == "busy":
+            elif kind == "busy":
                 time.sleep(60)
         return read(self, index)
 
@@ -53,7 +58,7 @@ def worker_fault(how: str, sample: int) -> None:
 
 
 def jumping_clock() -> None:
-    """Every look at the time of day is years before or after the last one."""
+    """Let every call of the clock return a time years before or after the last one."""
     jumps, real, now = itertools.cycle((YEARS, 0.0, -YEARS)), time.time, datetime.datetime.now
 
     class Jumping(datetime.datetime):

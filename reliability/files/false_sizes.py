@@ -1,4 +1,4 @@
-"""Small files that promise to be large: what `corpus.py` and the tests read under a limit of memory."""
+"""Small files that declare huge sizes, read by `corpus.py` and by tests under a memory limit."""
 
 import io
 import pickle
@@ -14,12 +14,12 @@ import torch
 from pointgrad import data
 from pointgrad.train import checkpoint
 
-LARGE = 64 << 20  # bytes; none of these files may take so many
+LARGE = 64 << 20  # bytes of memory that reading any of these files must stay below
 HUGE = 10**12
 
 
-class Lie(NamedTuple):
-    promise: str
+class FalseSize(NamedTuple):
+    declared: str
     subject: str
     raw: bytes
 
@@ -40,7 +40,7 @@ def _npy(shape: tuple[int, ...], dtype: str = "<f8", body: bytes = b"") -> bytes
 
 
 def _npz(name: str, way: int = zipfile.ZIP_STORED) -> bytes:
-    """An archive of 3 GB, says its directory, and so says the array in it."""
+    """An archive whose directory and array header declare 3 GB."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", way) as archive:
         archive.writestr(f"{name}.npy", _npy((1 << 27, 3)) + bytes(100))
@@ -61,13 +61,13 @@ def _empty(file: Any) -> None:
 
 
 def _large_chunk(file: Any) -> None:
-    """Of which almost nothing is stored."""
+    """A dataset with a huge chunk, of which almost nothing is stored."""
     points = file.create_dataset("points", (4, 3), "f8", chunks=(40_000_000, 3), maxshape=(None, 3), compression="gzip")
     points.id.write_direct_chunk((0, 0), b"x" * 40)
 
 
 def _mixed(file: Any) -> None:
-    """Many names of one data set."""
+    """Many datasets, and many links to one of them."""
     file["points"] = np.zeros((3, 3))
     for number in range(20_000):
         file[f"p{number}"] = h5py.SoftLink("/points")
@@ -76,7 +76,7 @@ def _mixed(file: Any) -> None:
 
 
 def torch_archive(structure: bytes) -> bytes:
-    """A checkpoint's archive around any pickle."""
+    """The archive of a checkpoint with a given pickle."""
     good, out = io.BytesIO(), io.BytesIO()
     torch.save({}, good)
     with zipfile.ZipFile(good) as archive, zipfile.ZipFile(out, "w") as forged:
@@ -86,14 +86,14 @@ def torch_archive(structure: bytes) -> bytes:
 
 
 class _Buffer:
-    """Unpickled, a gigabyte of zeros; torch allows that."""
+    """Unpickles to a gigabyte of zeros, which torch allows."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return bytearray, (1 << 30,)
 
 
 def _wide() -> bytes:
-    """A network of many gigabytes, with the weights of none."""
+    """A checkpoint of a network of many gigabytes, without weights."""
     content = checkpoint.content_of(torch.nn.Module(), {}, "classification", ("a",), data.Prepare())
     content["model"] = {"name": "pointnet", "classes": 3, "width": 300.0}
     stream = io.BytesIO()
@@ -101,11 +101,11 @@ def _wide() -> bytes:
     return stream.getvalue()
 
 
-def _laughs(first: str, line: str) -> bytes:
+def _nested_aliases(first: str, line: str) -> bytes:
     return "\n".join([first, *(line.format(i, i - 1) for i in range(1, 40)), "epochs: *a39"]).encode()
 
 
-def lies() -> list[Lie]:
+def false_sizes() -> list[FalseSize]:
     face = ("element face 1", "property list {} double vertex_indices", "element vertex 1", "property float x")
     rows = [f"property double p{number}" for number in range(10_000)]
     found = [
@@ -148,9 +148,9 @@ def lies() -> list[Lie]:
         ("lists of any length", "h5", _h5(lambda file: file.create_dataset("points", (4,), h5py.vlen_dtype(float)))),
         ("a bytearray of 1 GB", "checkpoint", torch_archive(pickle.dumps({"format": _Buffer()}, 2))),
         ("a wide network", "checkpoint", _wide()),
-        ("2^40 values", "config", _laughs("a0: &a0 [x, x]", "a{0}: &a{0} [*a{1}, *a{1}]")),
-        ("2^40 merged", "config", _laughs("a0: &a0 {x: 1}", "a{0}: &a{0} {{<<: [*a{1}, *a{1}]}}")),
+        ("2^40 values", "config", _nested_aliases("a0: &a0 [x, x]", "a{0}: &a{0} [*a{1}, *a{1}]")),
+        ("2^40 merged", "config", _nested_aliases("a0: &a0 {x: 1}", "a{0}: &a{0} {{<<: [*a{1}, *a{1}]}}")),
         ("10^5 levels", "config", b"epochs: " + b"[" * 100_000),
         ("10^5 levels", "json list", b"[" * 100_000),
     ]  # fmt: skip
-    return [Lie(*each) for each in found]
+    return [FalseSize(*each) for each in found]

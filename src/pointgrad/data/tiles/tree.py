@@ -1,17 +1,17 @@
-"""The plane cut into rectangles that hold about equally many points, however unevenly they lie."""
+"""A kd-tree over x and y, whose leaves hold about equally many points."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-LEAF_POINTS = 32_768  # what is read at once
-TILE_POINTS = 16 * LEAF_POINTS  # what is predicted at once, besides the margin around it
-SAMPLE_EVERY = 256  # the tree is built from every n-th point,
-SAMPLE_POINTS = 1 << 20  # or from fewer if those would be more than this
+LEAF_POINTS = 32_768  # points of a leaf, the unit of reading
+TILE_POINTS = 16 * LEAF_POINTS  # points of a tile, without its margin
+SAMPLE_EVERY = 256  # the tree is built from every n-th point
+SAMPLE_POINTS = 1 << 20  # maximum number of points in the sample
 
 
 class Sample:
-    """Every n-th of a stream of points, n as small as `SAMPLE_POINTS` allows."""
+    """Every n-th point of a stream, where n grows so that at most `SAMPLE_POINTS` are kept."""
 
     def __init__(self) -> None:
         self.every = SAMPLE_EVERY
@@ -20,7 +20,7 @@ class Sample:
         self._count = 0
 
     def add(self, xy: np.ndarray) -> None:
-        """xy: (n, 2), the next points."""
+        """Add the next points (n, 2)."""
         kept = xy[-self.seen % self.every :: self.every].copy()
         self.seen += len(xy)
         self._kept.append(kept)
@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Tile:
-    """A rectangle of the plane, low (2,) to high (2,), the high end not included, and its leaves."""
+    """A rectangle from low (2,) to high (2,), exclusive, and its leaves."""
 
     low: np.ndarray
     high: np.ndarray
@@ -48,12 +48,16 @@ class Tile:
 
 
 class Tree:
-    """The plane cut in two again and again, at the median of the longer side."""
+    """A kd-tree that covers the plane, split at the median of the longer side of each node.
+
+    Args:
+        sample: A sample (n, 2) of the points.
+        every: Number of points that each sample represents.
+    """
 
     def __init__(self, sample: np.ndarray, every: int) -> None:
-        """sample: (n, 2); every: how many points one of them stands for."""
         self._every = every
-        self._splits: list[tuple[int, float, int, int]] = []  # axis, where, node below, node above; leaves are ~number
+        self._splits: list[tuple[int, float, int, int]] = []  # axis, value, node below, node above; ~number for leaves
         self._boxes: list[tuple[np.ndarray, np.ndarray]] = []
         self._tiles: list[Tile] = []
         everywhere = np.full(2, -np.inf), np.full(2, np.inf)
@@ -62,11 +66,11 @@ class Tree:
         self._low, self._high = (np.array([box[end] for box in self._boxes]) for end in (0, 1))
 
     def tiles(self) -> list[Tile]:
-        """Rectangles of about `TILE_POINTS` points, which together are the plane."""
+        """Rectangles of about `TILE_POINTS` points each, which cover the plane."""
         return self._tiles
 
     def leaf(self, xy: np.ndarray) -> np.ndarray:
-        """(n,) the number of the leaf of each point (n, 2)."""
+        """Return the leaf number (n,) of each point (n, 2)."""
         out = np.zeros(len(xy), np.int64)
         todo = [(self._root, np.arange(len(xy)))]
         while todo:
@@ -74,13 +78,13 @@ class Tree:
             if node < 0:
                 out[points] = ~node
                 continue
-            axis, where, below, above = self._splits[node]
-            is_below = xy[points, axis] < where
+            axis, value, below, above = self._splits[node]
+            is_below = xy[points, axis] < value
             todo += [(below, points[is_below]), (above, points[~is_below])]
         return out
 
     def around(self, tile: Tile, margin: float) -> np.ndarray:
-        """Numbers of the leaves that touch a tile or its margin."""
+        """Return the numbers of the leaves that touch a tile or its margin."""
         touches = (self._low <= tile.high + margin) & (self._high >= tile.low - margin)
         return np.flatnonzero(touches.all(1))
 
@@ -89,7 +93,7 @@ class Tree:
         if is_tile := not in_tile and count <= TILE_POINTS:
             first = len(self._boxes)
         node = self._split(sample, low, high, in_tile or is_tile) if count > LEAF_POINTS else None
-        if node is None:  # a leaf, also if all of its points lie at one place
+        if node is None:  # small enough, or all points are identical
             node = ~len(self._boxes)
             self._boxes.append((low, high))
             if not in_tile and not is_tile:
@@ -104,15 +108,15 @@ class Tree:
         if not extent[axis] > 0:
             return None
         values = np.sort(sample[:, axis])
-        where = values[len(values) // 2]
-        if where == values[0]:
-            where = values[np.searchsorted(values, where, "right")]
+        value = values[len(values) // 2]
+        if value == values[0]:
+            value = values[np.searchsorted(values, value, "right")]
         node = len(self._splits)
-        self._splits.append((0, 0.0, 0, 0))  # its place: the children come after it
-        is_below = sample[:, axis] < where
+        self._splits.append((0, 0.0, 0, 0))  # set below, after the children
+        is_below = sample[:, axis] < value
         end_below, begin_above = high.copy(), low.copy()
-        end_below[axis] = begin_above[axis] = where
+        end_below[axis] = begin_above[axis] = value
         below = self._build(sample[is_below], low, end_below, in_tile)
         above = self._build(sample[~is_below], begin_above, high, in_tile)
-        self._splits[node] = (axis, float(where), below, above)
+        self._splits[node] = (axis, float(value), below, above)
         return node

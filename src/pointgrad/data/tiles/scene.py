@@ -1,6 +1,6 @@
-"""Points of a scene of any size, kept by place, so that those of a rectangle can be had again.
+"""A scene of any size, stored so that the points of a rectangle can be read.
 
-Points are written by leaf of a tree over x and y into one file as they come; little else grows with the scene.
+Points are appended to one file, grouped by the leaves of a kd-tree over x and y. Memory hardly grows with the scene.
 """
 
 import math
@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pointgrad.data import Cloud
+from pointgrad.data.cloud import Cloud
 from pointgrad.data.files.table import FAR
-from pointgrad.predict.tree import Sample, Tile, Tree
+from pointgrad.data.tiles.tree import Sample, Tile, Tree
 
-Progress = Callable[[str, int], None]  # what is done, and with how many points so far
-FEATURE = "feature "  # before the name of a feature in a record
+Progress = Callable[[str, int], None]  # called with the current step and the number of points done
+FEATURE = "feature "  # prefix of feature names in a record
 
 
 class Pieces:
-    """Records of points, written leaf by leaf into a file, and read again by leaf."""
+    """A file of point records, written in any order and read by leaf."""
 
     def __init__(self, file: BinaryIO, dtype: np.dtype) -> None:
         self._file = file
@@ -31,7 +31,7 @@ class Pieces:
         self._starts = np.zeros(0, np.int64)
 
     def add(self, records: np.ndarray, leaf: np.ndarray) -> None:
-        """records: (n,) of the dtype; leaf: (n,) their leaves."""
+        """Append records (n,) with their leaves (n,)."""
         order = np.argsort(leaf, kind="stable")
         leaves, first, count = np.unique(leaf[order], return_index=True, return_counts=True)
         self._file.write(records[order].tobytes())
@@ -39,14 +39,14 @@ class Pieces:
         self._count += len(records)
 
     def finish(self, leaves: int) -> None:
-        """To be called after all points are there and before any is read."""
+        """Finish writing. Call this once, between the last `add` and the first `read`."""
         self._file.flush()
         extents = np.concatenate(self._extents)
         self._extents = [extents[np.argsort(extents[:, 0], kind="stable")]]
         self._starts = np.searchsorted(self._extents[0][:, 0], np.arange(leaves + 1))
 
     def read(self, leaves: np.ndarray) -> np.ndarray:
-        """The records of some leaves, in the order in which they were added."""
+        """Read the records of some leaves, in the order in which they were added."""
         extents = [self._extents[0][self._starts[leaf] : self._starts[leaf + 1]] for leaf in leaves]
         records = [self._read_run(first, count) for first, count in _joined(np.concatenate(extents))]
         together = np.concatenate([np.zeros(0, self.dtype), *records])
@@ -58,7 +58,7 @@ class Pieces:
 
 
 def _joined(extents: np.ndarray) -> Iterator[tuple[int, int]]:
-    """First and number of records of each run, neighbouring extents as one."""
+    """Merge adjacent extents. Yields the first record and the number of records of each run."""
     extents = extents[np.argsort(extents[:, 1])]
     ends = extents[:, 1] + extents[:, 2]
     begins_run = np.ones(len(extents), bool)
@@ -71,17 +71,30 @@ def _joined(extents: np.ndarray) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Scene:
-    """Points kept by place. count: how many have finite coordinates; total: how many there are."""
+    """A point cloud stored by leaf, made by `collect`.
 
-    tree: Tree  # over world coordinates
+    Attributes:
+        tree: kd-tree over world x and y.
+        pieces: The stored records.
+        like: An empty cloud with the origin, category and source of the scene.
+        count: Number of points with finite coordinates, which are the ones stored.
+        total: Number of all points.
+        labels: Labels that occur, if labels are stored.
+    """
+
+    tree: Tree
     pieces: Pieces
-    like: Cloud  # without points: origin, category and source of all
+    like: Cloud
     count: int
     total: int
-    labels: frozenset[int]  # those that occur, if they are kept
+    labels: frozenset[int]
 
     def around(self, tile: Tile, margin: float) -> tuple[np.ndarray, Cloud, Tensor]:
-        """The points of a tile and its margin: their numbers, they, and which of them are of the tile."""
+        """Read the points of a tile and its margin.
+
+        Returns:
+            The numbers (n,) of the points in the scene, a cloud of n points, and a mask (n,) of those in the tile.
+        """
         records = self.pieces.read(self.tree.around(tile, margin))
         xy = self._xy(records)
         near = ((xy >= tile.low - margin) & (xy <= tile.high + margin)).all(1)
@@ -94,7 +107,7 @@ class Scene:
         return records["number"], cloud, torch.from_numpy(tile.contains(xy[near]))
 
     def add(self, chunk: Cloud, features: tuple[str, ...], with_labels: bool, first: int) -> None:
-        """chunk: points, the first of which is the first-th of the scene."""
+        """Store a chunk of points, whose first point has the number `first` in the scene."""
         records = _records(_rebased(chunk, self.like.origin), features, with_labels, first)[_finite(chunk).numpy()]
         self.pieces.add(records, self.tree.leaf(self._xy(records)))
 
@@ -110,9 +123,21 @@ def collect(
     progress: Progress,
     origin: Tensor | None = None,
 ) -> Scene:
-    """Goes through the chunks of a scene twice, and puts their points and columns into a file by place.
+    """Store the points of a scene by leaf, in two passes over its chunks.
 
-    origin: of all points; without it, one is chosen that does not depend on how they were cut into chunks.
+    Args:
+        chunks: Called twice; iterates over the chunks of the scene.
+        file: An empty file, open for reading and writing, or `io.BytesIO`.
+        features: Names of the features to store.
+        with_labels: Whether to store labels.
+        progress: Called with the current step and the number of points done.
+        origin: Origin (3,) of the stored points. Default: chosen independently of the division into chunks.
+
+    Returns:
+        The stored scene.
+
+    Raises:
+        ValueError: If a feature or the labels are missing, or no point has finite coordinates.
     """
     sample = Sample()
     total, like = 0, None
@@ -162,7 +187,7 @@ def _finite(chunk: Cloud) -> Tensor:
 
 
 def _origin(low: Tensor, high: Tensor) -> Tensor:
-    """Whole numbers near the scene, where taking them away surely rounds nothing, as `read` chooses them."""
+    """Choose an integer origin as `read` does, only where subtracting it is certain not to round."""
     is_far = torch.maximum(low.abs(), high.abs()) > FAR
     is_exact = (low >= 0) | ((high < 0) & (high - low <= -high))
     return torch.where(is_far & is_exact, low.floor(), 0.0)
@@ -175,7 +200,7 @@ def _rebased(chunk: Cloud, origin: Tensor) -> Cloud:
 
 
 def _records(chunk: Cloud, features: tuple[str, ...], with_labels: bool, first: int) -> np.ndarray:
-    """A row per point: its number in the scene, coordinates, features, label."""
+    """Make one record per point: number in the scene, coordinates, features and label."""
     columns = {"points": chunk.points, **{FEATURE + name: chunk.features[name] for name in features}}
     if with_labels:
         columns["labels"] = _labels(chunk)
