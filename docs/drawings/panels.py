@@ -1,5 +1,6 @@
-"""The viewer's operator panels, as a browser shows them, on a chair that the library makes: needs viser, playwright and
-Chromium. The network of the last two learns for some minutes, once: it is kept under out/."""
+"""Screenshots of the viewer's operator panels on a synthetic chair. Needs viser, playwright and Chromium.
+
+The network of the last two panels is trained once, for some minutes, and kept under out/."""
 
 import shutil
 from collections.abc import Callable
@@ -40,13 +41,13 @@ def network() -> train.Trained:
 
 
 class Session:
-    """A viewer and a browser that looks at it."""
+    """A viewer and a page that shows it."""
 
     def __init__(self, page: Any, viewer: Any) -> None:
         self.page, self.viewer = page, viewer
 
     def show(self, title: str, click: tuple[float, float, float] | None = None, **controls: Any) -> Any:
-        """A panel with the given controls; click: near the point at this place in the box of the cloud."""
+        """Show a panel with the given controls; `click` is a position in the unit box of the cloud."""
         from pointgrad.view.levels import Part
         from pointgrad.view.stage import Picked
 
@@ -83,7 +84,7 @@ class Session:
 
 
 def take(session: Session) -> None:
-    back = (0.5, 0.9, 0.75)  # of the chair: it faces the camera
+    back = (0.5, 0.9, 0.75)  # of the chair, which faces the camera
     session.show("farthest points", count=24, random=True, balls=True)
     session.save("farthest")
     session.show("voxel sampling", click=(0.9, 0.1, 0.5), edge=0.1)

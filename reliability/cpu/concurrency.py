@@ -32,7 +32,7 @@ import torch
 from pointgrad.bench import write
 from pointgrad.bench.machine import machine
 from reliability.arguments import at_least, out_file
-from reliability.cpu.work import Work, backward_of_a_network, deep_backward, network, rooms
+from reliability.cpu.work import Work, backward_of_a_network, deep_backward, families, network
 
 ROOT = Path(__file__).parents[2]
 THREADS = 8
@@ -55,21 +55,21 @@ class Calls:
     def __init__(self, cases: int, alone: dict[str, str] | None = None) -> None:
         torch.set_num_threads(1)
         self.cases = cases
-        self.rooms = rooms(cases)
-        self.alone = alone or {work.name: work.digest() for room in self.rooms for work in room}
+        self.families = families(cases)
+        self.alone = alone or {work.name: work.digest() for family in self.families for work in family}
         torch.set_num_threads(2)
-        self.one_of_each_room("starts the pool's threads")
+        self.one_of_each_family("starts the pool's threads")
 
     def check(self, work: Work) -> int:
         return _equal(work.digest(), self.alone[work.name], work.name)
 
-    def one_of_each_room(self, seed: str, between: Callable[[random.Random], None] | None = None) -> int:
+    def one_of_each_family(self, seed: str, between: Callable[[random.Random], None] | None = None) -> int:
         draw = random.Random(seed)
-        for room in draw.sample(self.rooms, len(self.rooms)):
+        for family in draw.sample(self.families, len(self.families)):
             if between is not None:
                 between(draw)
-            self.check(draw.choice(room))
-        return len(self.rooms)
+            self.check(draw.choice(family))
+        return len(self.families)
 
 
 def at_once(task: Callable[[int], int], threads: int = THREADS) -> int:
@@ -89,7 +89,7 @@ def python_threads(calls: Calls, rounds: int) -> int:
 
 
 def _draw(calls: Calls, round: int, thread: int) -> int:
-    return calls.one_of_each_room(f"{round} {thread}")
+    return calls.one_of_each_family(f"{round} {thread}")
 
 
 def set_num_threads(calls: Calls, rounds: int) -> int:
@@ -99,7 +99,7 @@ def set_num_threads(calls: Calls, rounds: int) -> int:
 
 
 def _draw_and_change(calls: Calls, round: int, thread: int) -> int:
-    return calls.one_of_each_room(f"{round} {thread}", lambda draw: torch.set_num_threads(draw.choice(THREAD_COUNTS)))
+    return calls.one_of_each_family(f"{round} {thread}", lambda draw: torch.set_num_threads(draw.choice(THREAD_COUNTS)))
 
 
 def backward(calls: Calls, rounds: int) -> int:
@@ -130,7 +130,7 @@ def forked(calls: Calls, rounds: int) -> int:
 
     def keep_busy(number: int) -> None:
         while not stop.is_set():
-            calls.one_of_each_room(f"busy {number}")
+            calls.one_of_each_family(f"busy {number}")
 
     with ThreadPoolExecutor(2) as pool:
         busy = [pool.submit(keep_busy, number) for number in range(2)]
@@ -180,7 +180,7 @@ def _child(answers: Any, given: Calls | tuple[int, dict[str, str]], seed: str) -
             use_the_pool_in_a_forked_child()
         else:
             calls = Calls(*given)
-        answers.put(calls.one_of_each_room(seed))
+        answers.put(calls.one_of_each_family(seed))
     except Difference as difference:
         answers.put(str(difference))
     signal.alarm(0)
@@ -203,7 +203,7 @@ class _Drawn(torch.utils.data.Dataset):
         return self.rounds
 
     def __getitem__(self, number: int) -> int:
-        return self.calls.one_of_each_room(f"item {number}")
+        return self.calls.one_of_each_family(f"item {number}")
 
 
 def loader(calls: Calls, rounds: int) -> int:
@@ -216,7 +216,7 @@ def loader(calls: Calls, rounds: int) -> int:
             worker_init_fn=_worker,
         )  # fmt: skip
         for count in workers:
-            total += count + calls.one_of_each_room(f"beside {start}")
+            total += count + calls.one_of_each_family(f"beside {start}")
     return total
 
 
@@ -238,7 +238,7 @@ def planted_difference(calls: Calls, rounds: int) -> int:
             return str(bool((shared == mine).all()))
 
     careless = Careless.__new__(Careless)
-    calls.rooms, calls.alone = [[careless]], {"planted": careless.digest()}
+    calls.families, calls.alone = [[careless]], {"planted": careless.digest()}
     return python_threads(calls, rounds)
 
 

@@ -1,4 +1,4 @@
-"""What `concurrency.py` lets threads and processes do: calls whose results are compared bit for bit."""
+"""The calls that `concurrency.py` makes from threads and processes; results are compared bit for bit."""
 
 import hashlib
 import os
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 import pointgrad
-from tests.cases import CASES, Case, Make
+from pointgrad.catalog import FAMILIES, Case, Make
 
-_generator = threading.RLock()  # torch's generator is one for all threads
-# A thread that holds it may not be there any more in a forked child.
+_generator = threading.RLock()  # torch's generator is shared by all threads
+# A thread that holds the lock does not exist in a forked child.
 os.register_at_fork(before=_generator.acquire, after_in_parent=_generator.release, after_in_child=_generator.release)
 
 
 def _digest(tensors: list[Tensor]) -> str:
-    """A number for each tensor, from its dtype, shape and bits."""
+    """A hash of each tensor's dtype, shape and bits."""
     digests = []
     for tensor in tensors:
         summary = hashlib.blake2b(str((tensor.dtype, tuple(tensor.shape))).encode(), digest_size=8)
@@ -36,41 +36,34 @@ class Work:
     arguments: dict[str, Any]
 
     def digest(self) -> str:
-        if self.case.seeded:
+        if self.case.sample.seeded:
             with _generator:
                 return self._digest()
         return self._digest()
 
     def _digest(self) -> str:
-        arguments = dict(self.arguments)
-        sources = {name: arguments[name].detach().requires_grad_() for name in self.case.differentiable}
-        results = self.case({**arguments, **sources})
-        gradients: tuple[Tensor, ...] = ()
-        if sources:
-            output = next(result for result in results if result.is_floating_point())
-            # Not all alike, and the same every time.
-            upstream = torch.arange(output.numel()).remainder(7).sub(2.5).reshape(output.shape).to(output.dtype)
-            gradients = torch.autograd.grad(output, list(sources.values()), upstream)
-        return _digest([*results, *gradients])
+        return _digest(self.case.with_gradients(self.arguments))
 
 
-def rooms(most: int) -> list[list[Work]]:
-    """For each room its cases that are large enough for several threads, and a small one of operators without such; no
-    more than `most` of a room."""
-    has_large = {case.operator for case in CASES if case.large}
-    found: dict[str, list[Work]] = {}
-    for case in CASES:
-        make = case.large or (case.inputs if case.operator not in has_large else None)
-        room = found.setdefault(case.operator.__module__, [])
-        if make is not None and len(room) < most:
-            has_large.add(case.operator)
+def families(most: int) -> list[list[Work]]:
+    """At most `most` calls per family: samples with work for several threads, or the first of an operator without."""
+    found = []
+    for operators in FAMILIES.values():
+        cases = [case for op in operators for case in op.cases()]
+        has_large = {case.op.name for case in cases if case.sample.large}
+        chosen = [case for case in cases if case.sample.large or case.op.name not in has_large]
+        firsts = {case.op.name: case for case in reversed(chosen)}
+        chosen = [case for case in chosen if case.sample.large or case is firsts[case.op.name]]
+        works = []
+        for case in chosen[:most]:
             torch.manual_seed(0)
-            room.append(Work(case.name, case, make(Make())))
-    return list(found.values())
+            works.append(Work(case.name, case, (case.sample.large or case.sample.build)(Make())))
+        found += [works] if works else []
+    return found
 
 
 def network(seed: int, layers: int = 3) -> tuple[Tensor, list[Tensor]]:
-    """A deep graph through most rooms, and its inputs."""
+    """A deep graph through most families, and its inputs."""
     random = torch.Generator().manual_seed(seed)
     points = torch.rand(2, 700, 3, generator=random).requires_grad_()
     features = torch.rand(2, 700, 16, generator=random).requires_grad_()
@@ -92,7 +85,7 @@ def backward_of_a_network(output: Tensor, inputs: list[Tensor]) -> str:
 
 
 class _Nested(torch.autograd.Function):
-    """Whose backward runs a backward pass, whose backward does the same, and so on `depth` times."""
+    """A function whose backward runs a backward pass of itself, nested `depth` times."""
 
     @staticmethod
     def forward(ctx, features, index, depth):
@@ -111,7 +104,7 @@ class _Nested(torch.autograd.Function):
 
 
 def deep_backward(depth: int = 70) -> str:
-    """From 60 nested passes on, torch hands the next one to a thread of autograd's own."""
+    """From 60 nested passes on, torch runs the next one in a separate autograd thread."""
     features = torch.linspace(0, 1, 4000 * 32).reshape(4000, 32).requires_grad_()
     index = torch.arange(30000).remainder(4001) - 1
     output = _Nested.apply(features, index, depth)

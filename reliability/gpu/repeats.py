@@ -2,7 +2,7 @@
 
     python -m reliability.gpu.repeats --runs 20 --out reliability/results/gpu_repeats.json
 
-Each of the contract's cases, on its large input where it has one, is run and differentiated again and again under
+Each sample of the catalogue, with its large input if it has one, is run and differentiated again and again under
 `torch.use_deterministic_algorithms(True)`, on a GPU beside another stream's work, so that programs finish in changing
 order. To see that this could fail, it also counts which cases differ without deterministic mode.
 """
@@ -15,22 +15,14 @@ from torch import Tensor
 
 from pointgrad.bench import write
 from pointgrad.bench.machine import machine
-from tests.cases import CASES, Case, Make
+from pointgrad.catalog import CASES, Case, Make
 
 from ..arguments import at_least, out_file
 
 
 def run_once(case: Case, arguments: dict[str, Any]) -> list[Tensor]:
     torch.manual_seed(3)
-    inputs = {
-        name: value.detach().requires_grad_() if name in case.differentiable else value
-        for name, value in arguments.items()
-    }
-    results = list(case(inputs))
-    if case.differentiable:
-        output = next(result for result in results if result.is_floating_point())
-        results += torch.autograd.grad(output, [inputs[name] for name in case.differentiable], torch.randn_like(output))
-    return [result.detach() for result in results]
+    return case.with_gradients(arguments)
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
@@ -42,7 +34,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def differing(case: Case, dtype: torch.dtype, runs: int) -> int:
     """How many of the runs differ from the first."""
     torch.manual_seed(0)
-    arguments = (case.large or case.inputs)(Make(dtype, "cuda"))
+    arguments = (case.sample.large or case.sample.build)(Make(dtype, "cuda"))
     first, other, noise = run_once(case, arguments), torch.cuda.Stream(), torch.rand(512, 512, device="cuda")
     different = 0
     for turn in range(1, runs):

@@ -1,10 +1,10 @@
-"""Does an installed pointgrad work, with its C++ kernels? Prints what it found as JSON; raises if something is wrong.
+"""Check an installed pointgrad and its C++ kernels. Prints the findings as JSON; raises if something is wrong.
 
     python -I reliability/install/smoke.py
 
-Every case of the tests' tables runs forward and backward, on the C++ kernels and on the reference, and both must agree.
-Which C++ functions were entered is counted, so that a fallback to plain PyTorch does not pass for them. With -I nothing
-of the checkout is imported but those tables; needs torch, numpy and pointgrad only.
+Every sample of the catalogue runs forward and backward, on the C++ kernels and on the reference, and both must agree.
+The calls of C++ functions are counted, so that a fallback to plain PyTorch does not pass for them. With -I nothing of
+the checkout is imported; needs torch, numpy and pointgrad only.
 """
 
 import json
@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog import CASES, FAMILIES, Case, Make
 from pointgrad.ops import native
-from tests.cases import CASES, Case, Make
+
+FAMILY_OF = {op.name: family for family, operators in FAMILIES.items() for op in operators}
 
 
 class Counted:
@@ -41,34 +43,27 @@ def functions(module: Any) -> set[str]:
 
 
 def results(case: Case, backend: str) -> list[Tensor]:
-    """What a call returns, and the gradients of its first floating result."""
+    """The results of a call, and the gradients of the first floating one."""
     torch.manual_seed(0)
-    arguments = case.inputs(Make())
-    sources = {name: arguments[name].detach().requires_grad_() for name in case.differentiable}
     with pointgrad.backend(backend):
-        outputs = case({**arguments, **sources})
-        if not sources:
-            return list(outputs)
-        output = next(each for each in outputs if each.is_floating_point())
-        upstream = torch.arange(output.numel()).remainder(7).sub(2.5).reshape(output.shape).to(output.dtype)
-        return [*outputs, *torch.autograd.grad(output, list(sources.values()), upstream)]
+        return case.with_gradients(case.sample.build(Make()))
 
 
 def try_cases(cases: list[Case]) -> dict[str, Any]:
-    """Runs the cases; how many of each room ran, and which C++ functions they entered."""
+    """Run the cases and count them by family, and the C++ functions that they call."""
     if native.module is None:
         raise RuntimeError(f"the C++ module must load, got: {native.why_missing}")
     counted = native.module = Counted(native.module)
     try:
-        rooms: Counter[str] = Counter()
+        families: Counter[str] = Counter()
         for case in cases:
             for mine, theirs in zip(results(case, "cpu"), results(case, "reference"), strict=True):
                 torch.testing.assert_close(mine, theirs, msg=lambda text, case=case: f"{case.name}: {text}")
-            rooms[case.operator.__module__.removeprefix("pointgrad.ops.")] += 1
-        native.empty(torch.empty(0), (2**21,)).fill_(1)  # large enough for memory that is used again
+            families[FAMILY_OF[case.op.name]] += 1
+        native.empty(torch.empty(0), (2**21,)).fill_(1)  # large enough for a reusable buffer
     finally:
         native.module = counted._module
-    return {"cases": dict(sorted(rooms.items())), "entered": sorted(set(counted.calls) & functions(native.module))}
+    return {"cases": dict(sorted(families.items())), "entered": sorted(set(counted.calls) & functions(native.module))}
 
 
 def try_command() -> str:

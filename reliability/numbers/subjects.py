@@ -196,13 +196,6 @@ SIZE = (4, 5, 6)
 KERNEL: Arguments = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 0), "stride": (2, 1)}
 
 SUBJECTS = [
-    Subject("gather", pointgrad.gather, rows,
-            lambda d: {"features": d.floats(d.size // 4, 16), "index": d.index(d.size // 4, d.size)}),
-    Subject("group, relative", lambda features, index, points, centers: pointgrad.group(features, index, points=points, centers=centers),
-            lambda features, index, points, centers: torch.cat([
-                torch.where((index >= 0).unsqueeze(-1), points[index.clamp(min=0)] - centers.unsqueeze(1), 0), rows(features, index)], -1),
-            lambda d: {"features": d.floats(d.size, 8), "index": d.index(d.size, d.size // 2, 8), "points": d.floats(d.size, 3),
-                       "centers": d.floats(d.size // 2, 3)}),
     Subject("scatter, sum", lambda values, index: pointgrad.scatter(values, index, 10), lambda values, index: scatter_sum(values, index, 10),
             lambda d: {"values": d.floats(d.size, 16), "index": d.index(10, d.size)}),
     Subject("scatter, mean", lambda values, index: pointgrad.scatter(values, index, 10, "mean"),
@@ -238,20 +231,17 @@ SUBJECTS = [
             lambda weights, values, index: (weights.repeat_interleave(4, -1) * rows(values, index)).sum(1),
             lambda d: {"weights": d.floats(d.size, 12, 4), "values": d.floats(d.size, 16), "index": d.index(d.size, d.size, 12)}),
     Subject("neighbor_attention", pointgrad.neighbor_attention, attention, heads),
-    Subject("knn", lambda points, queries, index: pointgrad.knn(points, 5, queries).distance2, distance2, search),
-    Subject("ball_query", lambda points, queries, index: pointgrad.ball_query(points, 0.75, 5, queries).distance2, distance2,
-            lambda d: search(d, radius=0.75)),
     Subject("chamfer_distance", pointgrad.chamfer_distance, chamfer, lambda d: {"points": d.floats(d.size, 3), "targets": d.floats(d.size // 2, 3)}),
     Subject("farthest_point_sampling, radius", lambda points, picks: pointgrad.farthest_point_sampling(points, 16, return_radius=True).radius,
             covering, picked, fixed=("points",)),
     Subject("voxelize, centres", lambda points: pointgrad.gather((found := pointgrad.voxelize(points, 0.3)).centers, found.inverse),
             lambda points: ((points / 0.3).floor() + 0.5) * 0.3, lambda d: {"points": d.floats(d.size, 3)}, fixed=("points",)),
-    Subject("unfold", lambda input: pointgrad.unfold(input, **KERNEL), lambda input: F.unfold(input, **KERNEL), lambda d: {"input": images(d)},
+    Subject("unfold", lambda input: functional.unfold(input, **KERNEL), lambda input: F.unfold(input, **KERNEL), lambda d: {"input": images(d)},
             wide=True),
-    Subject("fold", lambda input: pointgrad.fold(input, (9, 9), **KERNEL), lambda input: F.fold(input, (9, 9), **KERNEL),
+    Subject("fold", lambda input: functional.fold(input, (9, 9), **KERNEL), lambda input: F.fold(input, (9, 9), **KERNEL),
             lambda d: {"input": d.floats(2, 36, 35)}, wide=True),
-    Subject("conv2d", pointgrad.conv2d, F.conv2d, lambda d: {"input": images(d), "weight": d.floats(4, 6, 3, 2), "bias": d.floats(4)}, wide=True),
-    Subject("conv1d", pointgrad.conv1d, F.conv1d, lambda d: {"input": d.floats(2, 6, d.size), "weight": d.floats(4, 6, 3), "bias": d.floats(4)},
+    Subject("conv2d", functional.conv2d, F.conv2d, lambda d: {"input": images(d), "weight": d.floats(4, 6, 3, 2), "bias": d.floats(4)}, wide=True),
+    Subject("conv1d", functional.conv1d, F.conv1d, lambda d: {"input": d.floats(2, 6, d.size), "weight": d.floats(4, 6, 3), "bias": d.floats(4)},
             wide=True),
     Subject("max_pool2d", lambda input: functional.max_pool2d(input, 3, stride=2), lambda input: F.max_pool2d(input, 3, stride=2),
             lambda d: {"input": d.distinct(256, 4, 2).permute(2, 1, 0).reshape(2, 4, 16, 16)}, wide=True),
@@ -276,3 +266,24 @@ SUBJECTS = [
     Subject("cosine_similarity", functional.cosine_similarity, F.cosine_similarity,
             lambda d: {"x1": d.floats(d.size, 20), "x2": d.floats(d.size, 20)}),
 ]  # fmt: skip
+
+
+def converted(new):
+    """These subjects in the form of precision.py."""
+    from pointgrad.catalog import OpInfo
+
+    def build(subject):
+        def inputs(m):
+            arguments = subject.inputs(Draw(m.dtype, m.rows, torch.Generator().manual_seed(torch.initial_seed())))
+            return {k: v.to(m.device) if isinstance(v, Tensor) else v for k, v in arguments.items()}
+
+        return inputs
+
+    def op(subject):
+        arguments = subject.inputs(Draw(torch.float32, 60))
+        floats = [k for k, v in arguments.items() if isinstance(v, Tensor) and v.is_floating_point()]
+        return OpInfo(
+            subject.name.partition(",")[0], subject.ours, (), tuple(k for k in floats if k not in subject.fixed)
+        )
+
+    return [new(subject.name, op(subject), build(subject), subject.ours, subject.plain) for subject in SUBJECTS]

@@ -4,12 +4,10 @@ from typing import Any
 
 import torch
 
-import pointgrad
-from pointgrad.functional import max_pool2d
+from pointgrad.functional import conv1d, conv2d, fold, max_pool2d, unfold
 
 from .base import Case, Make
 
-unfold, fold, conv1d, conv2d = pointgrad.unfold, pointgrad.fold, pointgrad.conv1d, pointgrad.conv2d
 grads = ("input",)
 all_three = ("input", "weight", "bias")
 uneven = {"kernel_size": (2, 3), "dilation": (2, 1), "padding": (1, 2), "stride": (1, 2)}
@@ -69,7 +67,7 @@ BAD_METADATA = [
     (lambda: unfold(image, 2, dilation=0), ValueError, "dilation must be at least 1, got (0, 0)"),
     (lambda: unfold(image, 2, padding=-1), ValueError, "padding must be at least 0, got (-1, -1)"),
     (lambda: unfold(image, 2, stride=(1, 0)), ValueError, "stride must be at least 1, got (1, 0)"),
-    (lambda: unfold(image, 3, dilation=(1, 3), padding=1), ValueError, "kernel_size must be no larger, with its dilation, than the padded input (6, 6), got (3, 7)"),
+    (lambda: unfold(image, 3, dilation=(1, 3), padding=1), ValueError, "kernel_size must be at most the padded input (6, 6) after dilation, got (3, 7)"),
     (lambda: fold(image, 4, 2), ValueError, "input must be (C * kh * kw, L) or (N, C * kh * kw, L), got (1, 2, 4, 4)"),
     (lambda: fold(image[0], (0, 3), 2), ValueError, "output_size must be at least 1, got (0, 3)"),
     (lambda: fold(torch.zeros(5, 9), 4, 2), ValueError, "input must be (C * 2 * 2, 3 * 3) or (N, C * 2 * 2, 3 * 3) for output_size (4, 4), got (5, 9)"),
@@ -84,16 +82,16 @@ BAD_METADATA = [
     (lambda: conv2d(image, weight.double()), TypeError, "weight must have the dtype of input, float32, got float64"),
     (lambda: conv2d(image, weight.to("meta")), ValueError, "weight must be on the device of input, cpu, got meta"),
     (lambda: conv2d(image, weight, groups=0), ValueError, "groups must be at least 1, got 0"),
-    (lambda: conv2d(image, weight, padding="full"), ValueError, "padding must be same, valid or integers, got full"),
-    (lambda: conv2d(image, weight, padding="same", stride=2), ValueError, "stride must be 1 with padding same, got (2, 2)"),
-    (lambda: conv2d(image[..., :2], weight), ValueError, "the kernel of weight must be no larger, with its dilation, than the padded input (4, 2), got (3, 3)"),
+    (lambda: conv2d(image, weight, padding="full"), ValueError, "padding must be \"same\", \"valid\" or integers, got full"),
+    (lambda: conv2d(image, weight, padding="same", stride=2), ValueError, "stride must be 1 with padding \"same\", got (2, 2)"),
+    (lambda: conv2d(image[..., :2], weight), ValueError, "the kernel of weight must be at most the padded input (4, 2) after dilation, got (3, 3)"),
     (lambda: conv1d(image, weight), ValueError, "input must be (C, L) or (N, C, L) with L at least 1, got (1, 2, 4, 4)"),
     (lambda: conv1d(image[0], weight[..., 0], stride=(1, 1)), TypeError, "stride must be an int, got (1, 1)"),
-    (lambda: conv1d(image[:, :, 0], weight[..., 0], dilation=2), ValueError, "the kernel of weight must be no larger, with its dilation, than the padded input (4,), got (5,)"),
+    (lambda: conv1d(image[:, :, 0], weight[..., 0], dilation=2), ValueError, "the kernel of weight must be at most the padded input (4,) after dilation, got (5,)"),
     (lambda: max_pool2d(image, 2, ceil_mode=1), TypeError, "ceil_mode must be a bool, got int 1"),
-    (lambda: max_pool2d(image, 2**17, padding=2**16), ValueError, "kernel_size must be fewer than 2^31 pixels, got (131072, 131072)"),
+    (lambda: max_pool2d(image, 2**17, padding=2**16), ValueError, "kernel_size must have fewer than 2^31 pixels, got (131072, 131072)"),
     (lambda: max_pool2d(image, (2, 3), padding=(1, 2)), ValueError, "padding must be at most half the kernel, (1, 1), got (1, 2)"),
-    (lambda: max_pool2d(image, 5), ValueError, "kernel_size must be no larger, with its dilation, than the padded input (4, 4), got (5, 5)"),
+    (lambda: max_pool2d(image, 5), ValueError, "kernel_size must be at most the padded input (4, 4) after dilation, got (5, 5)"),
 ]  # fmt: skip
 
 # What only values show: nothing here, these operators take no index.

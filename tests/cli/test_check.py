@@ -149,7 +149,7 @@ def test_a_crash_does_not_stop_the_other_checks(check):
     only = ["--only", "runs", "saved", "timing"]
     status, shown, error = check("subjects:crashes_late", "--shapes", "3,4", *only)
     assert status == 5
-    assert error == "pointgrad check: saved: the process ended by SIGSEGV (last output)\n"
+    assert error == "pointgrad check: saved: the process was killed by SIGSEGV (last output)\n"
     assert [line.split()[:2] for line in shown.splitlines()[1:4]] == [
         ["passed", "runs"],
         ["crashed", "saved"],
@@ -163,11 +163,11 @@ def test_a_crash_does_not_stop_the_other_checks(check):
         (["nothing"], 2, "target must be package.module:function, got 'nothing'"),
         (["leaves:f"], 3, "cannot import leaves: SystemExit: 3"),
         (["syntax:f"], 3, "cannot import syntax: SyntaxError"),
-        (["dies:f"], 5, "importing dies:f: the process ended by SIGABRT"),
+        (["dies:f"], 5, "importing dies:f: the process was killed by SIGABRT"),
         (["subjects:greets"], 4, "it returns str; give --shapes, or --inputs"),
-        (["subjects:crash"], 5, "making inputs for subjects:crash: the process ended by SIGSEGV (last output)"),
-        (["subjects:crash", "--shapes", "3"], 5, "runs: the process ended by SIGSEGV (last output)"),
-        (["subjects:hangs", "--shapes", "3", "--timeout", "3"], 5, "runs: no answer after 3 s"),
+        (["subjects:crash"], 5, "making inputs for subjects:crash: the process was killed by SIGSEGV (last output)"),
+        (["subjects:crash", "--shapes", "3"], 5, "runs: the process was killed by SIGSEGV (last output)"),
+        (["subjects:hangs", "--shapes", "3", "--timeout", "3"], 5, "runs: no response for 3 s"),
         (["subjects:Good", "--json", "no/where.json"], 2, "cannot write no/where.json: no such folder: no"),
         (["subjects:Good", "--only", "gradients"], 2, "--only must be some of 'runs', 'gradcheck', "),
         (["subjects:Good", "--shapes", "3", "--inputs", "a:b"], 2, "give --inputs or --shapes, not both"),
@@ -191,7 +191,7 @@ def test_errors_have_a_status_and_a_one_line_reason(check, arguments, status, re
         ("no_arguments", InputsError, "it takes no tensors: it has no required arguments; give --shapes, or"),
         ("takes_numbers", InputsError, "it takes no tensors: its arguments are n: int, m: float"),
         ("raises", InputsError, r"with random (5, 7) tensors it raises ValueError: first line (subjects.py:"),
-        ("bad_inputs", InputsError, "make_inputs(torch.float64, 'cpu') fails: KeyError: 'nowhere' (subjects.py:"),
+        ("bad_inputs", InputsError, "make_inputs(torch.float64, 'cpu') failed: KeyError: 'nowhere' (subjects.py:"),
     ],
 )
 def test_missing_inputs_are_explained(folder, monkeypatch, name, error, reason):

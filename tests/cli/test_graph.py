@@ -59,7 +59,7 @@ def test_page_and_summary(here, capsys):
     assert main(["graph", "network:abstraction", "--shapes", "32,3", "32,5"]) == 0
     printed = capsys.readouterr().out
     assert "pointgrad::gather" in printed
-    assert "backward alone holds" in printed
+    assert "held only for backward" in printed
     assert "written to abstraction.html" in printed
     assert "features" in (here / "abstraction.html").read_text()
 

@@ -14,7 +14,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from pointgrad.inspect.audit import CHECKS
-from pointgrad.inspect.audit.isolated import describe, messages
+from pointgrad.inspect.audit.isolated import describe_exit, messages
 from pointgrad.inspect.audit.report import CRASHED, SKIPPED, Report, Row
 from pointgrad.inspect.audit.subject import NOT_RUNNING
 from pointgrad.writing import replace_bytes
@@ -176,7 +176,7 @@ class Child:
         self._reader.join(1)
         last = self._tail.decode(errors="replace").strip().splitlines()
         output = f" ({last[-1][:200]})" if last and status != 0 else ""
-        self.ended = f"the process ended {describe(status)}{output}"
+        self.ended = f"{describe_exit(status)}{output}"
 
     def _drain(self) -> None:
         assert self._process.stdout is not None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from pointgrad.inspect.audit import rows
-from pointgrad.inspect.audit.subject import InputsError, Subject, input_names, told
+from pointgrad.inspect.audit.subject import InputsError, Subject, describe_error, input_names
 
 from .status import ExitStatus
 from .target import TargetError, load, parse_shape
@@ -60,7 +60,7 @@ def _callable(target: str) -> Callable[..., Any]:
         try:
             return found()
         except Exception as error:
-            raise TargetError(f"{target} cannot be constructed without arguments: {told(error)}") from error
+            raise TargetError(f"{target} cannot be constructed without arguments: {describe_error(error)}") from error
     if not callable(found):
         raise TargetError(f"{target} must be a function, got {type(found).__name__}")
     return found
@@ -95,7 +95,7 @@ def _guess(fn: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = fn(*make(torch.float32, "cpu"))
         except Exception as error:
-            reason = reason or f"with random {shape} tensors it raises {told(error)}"
+            reason = reason or f"with random {shape} tensors it raises {describe_error(error)}"
             continue
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
             return make

@@ -318,7 +318,7 @@ def test_invalid_option_gives_a_one_line_error():
         ({"state": {"head.weight": 3}}, "its options require more weights than it holds, from weight"),
         ({"classes": "abc"}, "classes in a checkpoint must be a list, got str"),
         ({"model": {"name": "pointnet", "classes": "many"}}, "cannot build the network"),
-        ({"model": {"name": "os.system"}}, "cannot build the network: name must be pointnet or"),
+        ({"model": {"name": "os.system"}}, "cannot build the network: name must be one of pointnet,"),
         ({"model": {"name": ["pointnet"]}}, "cannot build the network"),
         ({"prepare": {"points": "many"}}, "cannot build the network"),
         ({"format": 2}, "expected a pointgrad checkpoint of format 1, got 2"),
