@@ -8,7 +8,7 @@ import torch
 
 from pointgrad import data
 from pointgrad.data import Cloud
-from pointgrad.predict import tree
+from pointgrad.data.tiles import tree
 from pointgrad.train.report import Report
 from pointgrad.view import Viewer, server
 from tests.support.runs import finished_runs
