@@ -1,7 +1,7 @@
 # make demo, make test: environment, build and run, from a fresh clone. Variables:
 #   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
 #   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
-#   SUITES  what to measure; all but the slow ones      make SUITES=scaling OUT=out/scaling_cpu.json bench
+#   FAMILIES  families to benchmark                     make FAMILIES=scaling OUT=out/scaling_cpu.json bench
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 OUT ?= out/cpu.json
@@ -25,7 +25,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 bench: $(VENV)/installed
-	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
+	$(BIN)/pointgrad bench $(FAMILIES) --out $(OUT)
 
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -1,4 +1,4 @@
-"""`pointgrad bench [SUITE...]`: how fast this machine is, with proof that it is right."""
+"""`pointgrad bench [FAMILY...]`: check and time the operators on this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,35 +8,36 @@ from tyro.conf import Positional, arg
 
 from .fail import fail
 
-WRONG = 2  # exit status, as the help of the command says
+WRONG = 2  # exit statuses, see the docstring of the command
 REFUSED = 1
 STOPPED = 130
 
 
 @dataclass
 class Bench:
-    """Checks, then times, operators beside plain and compiled PyTorch and every peer library that is installed.
+    """Check and then time the operators against plain PyTorch, compiled PyTorch and every installed peer library.
 
-    Exit status: 0; 1 if a result of ours is wrong, whose row is not timed; 2 for a wrong command line.
+    Exit status: 0 on success; 1 if a result of pointgrad is wrong, in which case that row is not timed; 2 for an
+    invalid command line.
     """
 
-    suites: Annotated[Positional[tuple[str, ...]], arg(metavar="SUITE")] = ()
-    """Which work; --list names them. By default all but the slow ones."""
+    families: Annotated[Positional[tuple[str, ...]], arg(metavar="FAMILY")] = ()
+    """Families of operators to measure; see --list. By default all but the slow ones."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where."""
+    """Device to measure on."""
 
     only: str = ""
-    """Only rows whose name has all these words: --only "nearest 4096"."""
+    """Measure only rows whose name contains all of these words, for example --only "nearest 4096"."""
 
     out: Path | None = None
-    """A JSON file for everything that was measured; folders are made."""
+    """JSON file for the results. Missing folders are created."""
 
     quick: bool = False
-    """Tiny inputs, few rounds, nothing compiled: shows that all of it works here, not how fast."""
+    """Use tiny inputs and few rounds, and do not compile: shows that the benchmark works, not how fast it is."""
 
     list: bool = False
-    """Name the suites, with what they measure, and measure nothing."""
+    """List the families and exit."""
 
     def run(self) -> int:
         from pointgrad import bench
@@ -46,9 +47,9 @@ class Bench:
                 print(f"{name:12} {bench.describe(name)}")
             return 0
         try:
-            record = bench.run(self.suites, self.device, self.only, self.out, self.quick)
-        except bench.WrongRequest as error:
+            record = bench.run(self.families, self.device, self.only, self.out, self.quick)
+        except bench.RequestError as error:
             return fail("bench", WRONG, str(error))
         except KeyboardInterrupt:
-            return fail("bench", STOPPED, "stopped; nothing is written")
+            return fail("bench", STOPPED, "interrupted; no results were written")
         return REFUSED if any(row["state"] in ("wrong", "failed") for row in record["rows"]) else 0

@@ -1,4 +1,7 @@
-"""The work that is measured, one file per suite: `rows(setup)`; the first line of its docstring describes it."""
+"""Rows of the benchmark, one module per family, each with a function `rows(setup)`.
+
+The first line of a module's docstring describes the family in `pointgrad bench --list`.
+"""
 
 import importlib
 import pkgutil
@@ -6,10 +9,10 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import cast
 
-from ..contest import Row, Setup
+from ..comparison import Row, Setup
 
-SLOW = ("scaling",)  # run only when named
-NAMES = tuple(sorted(suite.name for suite in pkgutil.iter_modules(__path__)))
+SLOW = ("scaling",)  # only run if requested by name
+NAMES = tuple(sorted(family.name for family in pkgutil.iter_modules(__path__)))
 DEFAULT = tuple(name for name in NAMES if name not in SLOW)
 
 
@@ -18,10 +21,10 @@ def _module(name: str) -> ModuleType:
 
 
 def rows(name: str, setup: Setup) -> list[Row]:
-    """Of one suite; nothing is allocated yet."""
+    """The rows of one family. Their inputs are not allocated yet."""
     return list(cast(Iterable[Row], _module(name).rows(setup)))
 
 
 def describe(name: str) -> str:
-    """In one line."""
+    """One-line description of a family."""
     return (_module(name).__doc__ or "").splitlines()[0]
