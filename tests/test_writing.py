@@ -119,7 +119,7 @@ def test_files_replace_links_and_logs_refuse_them(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(PRECIOUS)
     (tmp_path / "a").symlink_to(victim)
-    with pytest.raises(OSError, match="a link, which may lead out of its folder"):
+    with pytest.raises(OSError, match="Is a symbolic link"):
         writing.append(tmp_path / "a", b"more")
     writing.replace_bytes(tmp_path / "a", b"new")
     assert not (tmp_path / "a").is_symlink()
@@ -138,9 +138,9 @@ def test_devices_pipes_and_folders_are_not_files(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "null").symlink_to("/dev/null")
     for name in ("pipe", "folder", "null"):
-        with pytest.raises(OSError, match="a folder or a device"):
+        with pytest.raises(OSError, match="Is a folder or a device"):
             writing.replace_bytes(tmp_path / name, b"new")
-        with pytest.raises(OSError, match=r"a folder or a device|a link|Is a directory|No such device"):
+        with pytest.raises(OSError, match=r"Is a folder or a device|Is a symbolic link|Is a directory|No such device"):
             writing.append(tmp_path / name, b"new")
     assert stat.S_ISCHR((tmp_path / "null").stat().st_mode)
 
@@ -153,7 +153,7 @@ def test_the_named_folder_may_be_a_link_but_none_in_it(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "real" / "c").symlink_to(tmp_path / "elsewhere")
     for inside in ("c", "c/d", "../elsewhere/d", "/tmp"):
-        with pytest.raises(OSError, match="a link, which may lead out"):
+        with pytest.raises(OSError, match="Is a symbolic link"):
             writing.make_folder(tmp_path / "named", inside)
     assert not any((tmp_path / "elsewhere").iterdir())
 
@@ -186,7 +186,7 @@ def test_predictions_stay_in_their_folder(tmp_path, monkeypatch, capsys):
     assert main(["predict", "a run", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: a link" in said
+    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: Is a symbolic link" in said
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
@@ -216,3 +216,30 @@ def test_all_writers_go_through_one_place():
             if opened or name in ("write_text", "write_bytes", "tofile", "memmap", "mkstemp", "symlink", "copyfile"):
                 found.add(str(path.relative_to(source)))
     assert found == OPENED
+
+
+def test_an_existing_file_is_kept_unless_overwritten(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError
+
+    for folder in ("with links", "without links"):
+        target = tmp_path / folder / "a"
+        target.parent.mkdir()
+        writing.replace_bytes(target, b"old", overwrite=False)
+        with pytest.raises(FileExistsError):
+            writing.replace_bytes(target, b"new", overwrite=False)
+        (target.parent / "draft").write_bytes(b"new")
+        with pytest.raises(FileExistsError):
+            writing.publish(target.parent / "draft", target, overwrite=False)
+        assert target.read_bytes() == b"old"
+        writing.publish(target.parent / "draft", target)
+        assert target.read_bytes() == b"new"
+        assert [path.name for path in target.parent.iterdir()] == ["a"]
+        monkeypatch.setattr(os, "link", no_links)
+
+
+def test_the_previous_file_is_kept_under_its_own_name(tmp_path):
+    for content in (b"1", b"2", b"3"):
+        writing.replace_bytes(tmp_path / "a", content, tmp_path / "before")
+    assert (tmp_path / "a").read_bytes() == b"3"
+    assert (tmp_path / "before").read_bytes() == b"2"
