@@ -155,7 +155,7 @@ def unfolded_by_views(image: Tensor, kernel: int) -> Tensor:
 
 
 def unfolded_by_kernel(image: Tensor, kernel: int) -> Tensor:
-    return pointgrad.unfold(image, kernel)
+    return pointgrad.functional.unfold(image, kernel)
 
 
 # Trilinear interpolation: eight corners, each weighted by how near it is.

@@ -6,8 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-import pointgrad
-from pointgrad.functional import max_pool2d
+from pointgrad import functional
 
 from .style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
 
@@ -41,7 +40,7 @@ def outline(axes: Axes, x: float, y: float, width: float, height: float, color: 
 def unfold() -> None:
     """Four windows of a 3 x 3 image become four columns."""
     image = torch.arange(1.0, 10.0).reshape(1, 3, 3)
-    columns = pointgrad.unfold(image, 2)
+    columns = functional.unfold(image, 2)
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.4), width_ratios=(3, 4))
     grid(left, image[0], "image (1, 3, 3)")
     grid(right, columns, "unfold(image, 2): (1 · 2 · 2, 4)")
@@ -69,7 +68,7 @@ def geometry() -> None:
     size = 7
     for axes, (title, chosen) in zip(panels, settings, strict=True):
         stride, dilation, padding = chosen.get("stride", 1), chosen.get("dilation", 1), chosen.get("padding", 0)
-        count = pointgrad.unfold(torch.zeros(1, size, size), **chosen).shape[1]
+        count = functional.unfold(torch.zeros(1, size, size), **chosen).shape[1]
         for y in range(-padding, size + padding):
             for x in range(-padding, size + padding):
                 outside = not (0 <= y < size and 0 <= x < size)
@@ -106,7 +105,7 @@ def fold() -> None:
     ]
     figure, panels = plt.subplots(1, len(settings), figsize=(12, 2.6))
     for axes, (title, size, chosen) in zip(panels, settings, strict=True):
-        covered = pointgrad.fold(pointgrad.unfold(torch.ones(1, size, size), **chosen), size, **chosen)[0]
+        covered = functional.fold(functional.unfold(torch.ones(1, size, size), **chosen), size, **chosen)[0]
         grid(axes, covered, title, covered / 9)
         outline(axes, 1, 1, 1, 1, ORANGE)
     figure.text(0.5, 0.0, "orange: the pixel [1, 1]", ha="center", fontsize=10)
@@ -157,7 +156,7 @@ def conv2d() -> None:
 def pooling() -> None:
     """Which pixels win, and how many windows each of them receives from."""
     image = torch.tensor([[[3.0, 7, 1, 2], [4, 0, 5, 2], [6, 6, 2, 8], [1, 3, 2, 0]]], requires_grad=True)
-    values, index = max_pool2d(image, 2, stride=1, return_indices=True)
+    values, index = functional.max_pool2d(image, 2, stride=1, return_indices=True)
     (received,) = torch.autograd.grad(values.sum(), image)
     figure, panels = plt.subplots(1, 3, figsize=(9, 3.1), width_ratios=(4, 3, 4))
     won = torch.zeros(16)

@@ -197,7 +197,7 @@ def demos(device: str) -> list[Demo]:
             {"weights": torch.randn(2, 3, **double), "values": rows["features"], "index": rows["index"]},
         ),
         Demo(
-            "conv2d", "4 x 32 x 48^2, kernel 3", pointgrad.conv2d,
+            "conv2d", "4 x 32 x 48^2, kernel 3", pointgrad.functional.conv2d,
             {"input": torch.randn(4, 32, 48, 48, device=device), "weight": torch.randn(32, 32, 3, 3, device=device)},
             torch.nn.functional.conv2d, ("input", "weight"),
             {"input": torch.randn(1, 2, 4, 4, **double), "weight": torch.randn(3, 2, 2, 2, **double)},

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import pointgrad
-from pointgrad.functional import max_pool2d
+from pointgrad.functional import conv1d, conv2d, fold, max_pool2d, unfold
 
 from .draw import Draw
 from .operators import Arguments, Operator, linear_in_each
@@ -112,14 +112,14 @@ BAD = {
 }  # fmt: skip
 BAD_CONV = {**{name: values for name, values in BAD.items() if name != "kernel_size"}, "groups": [0, -1, 1.0, None]}
 OPERATORS = [
-    Operator("unfold", pointgrad.unfold, _unfold, INPUT, linear_in_each(pointgrad.unfold, INPUT, copies=True), bad=BAD),
-    Operator("fold", pointgrad.fold, _fold, INPUT, linear_in_each(pointgrad.fold, INPUT), bad=BAD),
+    Operator("unfold", unfold, _unfold, INPUT, linear_in_each(unfold, INPUT, copies=True), bad=BAD),
+    Operator("fold", fold, _fold, INPUT, linear_in_each(fold, INPUT), bad=BAD),
     Operator(
-        "conv2d", pointgrad.conv2d, lambda draw: _conv(draw, 2), ALL, linear_in_each(pointgrad.conv2d, ALL),
+        "conv2d", conv2d, lambda draw: _conv(draw, 2), ALL, linear_in_each(conv2d, ALL),
         rounds=True, bad=BAD_CONV,
     ),
     Operator(
-        "conv1d", pointgrad.conv1d, lambda draw: _conv(draw, 1), ALL, linear_in_each(pointgrad.conv1d, ALL),
+        "conv1d", conv1d, lambda draw: _conv(draw, 1), ALL, linear_in_each(conv1d, ALL),
         rounds=True, bad=BAD_CONV,
     ),
     Operator("max_pool2d", max_pool2d, _pool, INPUT, _pool_magnitudes, bad={**BAD, "ceil_mode": [1, None]}),

@@ -14,10 +14,6 @@ from pointgrad import train as train
 from pointgrad.ops.attention import aggregate as aggregate
 from pointgrad.ops.attention import masked_softmax as masked_softmax
 from pointgrad.ops.attention import neighbor_attention as neighbor_attention
-from pointgrad.ops.conv import conv1d as conv1d
-from pointgrad.ops.conv import conv2d as conv2d
-from pointgrad.ops.conv import fold as fold
-from pointgrad.ops.conv import unfold as unfold
 from pointgrad.ops.distance import NearestDistances as NearestDistances
 from pointgrad.ops.distance import chamfer_distance as chamfer_distance
 from pointgrad.ops.gather import gather as gather

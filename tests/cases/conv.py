@@ -4,12 +4,10 @@ from typing import Any
 
 import torch
 
-import pointgrad
-from pointgrad.functional import max_pool2d
+from pointgrad.functional import conv1d, conv2d, fold, max_pool2d, unfold
 
 from .base import Case, Make
 
-unfold, fold, conv1d, conv2d = pointgrad.unfold, pointgrad.fold, pointgrad.conv1d, pointgrad.conv2d
 grads = ("input",)
 all_three = ("input", "weight", "bias")
 uneven = {"kernel_size": (2, 3), "dilation": (2, 1), "padding": (1, 2), "stride": (1, 2)}

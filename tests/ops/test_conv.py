@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pointgrad
-from pointgrad.functional import max_pool2d
+import pointgrad.functional
+from pointgrad.functional import conv1d, conv2d, fold, max_pool2d, unfold
 from pointgrad.ops.conv import reference
 
 nan, inf = float("nan"), float("inf")
-CONVOLUTIONS = {1: (pointgrad.conv1d, F.conv1d), 2: (pointgrad.conv2d, F.conv2d)}
+CONVOLUTIONS = {1: (conv1d, F.conv1d), 2: (conv2d, F.conv2d)}
 
 # Image, kernel_size, dilation, padding, stride: a pair or one number, overlapping, apart, and larger than the image.
 WINDOWS = {
@@ -65,13 +65,13 @@ def random(place, *shape):
 def test_unfold_and_fold_equal_torch(shape, kernel, dilation, padding, stride, place):
     image = random(place, *shape)
     expected = F.unfold(image, kernel, dilation, padding, stride)
-    received = pointgrad.unfold(image, kernel, dilation, padding, stride)
+    received = unfold(image, kernel, dilation, padding, stride)
     assert torch.equal(received, expected)
     upstream = torch.randn_like(expected)
     assert_rounding(*(torch.autograd.grad(out, image, upstream)[0] for out in (received, expected)))
     columns = upstream.requires_grad_()
     expected = F.fold(columns, shape[-2:], kernel, dilation, padding, stride)
-    received = pointgrad.fold(columns, shape[-2:], kernel, dilation, padding, stride)
+    received = fold(columns, shape[-2:], kernel, dilation, padding, stride)
     assert_rounding(received, expected)
     upstream = torch.randn_like(expected)
     assert torch.equal(*(torch.autograd.grad(out, columns, upstream)[0] for out in (received, expected)))
@@ -81,25 +81,25 @@ def test_unfold_and_fold_equal_torch(shape, kernel, dilation, padding, stride, p
 def test_unfold_and_fold_are_adjoint(shape, kernel, dilation, padding, stride, place):
     """<unfold x, y> = <x, fold y>."""
     x = random(place, *shape)
-    columns = pointgrad.unfold(x, kernel, dilation, padding, stride)
+    columns = unfold(x, kernel, dilation, padding, stride)
     y = torch.randn_like(columns)
-    image = pointgrad.fold(y, shape[-2:], kernel, dilation, padding, stride)
+    image = fold(y, shape[-2:], kernel, dilation, padding, stride)
     assert_rounding((columns * y).sum(), (x * image).sum())
 
 
 def test_the_value_in_the_middle(place):
     """Of a 3 x 3 image four windows of 2 x 2 cover [1, 1], two an edge, one a corner."""
     image = torch.arange(1.0, 10.0, device=place.device).reshape(1, 3, 3)
-    covered = pointgrad.fold(pointgrad.unfold(torch.ones_like(image), 2), 3, 2)
+    covered = fold(unfold(torch.ones_like(image), 2), 3, 2)
     assert covered.tolist() == [[[1, 2, 1], [2, 4, 2], [1, 2, 1]]]
-    folded = pointgrad.fold(pointgrad.unfold(image, 2), 3, 2)
+    folded = fold(unfold(image, 2), 3, 2)
     assert folded[0, 1, 1] == 4 * 5
     assert torch.equal(folded / covered, image)
 
 
 def test_a_pixel_between_windows_is_zero(place):
     image = torch.ones(1, 5, 5, device=place.device)
-    covered = pointgrad.fold(pointgrad.unfold(image, 2, stride=3), 5, 2, stride=3)
+    covered = fold(unfold(image, 2, stride=3), 5, 2, stride=3)
     assert covered[0].tolist() == [[1, 1, 0, 1, 1], [1, 1, 0, 1, 1], [0] * 5, [1, 1, 0, 1, 1], [1, 1, 0, 1, 1]]
 
 
@@ -108,7 +108,7 @@ def test_fold_sums_in_float32(dtype, large, place):
     """A large value first, and 64 halves after it: none of them would be seen in 16 bits."""
     columns = torch.full((65, 65), 0.5, dtype=dtype, device=place.device)
     columns[0, 64] = large
-    line = pointgrad.fold(columns, (1, 129), (1, 65))
+    line = fold(columns, (1, 129), (1, 65))
     assert line[0, 0, 64].item() == large + 32
 
 
@@ -147,7 +147,7 @@ def test_one_gradient_alone(wanted, place):
     values[wanted].requires_grad_()
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved) or saved, lambda saved: saved):
-        received = pointgrad.conv2d(*values, padding=1, groups=2)
+        received = conv2d(*values, padding=1, groups=2)
     needed = {0: [values[1].shape], 1: [values[0].shape], 2: []}[wanted]
     assert [saved.shape for saved in kept] == needed
     expected = F.conv2d(*values, padding=1, groups=2)
@@ -158,8 +158,8 @@ def test_columns_are_not_kept(place):
     image, weight = random(place, 2, 3, 9, 9), random(place, 4, 3, 3, 3)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved) or saved, lambda saved: saved):
-        pointgrad.conv2d(image, weight)
-        pointgrad.unfold(image, 3)
+        conv2d(image, weight)
+        unfold(image, 3)
     assert sum(saved.numel() for saved in kept) == image.numel() + weight.numel()
 
 
@@ -168,7 +168,7 @@ def test_a_batch_in_portions(values, monkeypatch, place):
     """However few columns may be there at a time."""
     monkeypatch.setattr(reference, "_COLUMN_VALUES", values)
     inputs = [random(place, *size) for size in ((5, 4, 6, 6), (2, 2, 3, 3), (2,))]
-    outputs = [conv(*inputs, 1, 1, 1, 2) for conv in (pointgrad.conv2d, F.conv2d)]
+    outputs = [conv(*inputs, 1, 1, 1, 2) for conv in (conv2d, F.conv2d)]
     assert_rounding(*outputs)
     upstream = torch.randn_like(outputs[0])
     for received, expected in zip(*(torch.autograd.grad(out, inputs, upstream) for out in outputs), strict=True):
@@ -180,7 +180,7 @@ def test_convolutions_in_16_bits(dtype, place):
     """One rounding of the result on a CPU; a GPU may round columns and products as well."""
     inputs = [random(place, *size).detach().to(dtype).requires_grad_() for size in ((4, 4, 8, 8), (8, 4, 3, 3), (8,))]
     exact = [value.detach().double().requires_grad_() for value in inputs]
-    received, truth = pointgrad.conv2d(*inputs, padding=1), F.conv2d(*exact, padding=1)
+    received, truth = conv2d(*inputs, padding=1), F.conv2d(*exact, padding=1)
     upstream = torch.randn_like(received)
     grads = torch.autograd.grad(received, inputs, upstream), torch.autograd.grad(truth, exact, upstream.double())
     eps = torch.finfo(dtype).eps
@@ -192,9 +192,9 @@ def test_convolutions_in_16_bits(dtype, place):
 def test_autocast_takes_the_widest(place):
     image, weight = torch.randn(1, 2, 5, 5, device=place.device), torch.randn(3, 2, 3, 3, device=place.device)
     with torch.autocast(place.device, torch.bfloat16):
-        out = pointgrad.conv2d(image.bfloat16(), weight)
+        out = conv2d(image.bfloat16(), weight)
     assert out.dtype == torch.float32
-    torch.testing.assert_close(out, pointgrad.conv2d(image.bfloat16().float(), weight))
+    torch.testing.assert_close(out, conv2d(image.bfloat16().float(), weight))
 
 
 # Image, kernel_size, stride, padding, dilation, ceil_mode.
@@ -270,8 +270,8 @@ def test_strides_of_the_input_do_not_matter(place):
     for image in (base.to(memory_format=torch.channels_last), base[:1].expand(2, 3, 5, 5), base.transpose(2, 3)):
         solid = image.contiguous()
         weight = torch.randn(4, 3, 3, 3, device=place.device).to(memory_format=torch.channels_last)
-        assert torch.equal(pointgrad.unfold(image, 2), pointgrad.unfold(solid, 2))
-        assert torch.equal(pointgrad.conv2d(image, weight), pointgrad.conv2d(solid, weight.contiguous()))
+        assert torch.equal(unfold(image, 2), unfold(solid, 2))
+        assert torch.equal(conv2d(image, weight), conv2d(solid, weight.contiguous()))
         assert torch.equal(max_pool2d(image, 2), max_pool2d(solid, 2))
 
 
@@ -291,16 +291,16 @@ def test_any_windows(data):
         with pytest.raises(RuntimeError):
             F.unfold(image, kernel, dilation, padding, stride)
         with pytest.raises(ValueError, match="kernel_size must be no larger"):
-            pointgrad.unfold(image, kernel, dilation, padding, stride)
+            unfold(image, kernel, dilation, padding, stride)
         with pytest.raises(ValueError, match="the kernel of weight must be no larger"):
-            pointgrad.conv2d(image, weight, None, stride, padding, dilation, groups)
+            conv2d(image, weight, None, stride, padding, dilation, groups)
         return
     # Whole numbers: everything is exact.
     columns = F.unfold(image, kernel, dilation, padding, stride)
-    assert torch.equal(pointgrad.unfold(image, kernel, dilation, padding, stride), columns)
+    assert torch.equal(unfold(image, kernel, dilation, padding, stride), columns)
     folded = F.fold(columns, size, kernel, dilation, padding, stride)
-    assert torch.equal(pointgrad.fold(columns, size, kernel, dilation, padding, stride), folded)
-    outputs = [c(image, weight, None, stride, padding, dilation, groups) for c in (pointgrad.conv2d, F.conv2d)]
+    assert torch.equal(fold(columns, size, kernel, dilation, padding, stride), folded)
+    outputs = [c(image, weight, None, stride, padding, dilation, groups) for c in (conv2d, F.conv2d)]
     assert torch.equal(*outputs)
     upstream = torch.randint(-4, 5, outputs[0].shape).double()
     for mine, theirs in zip(*(torch.autograd.grad(out, (image, weight), upstream) for out in outputs), strict=True):
@@ -318,8 +318,8 @@ def test_compiled_once_for_all_sizes():
     """Sizes stay symbolic through the checks."""
 
     def network(image, weight):
-        pooled = max_pool2d(pointgrad.conv2d(image, weight, padding="same"), 2, ceil_mode=True)
-        return pointgrad.fold(pointgrad.unfold(pooled, 2), pooled.shape[-2:], 2)
+        pooled = max_pool2d(conv2d(image, weight, padding="same"), 2, ceil_mode=True)
+        return fold(unfold(pooled, 2), pooled.shape[-2:], 2)
 
     torch._dynamo.reset()
     compiled = torch.compile(network, fullgraph=True, dynamic=True, backend="aot_eager")
@@ -334,9 +334,9 @@ def test_compiled_once_for_all_sizes():
 def test_documented_examples_run():
     results = [
         doctest.DocTestRunner().run(example)
-        for function in (pointgrad.unfold, pointgrad.fold, pointgrad.conv1d, pointgrad.conv2d, max_pool2d)
+        for function in (unfold, fold, conv1d, conv2d, max_pool2d)
         for example in doctest.DocTestFinder(recurse=False).find(
-            function, function.__name__, globs={"torch": torch, **vars(pointgrad), "max_pool2d": max_pool2d}
+            function, function.__name__, globs={"torch": torch, **vars(pointgrad.functional)}
         )
     ]
     assert sum(result.attempted for result in results) >= 6

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import pointgrad
-from pointgrad.functional import max_pool2d
+from pointgrad.functional import fold, max_pool2d, unfold
 from pointgrad.ops import native
 from pointgrad.ops.neighbors import register as neighbors
 from pointgrad.ops.scatter import register as scatter
@@ -34,9 +33,9 @@ def test_the_largest_stride():
     assert pooled.flatten().tolist() == [1.0]
     assert index.flatten().tolist() == [0]
     assert max_pool2d(image, 2, stride=FARTHEST).flatten().tolist() == [5.0]
-    columns = pointgrad.unfold(image, 2, padding=1, stride=FARTHEST)
+    columns = unfold(image, 2, padding=1, stride=FARTHEST)
     assert columns.flatten().tolist() == [0.0, 0.0, 0.0, 1.0]
-    assert pointgrad.fold(columns, 3, 2, padding=1, stride=FARTHEST).flatten().tolist() == [1.0] + 8 * [0.0]
+    assert fold(columns, 3, 2, padding=1, stride=FARTHEST).flatten().tolist() == [1.0] + 8 * [0.0]
 
 
 @pytest.mark.parametrize("missing", [100, 2**40, -2, -(2**63)])

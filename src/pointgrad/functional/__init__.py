@@ -3,7 +3,11 @@
 Each is derived and checked on a page of docs/book.
 """
 
+from pointgrad.ops.conv import conv1d as conv1d
+from pointgrad.ops.conv import conv2d as conv2d
+from pointgrad.ops.conv import fold as fold
 from pointgrad.ops.conv import max_pool2d as max_pool2d
+from pointgrad.ops.conv import unfold as unfold
 from pointgrad.ops.loss import cross_entropy as cross_entropy
 from pointgrad.ops.loss import nll_loss as nll_loss
 

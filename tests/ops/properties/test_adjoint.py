@@ -164,14 +164,14 @@ def windows(draw):
 
 def unfold(draw):
     image, steps = windows(draw)
-    return Linear(lambda x: pointgrad.unfold(x, **steps), [(draw(size), draw(size), *image)])
+    return Linear(lambda x: functional.unfold(x, **steps), [(draw(size), draw(size), *image)])
 
 
 def fold(draw):
     n, c = draw(size), draw(size)
     image, steps = windows(draw)
-    columns = pointgrad.unfold(torch.zeros(n, c, *image, device=DEVICE), **steps).shape
-    return Linear(lambda x: pointgrad.fold(x, image, **steps), [tuple(columns)])
+    columns = functional.unfold(torch.zeros(n, c, *image, device=DEVICE), **steps).shape
+    return Linear(lambda x: functional.fold(x, image, **steps), [tuple(columns)])
 
 
 def convolution(draw):
@@ -185,25 +185,25 @@ def convolution(draw):
 def conv2d(draw):
     image, steps, shape = convolution(draw)
     weight = draw(integers(*shape))
-    return Linear(lambda x: pointgrad.conv2d(x, weight.to(x.dtype), **steps), [image])
+    return Linear(lambda x: functional.conv2d(x, weight.to(x.dtype), **steps), [image])
 
 
 def conv2d_weight(draw):
     image, steps, shape = convolution(draw)
     values = draw(integers(*image))
-    return Linear(lambda w, b: pointgrad.conv2d(values.to(w.dtype), w, b, **steps), [shape, shape[:1]])
+    return Linear(lambda w, b: functional.conv2d(values.to(w.dtype), w, b, **steps), [shape, shape[:1]])
 
 
 def conv1d(draw):
     n, c, o, k, length = draw(size), draw(size), draw(size), draw(st.integers(1, 3)), draw(st.integers(3, 9))
     weight, stride, padding = draw(integers(o, c, k)), draw(st.integers(1, 2)), draw(st.integers(0, 2))
-    return Linear(lambda x: pointgrad.conv1d(x, weight.to(x.dtype), None, stride, padding), [(n, c, length)])
+    return Linear(lambda x: functional.conv1d(x, weight.to(x.dtype), None, stride, padding), [(n, c, length)])
 
 
 def conv1d_weight(draw):
     n, c, o, k, length = draw(size), draw(size), draw(size), draw(st.integers(1, 3)), draw(st.integers(3, 9))
     values = draw(integers(n, c, length))
-    return Linear(lambda w, b: pointgrad.conv1d(values.to(w.dtype), w, b, padding="same"), [(o, c, k), (o,)])
+    return Linear(lambda w, b: functional.conv1d(values.to(w.dtype), w, b, padding="same"), [(o, c, k), (o,)])
 
 
 def linear(draw):

@@ -236,7 +236,7 @@ def padded_calls(data, b, n):
         ([query, heads, heads, index], pointgrad.neighbor_attention),
         ([grid, queries / 4], pointgrad.grid_sample),
         ([features, points / 4], lambda f, p: pointgrad.splat(f, p, (2, 3, 4))),
-        ([grid.flatten(2, 3)], lambda x: pointgrad.unfold(x, 2)),
+        ([grid.flatten(2, 3)], lambda x: functional.unfold(x, 2)),
         ([grid.flatten(2, 3)], lambda x: functional.max_pool2d(x, 2)),
         ([features.mT, lengths.clamp(max=3)[:, None].expand(b, n)],
          lambda x, t: functional.cross_entropy(x, t, reduction="none")),
@@ -349,11 +349,11 @@ def test_convolution_moves_with_the_image(data, kernel, stride, down, right):
     there[..., 6 + down * stride : 11 + down * stride, 6 + right * stride : 11 + right * stride] = image
 
     def columns(x):
-        rows = pointgrad.unfold(x, kernel, stride=stride)
+        rows = functional.unfold(x, kernel, stride=stride)
         return rows.unflatten(2, 2 * [(24 - kernel) // stride + 1])
 
     for call in (
-        lambda x: pointgrad.conv2d(x, weight, stride=stride),
+        lambda x: functional.conv2d(x, weight, stride=stride),
         lambda x: functional.max_pool2d(x.abs(), kernel, stride=stride),
         columns,
     ):

@@ -233,8 +233,8 @@ def test_windows_are_counted(data, kernel, stride, dilation, padding):
     """How many windows see a pixel is how often it is unfolded, added back, and weighed by a kernel of ones."""
     steps = {"dilation": dilation, "padding": padding, "stride": stride}
     image = data.draw(integers(2, 2, 7, 6))
-    columns = pointgrad.unfold(image, kernel, **steps)
-    seen = pointgrad.fold(torch.ones_like(columns), (7, 6), kernel, **steps)
+    columns = functional.unfold(image, kernel, **steps)
+    seen = functional.fold(torch.ones_like(columns), (7, 6), kernel, **steps)
     by_hand = torch.zeros(7, 6, device=DEVICE)
     reach = dilation * (kernel - 1) + 1
     for top in range(-padding, 7 + padding - reach + 1, stride):
@@ -244,10 +244,10 @@ def test_windows_are_counted(data, kernel, stride, dilation, padding):
                     if 0 <= y < 7 and 0 <= x < 6:
                         by_hand[y, x] += 1
     equal(seen, by_hand.expand_as(image))
-    equal(pointgrad.fold(columns, (7, 6), kernel, **steps), image * seen)
+    equal(functional.fold(columns, (7, 6), kernel, **steps), image * seen)
     equal(columns.sum(), (image * seen).sum())
     ones = torch.ones(1, 2, kernel, kernel, device=DEVICE)
-    equal(pointgrad.conv2d(image, ones, **steps).sum(), (image * seen).sum())
+    equal(functional.conv2d(image, ones, **steps).sum(), (image * seen).sum())
 
 
 @law(st.data(), st.integers(1, 8), st.integers(1, 6), st.sampled_from([0.0, 0.1, 1.0]), DTYPES)

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import pointgrad
-from pointgrad.functional import max_pool2d
+from pointgrad import functional
 
 from .. import forms
 from ..comparison import Comparison, Implementation, Row, Setup
@@ -25,7 +24,7 @@ def unfold(image: Callable[[], Tensor]) -> Comparison:
     images = image()
     made = forms.compare(
         "forward",
-        lambda x: pointgrad.unfold(x, 3, padding=1),
+        lambda x: functional.unfold(x, 3, padding=1),
         {"F.unfold": lambda x: F.unfold(x, 3, padding=1)},
         (images,),
     )
@@ -38,7 +37,7 @@ def fold(image: Callable[[], Tensor]) -> Comparison:
     columns = torch.randn(len(images), images.shape[1] * 9, images[0, 0].numel(), device=images.device)
     return forms.compare(
         "forward",
-        lambda x: pointgrad.fold(x, images.shape[2:], 3, padding=1),
+        lambda x: functional.fold(x, images.shape[2:], 3, padding=1),
         {"F.fold": lambda x: F.fold(x, images.shape[2:], 3, padding=1)},
         (columns,),
         moved=4 * (columns.numel() + images.numel()),
@@ -52,7 +51,7 @@ def convolution(mode: forms.Mode, image: Callable[[], Tensor], groups: int) -> C
     settings: dict[str, Any] = {"padding": 1, "groups": groups}
     made = forms.compare(
         mode,
-        lambda x, w: pointgrad.conv2d(x, w, **settings),
+        lambda x, w: functional.conv2d(x, w, **settings),
         {"F.conv2d": lambda x, w: F.conv2d(x, w, **settings)},
         (images, weight),
         (images, weight),
@@ -75,7 +74,7 @@ def pool(mode: forms.Mode, image: Callable[[], Tensor]) -> Comparison:
     images = image().requires_grad_()
     return forms.compare(
         mode,
-        lambda x: max_pool2d(x, 3, 2, 1),
+        lambda x: functional.max_pool2d(x, 3, 2, 1),
         {"F.max_pool2d": lambda x: F.max_pool2d(x, 3, 2, 1)},
         (images,),
         (images,),

@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import checks
 from . import register
 
-__all__ = ["conv1d", "conv2d", "fold", "max_pool2d", "unfold"]  # max_pool2d in pointgrad.functional
+__all__ = ["conv1d", "conv2d", "fold", "max_pool2d", "unfold"]  # exported by pointgrad.functional
 
 Sizes = int | Sequence[int]
 
