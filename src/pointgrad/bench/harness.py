@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from pointgrad.errors import one_line
+
 from . import clocks
 from .comparison import Comparison, Declined, Implementation, Row, Setup
 from .peers import Peers
@@ -110,7 +112,7 @@ class Harness:
             except Exception as error:
                 if name == "ours":
                     raise
-                results[name] |= {"state": "failed", "reason": _one_line(error)}
+                results[name] |= {"state": "failed", "reason": _reason(error)}
                 ready.pop(name)
                 return []
 
@@ -179,11 +181,11 @@ def check_first_call(
     except Declined as reason:
         return "declined", str(reason), None, 0.0
     except Exception as error:  # peer libraries may raise anything; the run continues
-        return "failed", _one_line(error), None, 0.0
+        return "failed", _reason(error), None, 0.0
     try:
         (implementation.check or comparison.check)(received)
     except Exception as error:  # a result of the wrong type may raise in the check
-        return "wrong", _one_line(error), None, 0.0
+        return "wrong", _reason(error), None, 0.0
     return "timed", "", implementation, seconds
 
 
@@ -197,7 +199,5 @@ def _reset_compiler(make: Callable[[], Implementation]) -> Callable[[], Implemen
     return reset_and_make
 
 
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    name = "" if isinstance(error, AssertionError) and text else f"{type(error).__name__}: "
-    return (name + text).rstrip(": ")[:200]
+def _reason(error: BaseException) -> str:
+    return one_line(error, with_type=not isinstance(error, AssertionError), limit=200)

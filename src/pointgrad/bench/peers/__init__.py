@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pointgrad
+from pointgrad.errors import one_line
 
 from ..comparison import Implementation
 
@@ -110,7 +111,7 @@ def load(name: str) -> tuple[Any, str]:
         top = name.partition(".")[0]
         return None, "not installed" if error.name in (top, name) else f"cannot be imported: {error}"
     except Exception as error:  # for example a build for another torch, or a missing shared library
-        return None, f"cannot be imported: {' '.join(str(error).split())[:120]}"
+        return None, f"cannot be imported: {one_line(error, limit=120)}"
     return (None, "replaced by pointgrad.compat") if _is_ours(module) else (module, "")
 
 
