@@ -1,4 +1,4 @@
-"""What `concurrency.py` lets threads and processes do: calls whose results are compared bit for bit."""
+"""Calls that `concurrency.py` makes in threads and processes, whose results are compared bit for bit."""
 
 import hashlib
 import os
@@ -12,13 +12,13 @@ from torch import Tensor
 import pointgrad
 from tests.cases import CASES, Case, Make
 
-_generator = threading.RLock()  # torch's generator is one for all threads
-# A thread that holds it may not be there any more in a forked child.
+_generator = threading.RLock()  # torch's generator is shared by all threads
+# The thread that holds the lock may not exist in a forked child.
 os.register_at_fork(before=_generator.acquire, after_in_parent=_generator.release, after_in_child=_generator.release)
 
 
 def _digest(tensors: list[Tensor]) -> str:
-    """A number for each tensor, from its dtype, shape and bits."""
+    """A hash of dtype, shape and bits for each tensor."""
     digests = []
     for tensor in tensors:
         summary = hashlib.blake2b(str((tensor.dtype, tuple(tensor.shape))).encode(), digest_size=8)
@@ -29,7 +29,7 @@ def _digest(tensors: list[Tensor]) -> str:
 
 @dataclass
 class Work:
-    """One call with its gradients."""
+    """One call and its gradients."""
 
     name: str
     case: Case
@@ -48,29 +48,28 @@ class Work:
         gradients: tuple[Tensor, ...] = ()
         if sources:
             output = next(result for result in results if result.is_floating_point())
-            # Not all alike, and the same every time.
+            # Different values, but the same in every call.
             upstream = torch.arange(output.numel()).remainder(7).sub(2.5).reshape(output.shape).to(output.dtype)
             gradients = torch.autograd.grad(output, list(sources.values()), upstream)
         return _digest([*results, *gradients])
 
 
-def rooms(most: int) -> list[list[Work]]:
-    """For each room its cases that are large enough for several threads, and a small one of operators without such; no
-    more than `most` of a room."""
+def families(most: int) -> list[list[Work]]:
+    """At most `most` calls per family: large inputs, which use several threads, or one small input if there is none."""
     has_large = {case.operator for case in CASES if case.large}
     found: dict[str, list[Work]] = {}
     for case in CASES:
         make = case.large or (case.inputs if case.operator not in has_large else None)
-        room = found.setdefault(case.operator.__module__, [])
-        if make is not None and len(room) < most:
+        family = found.setdefault(case.operator.__module__, [])
+        if make is not None and len(family) < most:
             has_large.add(case.operator)
             torch.manual_seed(0)
-            room.append(Work(case.name, case, make(Make())))
+            family.append(Work(case.name, case, make(Make())))
     return list(found.values())
 
 
 def network(seed: int, layers: int = 3) -> tuple[Tensor, list[Tensor]]:
-    """A deep graph through most rooms, and its inputs."""
+    """A deep graph with operators of most families, and its inputs."""
     random = torch.Generator().manual_seed(seed)
     points = torch.rand(2, 700, 3, generator=random).requires_grad_()
     features = torch.rand(2, 700, 16, generator=random).requires_grad_()
@@ -92,7 +91,7 @@ def backward_of_a_network(output: Tensor, inputs: list[Tensor]) -> str:
 
 
 class _Nested(torch.autograd.Function):
-    """Whose backward runs a backward pass, whose backward does the same, and so on `depth` times."""
+    """A function whose backward runs another backward pass, nested `depth` times."""
 
     @staticmethod
     def forward(ctx, features, index, depth):
@@ -111,7 +110,7 @@ class _Nested(torch.autograd.Function):
 
 
 def deep_backward(depth: int = 70) -> str:
-    """From 60 nested passes on, torch hands the next one to a thread of autograd's own."""
+    """Backward passes nested so deeply (60 or more) that torch runs the inner ones in autograd's own threads."""
     features = torch.linspace(0, 1, 4000 * 32).reshape(4000, 32).requires_grad_()
     index = torch.arange(30000).remainder(4001) - 1
     output = _Nested.apply(features, index, depth)
