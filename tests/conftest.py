@@ -1,24 +1,24 @@
-"""What all tests share: on which device and backend the contract runs, and strict defaults."""
+"""Shared fixtures: devices and backends, seeds, data; and the settings of torch and Triton for tests."""
 
 import os
 import signal
 import sys
 
-# Several processes with several threads each share the cores: a thread that waits must not keep one busy meanwhile.
+# Several processes with several threads each share the cores: waiting threads must not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
 import torch
 
-# Triton decides when it is imported whether kernels are interpreted or compiled.
+# Triton reads this when it is imported.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
-# Without it torch refuses matrix products on a GPU under use_deterministic_algorithms.
+# torch requires this for matrix products on a GPU under use_deterministic_algorithms.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-# Some virtual machines announce matrix tiles (AMX) and then refuse them: a bfloat16 product would kill the process.
+# Some virtual machines report AMX but fault on its instructions: a bfloat16 product would kill the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
-# A job in a shell's background ignores Ctrl-C, and so would every process that tests start in order to interrupt it.
+# A background job of a shell ignores SIGINT, and processes that tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -27,8 +27,10 @@ from tests.support.places import DATA, PLACES, Place
 
 
 def _patch_once() -> None:
-    """Triton's interpreter patches its language anew at every call of a helper function. Once is enough in a process
-    that only interprets, and makes these tests twice as fast."""
+    """Patch Triton's language once instead of at every call of a helper function.
+
+    The interpreter does the latter; a process that only interprets does not need it and runs twice as fast without.
+    """
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -39,7 +41,7 @@ def _patch_once() -> None:
         languages = frozenset(id(value) for value in fn.__globals__.values() if value is tl or value is tl.core)
         if languages not in scopes:
             scopes[languages] = patch(fn)
-        return type(scopes[languages])()  # a scope that has nothing to restore
+        return type(scopes[languages])()  # an empty scope: nothing to restore
 
     interpreter._patch_lang = patch_once
 
@@ -48,41 +50,63 @@ if Place("cpu", "triton") in PLACES:
     _patch_once()
 
 
-@pytest.fixture(params=PLACES, ids=lambda place: f"{place.device}-{place.backend}")
-def place(request):
-    """Runs the test once per backend."""
+def _places(places):
+    return pytest.fixture(params=places, ids=lambda place: f"{place.device}-{place.backend}")
+
+
+def _forced(request):
     with pointgrad.backend(request.param.backend):
         yield request.param
 
 
+@_places(PLACES)
+def place(request):
+    """Runs the test once per backend."""
+    yield from _forced(request)
+
+
+@_places([place for place in PLACES if place.backend != "reference"])
+def kernel_place(request):
+    """Runs the test once per backend with kernels: for comparisons with the reference."""
+    yield from _forced(request)
+
+
+@_places([place for place in PLACES if place.device != "cpu" or place.is_default])
+def checked_place(request):
+    """Runs the test on every GPU backend, but once on the CPU, where values are checked before choosing a backend."""
+    yield from _forced(request)
+
+
 @pytest.fixture(params=[place for place in PLACES if place.is_default], ids=lambda place: place.device)
 def default_place(request):
-    """Runs the test once per device, with its own kernels: for what lies above the choice of a backend."""
+    """Runs the test once per device, with its default backend: for code above the choice of a backend."""
     return request.param
 
 
 def pytest_runtest_teardown(item):
-    """Passes on how many inputs a law was tried on, from whichever process ran it: reliability/numbers counts them."""
+    """Reports the number of inputs on which a law was tried, from whichever process ran it, to reliability/numbers."""
     laws = sys.modules.get("tests.ops.properties.laws")
     if laws is not None:
         item.user_properties.append(("inputs", laws.COUNTS[item.nodeid]))
 
 
 def pytest_collection_modifyitems(config, items):
+    """Runs fewer samples in Triton's slow interpreter: none of composed operators, one with `interpreted_once`."""
+    seen = set()
+
     def runs(item):
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        place, case = params.get("place"), params.get("case")
-        if not (place and place.interpreted):
+        place, op = params.get("place") or params.get("kernel_place"), getattr(params.get("case"), "op", None)
+        if op is None or not (place and place.interpreted):
             return True
-        once = item.get_closest_marker("interpreted_once") and (item.originalname, case.operator) in interpreted
-        interpreted.add((item.originalname, getattr(case, "operator", None)))
-        return not (once or getattr(case, "composed", False))
+        once = item.get_closest_marker("interpreted_once") and (item.originalname, op.name) in seen
+        seen.add((item.originalname, op.name))
+        return not (once or op.composed)
 
-    interpreted = set()
-    items_run = [item for item in items if runs(item)]
-    kept = set(items_run)
+    selected = [item for item in items if runs(item)]
+    kept = set(selected)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = items_run
+    items[:] = selected
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +116,7 @@ def _seed():
 
 @pytest.fixture
 def scan():
-    """A real LiDAR sweep (N, 3), where the data folder is present."""
+    """A real LiDAR sweep (N, 3); skips without the data folder."""
     path = DATA / "scans" / "kitti_training_000000.bin"
     if not path.exists():
         pytest.skip(f"no real scans at {DATA}; set POINTGRAD_TEST_DATA to the folder that holds them")
@@ -101,7 +125,7 @@ def scan():
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Prediction cuts even a small scene into many tiles."""
+    """Makes prediction cut even a small scene into many tiles."""
     from pointgrad.predict import tree
 
     monkeypatch.setattr(tree, "LEAF_POINTS", 100)
@@ -111,7 +135,7 @@ def small_tiles(monkeypatch):
 
 @pytest.fixture
 def no_library(monkeypatch):
-    """None that pointgrad.compat stands in for is imported, as in a new process, and none is left for other tests."""
+    """Removes the libraries that pointgrad.compat replaces from sys.modules, before and after the test."""
     import pointgrad.compat
 
     def imported():
@@ -120,7 +144,7 @@ def no_library(monkeypatch):
 
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     for name in imported():
-        monkeypatch.delitem(sys.modules, name)  # comes back
+        monkeypatch.delitem(sys.modules, name)  # restored afterwards
     yield
     for name in imported():
         del sys.modules[name]

@@ -113,7 +113,7 @@ def test_every_operator_has_cases():
     """Or the contract would not be tested for it."""
     offered = [*vars(pointgrad).values(), *vars(pointgrad.functional).values()]
     functions = {f for f in offered if inspect.isfunction(f) and f.__module__.startswith("pointgrad.ops")}
-    assert functions == {case.operator for case in CASES}
+    assert functions <= {getattr(case.call, "__wrapped__", case.call) for case in CASES}
 
 
 def test_every_kernel_is_in_use():

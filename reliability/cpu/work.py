@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import pointgrad
-from tests.cases import CASES, Case, Make
+from pointgrad.catalog import FAMILIES, Case, Make
 
 _generator = threading.RLock()  # torch's generator is shared by all threads
 # The thread that holds the lock may not exist in a forked child.
@@ -36,36 +36,30 @@ class Work:
     arguments: dict[str, Any]
 
     def digest(self) -> str:
-        if self.case.seeded:
+        if self.case.sample.seeded:
             with _generator:
                 return self._digest()
         return self._digest()
 
     def _digest(self) -> str:
-        arguments = dict(self.arguments)
-        sources = {name: arguments[name].detach().requires_grad_() for name in self.case.differentiable}
-        results = self.case({**arguments, **sources})
-        gradients: tuple[Tensor, ...] = ()
-        if sources:
-            output = next(result for result in results if result.is_floating_point())
-            # Different values, but the same in every call.
-            upstream = torch.arange(output.numel()).remainder(7).sub(2.5).reshape(output.shape).to(output.dtype)
-            gradients = torch.autograd.grad(output, list(sources.values()), upstream)
-        return _digest([*results, *gradients])
+        return _digest(self.case.with_gradients(self.arguments))
 
 
 def families(most: int) -> list[list[Work]]:
-    """At most `most` calls per family: large inputs, which use several threads, or one small input if there is none."""
-    has_large = {case.operator for case in CASES if case.large}
-    found: dict[str, list[Work]] = {}
-    for case in CASES:
-        make = case.large or (case.inputs if case.operator not in has_large else None)
-        family = found.setdefault(case.operator.__module__, [])
-        if make is not None and len(family) < most:
-            has_large.add(case.operator)
+    """At most `most` calls per family: samples with work for several threads, or the first of an operator without."""
+    found = []
+    for operators in FAMILIES.values():
+        cases = [case for op in operators for case in op.cases()]
+        has_large = {case.op.name for case in cases if case.sample.large}
+        chosen = [case for case in cases if case.sample.large or case.op.name not in has_large]
+        firsts = {case.op.name: case for case in reversed(chosen)}
+        chosen = [case for case in chosen if case.sample.large or case is firsts[case.op.name]]
+        works = []
+        for case in chosen[:most]:
             torch.manual_seed(0)
-            family.append(Work(case.name, case, make(Make())))
-    return list(found.values())
+            works.append(Work(case.name, case, (case.sample.large or case.sample.build)(Make())))
+        found += [works] if works else []
+    return found
 
 
 def network(seed: int, layers: int = 3) -> tuple[Tensor, list[Tensor]]:

@@ -1,9 +1,11 @@
-"""Random calls of every operator, right and wrong, compared with the reference: one family per room of `ops`.
+"""Random calls of every operator, valid and invalid, compared with the reference.
 
-`python -m reliability.fuzz` runs them (`__main__.py`). A family is a module with `OPERATORS`: how to draw the arguments
-of each of its operators. `check.py` says what must hold for all of them, `spoil.py` how calls are made wrong.
+`python -m reliability.fuzz` runs them (`__main__.py`). The arguments are drawn as the catalogue (`pointgrad.catalog`)
+describes; `check.py` compares the results, `spoil.py` makes invalid calls.
 """
 
-FAMILIES = (
-    "sampling", "neighbors", "gather", "scatter", "interpolate", "attention", "voxels", "distance", "conv", "loss",
-)  # fmt: skip
+from pointgrad import catalog
+
+OLD = ("sampling", "scatter", "interpolate", "attention", "voxels", "distance", "conv", "loss")
+FAMILIES = tuple(name for name, ops in catalog.FAMILIES.items() if any(op.draw for op in ops))
+FAMILIES += tuple(name for name in OLD if name not in FAMILIES)

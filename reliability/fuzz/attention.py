@@ -139,15 +139,15 @@ WEIGHED = ("weights", "values")
 OPERATORS = [
     Operator(
         "masked_softmax", pointgrad.masked_softmax, _masked, ("logits",), _masked_magnitudes, rounds=True,
-        bad={"dim": [3, -4, 1.0, None, True], "mask": [None]},
+        bad_arguments={"dim": [3, -4, 1.0, None, True], "mask": [None]},
     ),
     Operator(
         "aggregate", pointgrad.aggregate, _aggregate, WEIGHED, linear_in_each(pointgrad.aggregate, WEIGHED),
-        rows=lambda arguments: arguments["values"].shape[-2], bad={"index": [None], "weights": [1.0]},
+        index_rows=lambda arguments: arguments["values"].shape[-2], bad_arguments={"index": [None], "weights": [1.0]},
     ),
     Operator(
         "neighbor_attention", pointgrad.neighbor_attention, _attention, ("query", "key", "value", "bias"),
-        _attention_magnitudes, rows=lambda arguments: arguments["key"].shape[-3],
-        bad={"scale": ["1", True, [1.0]], "bias": [1.0], "index": [None]},
+        _attention_magnitudes, index_rows=lambda arguments: arguments["key"].shape[-3],
+        bad_arguments={"scale": ["1", True, [1.0]], "bias": [1.0], "index": [None]},
     ),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs one case and compares it with the reference."""
+"""Run one random call and compare it with the reference."""
 
 import re
 from collections import Counter
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog import Draw, OpInfo
+from pointgrad.catalog.magnitudes import run
 
-from .draw import Draw
-from .operators import Arguments, Operator, run
-from .spoil import MESSAGE, spoil
+from .spoil import MESSAGE, Arguments, spoil
 
 
 class Mismatch(AssertionError):
-    """What a kernel gives is not what the reference gives, or not what the contract says."""
+    """A kernel disagrees with the reference or with the contract."""
 
 
 @dataclass
 class Tally:
-    """What was tried, counted by what it was."""
+    """Counts of the calls by their properties."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
 
@@ -29,14 +29,18 @@ class Tally:
         self.counts.setdefault(what, Counter())[str(which)] += number
 
 
-def draw_and_check(draw: Draw, operators: list[Operator], backend: str, tally: Tally, about_to: Any) -> None:
-    """about_to: called with the case when it is known, before anything of it runs."""
-    operator = draw.pick("operator", operators)
-    draw.choices["operator name"] = operator.name
-    arguments = operator.draw(draw)
+def draw_and_check(draw: Draw, operators: list[OpInfo], backend: str, tally: Tally, about_to: Any) -> None:
+    """Draw a call, run it and compare it.
+
+    Args:
+        about_to: Called with the choices and arguments before anything of the call runs.
+    """
+    op = draw.pick("operator", operators)
+    draw.choices["operator name"] = op.name
+    arguments = op.draw(draw)
     wrong, sure = draw.flag("wrong", 6), False
     if wrong:
-        arguments, sure = spoil(draw, operator, arguments)
+        arguments, sure = spoil(draw, op, arguments)
     threads = draw.pick("threads", (1, 2, (1, 2)))
     scale = draw.pick("upstream", ("normal", "normal", "lattice", "one"))
     about_to(draw.choices, arguments)
@@ -51,7 +55,7 @@ def draw_and_check(draw: Draw, operators: list[Operator], backend: str, tally: T
     def attempt(count: int) -> Any:
         torch.set_num_threads(count)
         with pointgrad.backend(backend):
-            return run(operator, arguments, upstream if into is None else into)
+            return run(op.call, op.differentiable, arguments, upstream if into is None else into)
 
     into: list[Tensor] | None = None
     first, *others = threads if isinstance(threads, tuple) else (threads,)
@@ -59,14 +63,14 @@ def draw_and_check(draw: Draw, operators: list[Operator], backend: str, tally: T
         outputs, into, grads = attempt(first)
     except (TypeError, ValueError) as error:
         if not wrong:
-            raise Mismatch(f"a right call is refused: {type(error).__name__}: {error}") from error
+            raise Mismatch(f"a valid call is refused: {type(error).__name__}: {error}") from error
         if not re.match(MESSAGE, str(error), re.DOTALL):
-            raise Mismatch(f"does not say what is wrong: {type(error).__name__}: {error}") from error
+            raise Mismatch(f"a message must be 'name must be contract, got received', got {error!r}") from error
         tally.add("outcome", "refused")
-        _count(tally, operator, arguments)
+        _count(tally, op, arguments)
         return
     if sure:
-        raise Mismatch("a wrong call is not refused")
+        raise Mismatch("an invalid call is not refused")
     for name, value in before.items():
         if not _same(arguments[name], value):
             raise Mismatch(f"{name} was changed by the call")
@@ -74,20 +78,20 @@ def draw_and_check(draw: Draw, operators: list[Operator], backend: str, tally: T
         again, _, grads_again = attempt(count)
         for mine, theirs in zip([*outputs, *grads.values()], [*again, *grads_again.values()], strict=True):
             if not _same(mine, theirs) and draw.device == "cpu":
-                raise Mismatch(f"another result with {count} threads")
+                raise Mismatch(f"the result differs with {count} threads")
     if wrong and draw.device != "cpu" and any(name.endswith(("offsets", "lengths")) for name in arguments):
-        # They are not read on the host, and may lie now: then no result is right, but none may be read from elsewhere.
+        # On a GPU sizes are not read on the host and may be wrong here: any result is allowed, a wild read is not.
         torch.cuda.synchronize()
         tally.add("outcome", "unread sizes")
-        _count(tally, operator, arguments)
+        _count(tally, op, arguments)
         return
-    compare(operator, arguments, outputs, into, grads, tally, flushes=draw.device != "cpu")
+    compare(op, arguments, outputs, into, grads, tally, flushes=draw.device != "cpu")
     tally.add("outcome", "agrees")
-    _count(tally, operator, arguments)
+    _count(tally, op, arguments)
 
 
 def compare(
-    operator: Operator,
+    op: OpInfo,
     arguments: Arguments,
     outputs: list[Tensor],
     upstream: list[Tensor],
@@ -96,16 +100,16 @@ def compare(
     flushes: bool = False,
 ) -> None:
     with pointgrad.backend("reference"):
-        expected, _, expected_grads = run(operator, arguments, upstream)
+        expected, _, expected_grads = run(op.call, op.differentiable, arguments, upstream)
     if len(outputs) != len(expected) or list(grads) != list(expected_grads):
-        raise Mismatch("the reference has other outputs, or gradients for other arguments")
+        raise Mismatch("outputs or gradients are not those of the reference")
     inputs = [value for value in [*arguments.values(), *upstream] if isinstance(value, Tensor)]
     floats = [output for output in outputs if output.is_floating_point()]
     sums: list[Tensor | None] = []
     grad_sums: dict[str, Tensor] = {}
-    if operator.magnitudes is not None and (floats or grads):
-        sums, grad_sums = operator.magnitudes(arguments, [grad.double() for grad in upstream], expected)
-    bound = Bound(inputs + outputs, operator.rounds, tally, flushes)
+    if op.magnitudes is not None and (floats or grads):
+        sums, grad_sums = op.magnitudes(arguments, [grad.double() for grad in upstream], expected)
+    bound = Bound(inputs + outputs, op.rounds, tally, flushes)
     remaining = iter(sums)
     for number, (mine, theirs) in enumerate(zip(outputs, expected, strict=True)):
         magnitude = next(remaining, None) if mine.is_floating_point() else None
@@ -117,14 +121,18 @@ def compare(
 
 
 class Bound:
-    """How far two results may lie apart that add up the same numbers in another order.
+    """Bounds the difference of two results that add the same numbers in different orders.
 
-    Each of n additions and of the few other steps of a term errs by at most half an ulp of the precision that sums are
-    kept in, relative to the sum of the absolute values (the magnitude); both results do. Then each is rounded to its
-    dtype. Where a sum of absolute values comes near the largest number the order decides whether it overflows.
+    Each of n additions and of the few other steps of a term errs by at most half a unit in the last place of the
+    accumulation dtype, relative to the sum of the absolute values (the magnitude); both results do. Then each is
+    rounded to its dtype. Where a sum of absolute values comes near the largest number, the order decides whether it
+    overflows.
 
-    flushes: denormals of float32 may count as zero, as they do in a GPU's atomic additions, the reference's on a GPU
-    included. Those of float16 are no small numbers, and do not.
+    Args:
+        tensors: Inputs and outputs of the call.
+        rounds: Intermediate results are rounded to the dtype of the input.
+        flushes: float32 denormals may count as zero, as in the atomic additions of a GPU, including those of the
+            reference. float16 denormals do not: they are not that small.
     """
 
     def __init__(self, tensors: list[Tensor], rounds: bool, tally: Tally, flushes: bool) -> None:
@@ -135,15 +143,15 @@ class Bound:
         self.highest, self.rounds, self.tally, self.flushes = max(highest, 1.0), rounds, tally, flushes
 
     def smallest(self, info: torch.finfo) -> float:
-        """The smallest number above zero that surely counts."""
+        """The smallest positive number that is not flushed to zero."""
         return info.tiny * (1.0 if self.flushes and info.tiny < 1e-30 else info.eps)
 
     def check(self, what: str, mine: Tensor, theirs: Tensor, magnitude: Tensor | None) -> None:
         if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
-            raise Mismatch(f"{what} is {_describe(mine)}, and that of the reference {_describe(theirs)}")
+            raise Mismatch(f"{what} is {_describe(mine)}, the reference has {_describe(theirs)}")
         if magnitude is None:
             if not _same(mine, theirs):
-                raise Mismatch(f"{what} must be the same to the bit: {_first(mine, theirs, ~_equal(mine, theirs))}")
+                raise Mismatch(f"{what} must have the same bits: {_first(mine, theirs, ~_equal(mine, theirs))}")
             self.tally.add("numbers", "same bits", mine.numel())
             return
         limits = torch.finfo(mine.dtype)
@@ -158,7 +166,7 @@ class Bound:
         fine = _equal(mine, theirs) | ((mine >= low) & (mine <= high))
         largest = limits.max if self.rounds else wide.max
         open_end = magnitude > largest / 4  # infinity included
-        if self.strange and self.highest < largest**0.25:  # then it comes from the input, and nothing overflows
+        if self.strange and self.highest < largest**0.25:  # infinity comes from the input: nothing overflows
             open_end = open_end & mine.isfinite() & theirs.isfinite()
         fine = fine | (open_end & ~magnitude.isnan())
         if self.highest >= largest**0.25:
@@ -183,7 +191,7 @@ def _same(mine: Tensor, theirs: Tensor) -> bool:
 def _first(mine: Tensor, theirs: Tensor, wrong: Tensor) -> str:
     place = wrong.nonzero()[0].tolist()
     at = tuple(place)
-    return f"{mine[at].item()!r} at {place} where the reference has {theirs[at].item()!r} ({int(wrong.sum())} such)"
+    return f"{mine[at].item()!r} at {place} where the reference has {theirs[at].item()!r} ({int(wrong.sum())} in all)"
 
 
 def _describe(value: Tensor) -> str:
@@ -194,8 +202,8 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, Tensor) and value.layout == torch.strided and value.device.type != "meta"
 
 
-def _count(tally: Tally, operator: Operator, arguments: Arguments) -> None:
-    tally.add("operators", operator.name)
+def _count(tally: Tally, op: OpInfo, arguments: Arguments) -> None:
+    tally.add("operators", op.name)
     held = [value for value in arguments.values() if _is_plain(value)]
     for dtype in {value.dtype for value in held}:
         tally.add("dtypes", str(dtype).removeprefix("torch."))

@@ -112,15 +112,15 @@ BAD = {
 }  # fmt: skip
 BAD_CONV = {**{name: values for name, values in BAD.items() if name != "kernel_size"}, "groups": [0, -1, 1.0, None]}
 OPERATORS = [
-    Operator("unfold", unfold, _unfold, INPUT, linear_in_each(unfold, INPUT, copies=True), bad=BAD),
-    Operator("fold", fold, _fold, INPUT, linear_in_each(fold, INPUT), bad=BAD),
+    Operator("unfold", unfold, _unfold, INPUT, linear_in_each(unfold, INPUT, copies=True), bad_arguments=BAD),
+    Operator("fold", fold, _fold, INPUT, linear_in_each(fold, INPUT), bad_arguments=BAD),
     Operator(
         "conv2d", conv2d, lambda draw: _conv(draw, 2), ALL, linear_in_each(conv2d, ALL),
-        rounds=True, bad=BAD_CONV,
+        rounds=True, bad_arguments=BAD_CONV,
     ),
     Operator(
         "conv1d", conv1d, lambda draw: _conv(draw, 1), ALL, linear_in_each(conv1d, ALL),
-        rounds=True, bad=BAD_CONV,
+        rounds=True, bad_arguments=BAD_CONV,
     ),
-    Operator("max_pool2d", max_pool2d, _pool, INPUT, _pool_magnitudes, bad={**BAD, "ceil_mode": [1, None]}),
+    Operator("max_pool2d", max_pool2d, _pool, INPUT, _pool_magnitudes, bad_arguments={**BAD, "ceil_mode": [1, None]}),
 ]  # fmt: skip

@@ -75,6 +75,6 @@ BAD = [None, 3, "max"]
 OPERATORS = [
     Operator(
         "chamfer_distance", pointgrad.chamfer_distance, _clouds, BOTH, _magnitudes,
-        bad={"direction": BAD, "reduction": BAD, "batch_reduction": BAD, "targets": [None]},
+        bad_arguments={"direction": BAD, "reduction": BAD, "batch_reduction": BAD, "targets": [None]},
     ),
 ]  # fmt: skip

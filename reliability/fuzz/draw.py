@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from hypothesis import strategies
 from torch import Tensor
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -37,13 +36,13 @@ class Draw:
         self._generator: torch.Generator | None = None
 
     def number(self, name: str, low: int, high: int) -> int:
-        return self._take(name, lambda: strategies.integers(low, high))
+        return self._take(name, low, high)
 
     def pick(self, name: str, options: Sequence[Any]) -> Any:
         """One of the options, which are told by their place."""
         if len(options) == 1:
             return options[0]
-        return options[self._take(name, lambda: strategies.sampled_from(range(len(options))))]
+        return options[self._take(name, 0, len(options) - 1)]
 
     def flag(self, name: str, one_in: int = 2) -> bool:
         return self.number(name, 0, one_in - 1) == one_in - 1  # the simplest is no
@@ -117,10 +116,10 @@ class Draw:
         layout = self.pick("layout", ("packed", "offsets", "padded", "lengths"))
         return layout, 1 if layout == "packed" else self.number("clouds", 0, 2 if self.tiny else 4)
 
-    def _take(self, name: str, strategy: Callable[[], Any]) -> Any:
+    def _take(self, name: str, low: int, high: int) -> Any:
         if name in self.choices:
             raise ValueError(f"two choices of one case are called {name!r}")
-        chosen = self.choose[name] if isinstance(self.choose, dict) else self.choose(strategy())
+        chosen = self.choose[name] if isinstance(self.choose, dict) else self.choose(low, high)
         self.choices[name] = chosen
         return chosen
 

@@ -158,17 +158,17 @@ CLOUDS = ("features", "points", "queries")
 OPERATORS = [
     Operator(
         "interpolate", pointgrad.interpolate, _interpolate, CLOUDS, _interpolate_magnitudes,
-        bad={"k": BAD_K, "power": [0, -1.0, float("inf"), float("nan"), "1", True], "queries": [None]},
+        bad_arguments={"k": BAD_K, "power": [0, -1.0, float("inf"), float("nan"), "1", True], "queries": [None]},
     ),
     Operator(
         "interpolate_at", pointgrad.interpolate_at, _at, ("features", "weights"),
         linear_in_each(pointgrad.interpolate_at, ("features", "weights")),
-        rows=lambda arguments: arguments["features"].shape[-2], bad={"weights": [None, 1.0]},
+        index_rows=lambda arguments: arguments["features"].shape[-2], bad_arguments={"weights": [None, 1.0]},
     ),
     Operator("trilinear", pointgrad.trilinear, _trilinear, ("corners", "points"), _trilinear_magnitudes),
-    Operator("grid_sample", pointgrad.grid_sample, _sample, ("grid", "points"), _cell_magnitudes, bad=BAD_CELLS),
+    Operator("grid_sample", pointgrad.grid_sample, _sample, ("grid", "points"), _cell_magnitudes, bad_arguments=BAD_CELLS),  # noqa: E501
     Operator(
         "splat", pointgrad.splat, _splat, ("features", "points"), _cell_magnitudes,
-        bad={**BAD_CELLS, "size": [3, (1, 2), (0, 1, 1), (1, -1, 1), "123", None, (1.0, 2, 3)]},
+        bad_arguments={**BAD_CELLS, "size": [3, (1, 2), (0, 1, 1), (1, -1, 1), "123", None, (1.0, 2, 3)]},
     ),
 ]  # fmt: skip

@@ -140,11 +140,11 @@ BAD_SMOOTHED = {**BAD, "label_smoothing": [-0.1, 1.5, float("nan"), "0", None]}
 OPERATORS = [
     Operator(
         "cross_entropy/classes", cross_entropy, lambda draw: _smoothed(draw, False), GRADS[:1], _entropy_magnitudes,
-        bad=BAD_SMOOTHED,
+        bad_arguments=BAD_SMOOTHED,
     ),
     Operator(
         "cross_entropy/probabilities", cross_entropy, lambda draw: _smoothed(draw, True), GRADS, _entropy_magnitudes,
-        rounds=True, bad=BAD_SMOOTHED,
+        rounds=True, bad_arguments=BAD_SMOOTHED,
     ),
-    Operator("nll_loss", nll_loss, lambda draw: _losses(draw, False), GRADS[:1], _nll_magnitudes, bad=BAD),
+    Operator("nll_loss", nll_loss, lambda draw: _losses(draw, False), GRADS[:1], _nll_magnitudes, bad_arguments=BAD),
 ]  # fmt: skip

@@ -107,8 +107,8 @@ BAD_BALL = {
 }  # fmt: skip
 BOTH = ("points", "queries")
 OPERATORS = [
-    Operator("knn", pointgrad.knn, _knn, BOTH, _magnitudes, bad={"k": BAD_K}),
-    Operator("ball_query", pointgrad.ball_query, _ball_query, BOTH, _magnitudes, bad=BAD_BALL),
-    Operator("NeighborIndex", by_index, _by_index, BOTH, _magnitudes, bad={"k": BAD_K}),
-    Operator("to_edges", pointgrad.to_edges, _edges, rows=_edge_rows, bad={"index": [None, 3]}),
+    Operator("knn", pointgrad.knn, _knn, BOTH, _magnitudes, bad_arguments={"k": BAD_K}),
+    Operator("ball_query", pointgrad.ball_query, _ball_query, BOTH, _magnitudes, bad_arguments=BAD_BALL),
+    Operator("NeighborIndex", by_index, _by_index, BOTH, _magnitudes, bad_arguments={"k": BAD_K}),
+    Operator("to_edges", pointgrad.to_edges, _edges, index_rows=_edge_rows, bad_arguments={"index": [None, 3]}),
 ]

@@ -35,8 +35,8 @@ class Operator:
     differentiable: tuple[str, ...] = ()
     magnitudes: Magnitudes | None = None
     rounds: bool = False
-    bad: dict[str, Sequence[Any]] = field(default_factory=dict)
-    rows: Callable[[Arguments], int | None] = lambda arguments: None
+    bad_arguments: dict[str, Sequence[Any]] = field(default_factory=dict)
+    index_rows: Callable[[Arguments], int | None] = lambda arguments: None
 
 
 def tensors(result: Any) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Many cases of one family in this process, in rounds: hypothesis makes a failure small, and the next round begins."""
+"""Random calls of one family in this process. After each failure, which hypothesis shrinks, a new round begins."""
 
 import importlib
 import json
@@ -13,27 +13,34 @@ import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase, strategies
 
-from . import FAMILIES
+from pointgrad import catalog
+from pointgrad.catalog import OpInfo
+
+from . import FAMILIES, draw
 from .check import Tally, draw_and_check
-from .draw import Draw
-from .operators import Arguments, Operator
+from .spoil import Arguments
 
-ROUND = 500  # cases: hypothesis remembers those of a round
+ROUND = 500  # cases: hypothesis keeps those of a round in memory
 
 
-def operators(family: str) -> list[Operator]:
-    """Of a family, or of a module from elsewhere."""
+def operators(family: str) -> list[OpInfo]:
+    """The operators of a family of the catalogue, or `OPERATORS` of another module."""
+    if family in catalog.FAMILIES:
+        return [op for op in catalog.FAMILIES[family] if op.draw]
     return importlib.import_module(f"{__package__}.{family}" if family in FAMILIES else family).OPERATORS
 
 
+def Draw(family, *args):
+    return (draw.Draw if family in FAMILIES and family not in catalog.FAMILIES else catalog.Draw)(*args)
+
+
 def prepare() -> None:
-    """What a process does before its first case."""
+    """Set up the warnings of this process."""
     warnings.simplefilter("error")
-    # Triton's interpreter computes with NumPy, which warns of infinity minus infinity, or of NaN alone, where a GPU
-    # does not.
+    # Triton's interpreter computes with NumPy, which warns about infinity minus infinity and NaN; a GPU does not.
     of_numpy = "((invalid value|overflow|divide by zero)|All-NaN slice) encountered"
     warnings.filterwarnings("ignore", of_numpy, RuntimeWarning)
-    # torch's own, when a backward pass is the first to multiply matrices on a GPU.
+    # torch warns when a backward pass is the first to multiply matrices on a GPU.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS", UserWarning)
     warnings.filterwarnings("ignore", ".*", hypothesis.errors.HypothesisWarning)
 
@@ -41,9 +48,10 @@ def prepare() -> None:
 def rounds(
     family: str, cases: int, seed: int, *, device: str = "cpu", backend: str = "cpu", note: Path | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yields what each round counted and found.
+    """Yield the counts and the failure of each round.
 
-    note: a file that always holds the case that runs: if the process dies, it is the one that did it.
+    Args:
+        note: File that always holds the running case, for when the process dies.
     """
     file = None if note is None else os.open(note, os.O_RDWR | os.O_CREAT)
     done = number = 0
@@ -56,7 +64,7 @@ def rounds(
 
 
 def one_round(family: str, cases: int, seed: int, device: str, backend: str, file: int | None) -> dict[str, Any]:
-    """Up to so many cases: a failure ends the round, after hypothesis has made it small."""
+    """Run up to this many cases; a failure ends the round after hypothesis has shrunk it."""
     table, tally, ran, failed = operators(family), Tally(), 0, False
     last: dict[str, Any] = {}
     begin = time.perf_counter()
@@ -76,11 +84,15 @@ def one_round(family: str, cases: int, seed: int, device: str, backend: str, fil
     @hypothesis.given(strategies.data())
     def run_them(data: Any) -> None:
         nonlocal ran, failed
-        draw = Draw(data.draw, device, interpreted(device, backend))
+
+        def choose(low: int, high: int) -> int:
+            return data.draw(strategies.integers(low, high))
+
+        draw = Draw(family, choose, device, interpreted(device, backend))
         try:
-            # What is tried after a failure makes it small, and is no case of its own.
+            # Calls after a failure shrink it and are not counted.
             draw_and_check(draw, table, backend, Tally() if failed else tally, about_to)
-        except Exception:  # those with which hypothesis gives up a case are none
+        except Exception:  # hypothesis gives up a case with a BaseException
             failed = True
             raise
         ran += not failed
@@ -95,18 +107,18 @@ def one_round(family: str, cases: int, seed: int, device: str, backend: str, fil
 
 
 def interpreted(device: str, backend: str) -> bool:
-    """Whether Triton's interpreter runs the kernels, which is slow: cases are small then."""
+    """Whether Triton's slow interpreter runs the kernels; cases are small then."""
     return backend == "triton" and device == "cpu"
 
 
 def replay(case: dict[str, Any], device: str, backend: str) -> None:
-    """Runs one case again, from its choices."""
-    draw = Draw(case["choices"], device, interpreted(device, backend))
+    """Run one case again from its choices."""
+    draw = Draw(case["family"], case["choices"], device, interpreted(device, backend))
     draw_and_check(draw, operators(case["family"]), backend, Tally(), lambda choices, arguments: None)
 
 
 def described(arguments: Arguments) -> dict[str, str]:
-    """For a person: dtypes and shapes."""
+    """Dtypes and shapes, to be read."""
 
     def text(value: Any) -> str:
         if isinstance(value, torch.Tensor):

@@ -88,8 +88,8 @@ BAD_COUNTS = [0, -1, 2.5, True, None, "3", 2**63, [1] * 9, [-1], torch.tensor([[
 OPERATORS = [
     Operator(
         "farthest_point_sampling", pointgrad.farthest_point_sampling, _farthest,
-        bad={"num_samples": BAD_COUNTS, "start": [-1, 1.5, "last", None, [[0.5]], 2**63]},
+        bad_arguments={"num_samples": BAD_COUNTS, "start": [-1, 1.5, "last", None, [[0.5]], 2**63]},
     ),
-    Operator("random_sampling", pointgrad.random_sampling, _random, bad={"num_samples": BAD_COUNTS}),
-    Operator("voxel_sampling", pointgrad.voxel_sampling, _voxels, bad={"voxel_size": BAD_EDGES}),
+    Operator("random_sampling", pointgrad.random_sampling, _random, bad_arguments={"num_samples": BAD_COUNTS}),
+    Operator("voxel_sampling", pointgrad.voxel_sampling, _voxels, bad_arguments={"voxel_size": BAD_EDGES}),
 ]  # fmt: skip

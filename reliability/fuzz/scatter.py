@@ -109,16 +109,16 @@ def _reduced(
 BAD_REDUCE = {"reduce": ["median", None, 3], "values": [None], "index": [None]}
 OPERATORS = [
     Operator(
-        "scatter", pointgrad.scatter, _scatter, GRADS, _reduced, rows=_groups,
-        bad={**BAD_REDUCE, "size": [-1, 2.0, True, "3", 2**63]},
+        "scatter", pointgrad.scatter, _scatter, GRADS, _reduced, index_rows=_groups,
+        bad_arguments={**BAD_REDUCE, "size": [-1, 2.0, True, "3", 2**63]},
     ),
     Operator(
         "segment", pointgrad.segment, _segment, GRADS, _reduced,
-        bad={"reduce": ["median", None, 3], "offsets": [None, 3]},
+        bad_arguments={"reduce": ["median", None, 3], "offsets": [None, 3]},
     ),
     Operator("segment_softmax", pointgrad.segment_softmax, _softmax, ("logits",), _softmax_magnitudes, rounds=True),
     Operator(
         "histogram", pointgrad.histogram, _histogram, ("weights",), linear_in_each(pointgrad.histogram, ("weights",)),
-        rows=_groups, bad={"size": [-1, 2.0, True, None, 2**63]},
+        index_rows=_groups, bad_arguments={"size": [-1, 2.0, True, None, 2**63]},
     ),
 ]  # fmt: skip

@@ -13,4 +13,4 @@ def _voxelize(draw: Draw) -> Arguments:
     return {**points, "size": edge(draw)}
 
 
-OPERATORS = [Operator("voxelize", pointgrad.voxelize, _voxelize, bad={"size": BAD_EDGES})]
+OPERATORS = [Operator("voxelize", pointgrad.voxelize, _voxelize, bad_arguments={"size": BAD_EDGES})]

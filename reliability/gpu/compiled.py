@@ -48,8 +48,9 @@ def record(few: bool) -> dict[str, list[str]]:
     from triton.runtime import interpreter
 
     import pointgrad
+    from pointgrad.catalog import CASES, Make
     from pointgrad.ops import launch
-    from reliability.gpu.kernels import CASES, DTYPES, SHARED, Make, differentiated, sample
+    from reliability.gpu.kernels import DTYPES, SHARED, differentiated, sample
 
     launch.INTERPRETED = False  # use the launch parameters of a GPU
     from pointgrad.ops.sampling import kernels as sampling
@@ -65,15 +66,15 @@ def record(few: bool) -> dict[str, list[str]]:
             run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
 
     interpreter.InterpretedFunction.run = run_and_record
-    cases, dtypes, ways = [case for case in CASES if not case.plain], DTYPES, (False, True)
+    cases, dtypes, ways = [case for case in CASES if case.op.registered], DTYPES, (False, True)
     if few:
-        cases, dtypes = [*{case.operator: case for case in reversed(cases)}.values()], DTYPES[:1]
+        cases, dtypes = [*{case.op.name: case for case in reversed(cases)}.values()], DTYPES[:1]
     with pointgrad.backend("triton"):
         for case, dtype, deterministic in product(cases, dtypes, (False, True)):
             torch.use_deterministic_algorithms(deterministic)
-            for cooperative in ways if case.operator is pointgrad.farthest_point_sampling else ways[:1]:
+            for cooperative in ways if case.op.call is pointgrad.farthest_point_sampling else ways[:1]:
                 sampling.can_launch_cooperatively = lambda cooperative=cooperative: cooperative
-                differentiated(case, case.inputs(Make(dtype, "cpu")))
+                differentiated(case, case.sample.build(Make(dtype, "cpu")))
         for cooperative, dtype, (clouds, points, _) in product(ways[few:], dtypes[:2], SHARED):
             sampling.can_launch_cooperatively = lambda cooperative=cooperative: cooperative
             sample(torch.rand(clouds, points, 3, dtype=dtype), 2)

@@ -24,7 +24,7 @@ import triton
 
 import pointgrad
 from pointgrad import ops
-from tests.cases import CASES, Case, Make
+from pointgrad.catalog import CASES, Case, Make, first_float
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # Clouds, points and samples, one for each strategy of farthest point sampling: one warp per cloud, one program, several
@@ -56,15 +56,11 @@ def variants(kernel: Any) -> int:
 
 def differentiated(case: Case, arguments: dict[str, Any]) -> None:
     """Run a call, its backward pass, and the backward pass of that."""
-    arguments = {
-        name: value.detach().requires_grad_() if name in case.differentiable else value
-        for name, value in arguments.items()
-    }
-    results = case(arguments)
-    if not case.differentiable:
+    named = case.op.sources(arguments)
+    results = case({**arguments, **named})
+    if not named:
         return
-    output = next(result for result in results if result.is_floating_point())
-    sources = [arguments[name] for name in case.differentiable]
+    output, sources = first_float(results), list(named.values())
     first = torch.autograd.grad(output, sources, torch.randn_like(output), create_graph=True)
     live = [grad for grad in first if grad.requires_grad]
     if live:
@@ -74,13 +70,13 @@ def differentiated(case: Case, arguments: dict[str, Any]) -> None:
 def calls(large: bool) -> Iterator[tuple[str, Callable[[], None]]]:
     """Names and calls."""
     for case in CASES:
-        if case.plain:
+        if not case.op.registered:
             continue
         for dtype in DTYPES:
-            arguments = case.inputs(Make(dtype, "cuda"))
+            arguments = case.sample.build(Make(dtype, "cuda"))
             yield f"{case.name}, {dtype}", lambda case=case, arguments=arguments: differentiated(case, arguments)
-        if large and case.large:
-            arguments = case.large(Make(torch.float32, "cuda"))
+        if large and case.sample.large:
+            arguments = case.sample.large(Make(torch.float32, "cuda"))
             yield f"{case.name}, large", lambda case=case, arguments=arguments: differentiated(case, arguments)
     for batch, size, count in SHARED:
         points = torch.rand(batch, size, 3, device="cuda")

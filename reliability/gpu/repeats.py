@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pointgrad.bench import write
 from pointgrad.bench.machine import machine
-from tests.cases import CASES, Case, Make
+from pointgrad.catalog import CASES, Case, Make
 
 from ..arguments import at_least, out_file
 
@@ -23,15 +23,7 @@ from ..arguments import at_least, out_file
 def run_once(case: Case, arguments: dict[str, Any]) -> list[Tensor]:
     """Outputs and gradients of a case."""
     torch.manual_seed(3)
-    inputs = {
-        name: value.detach().requires_grad_() if name in case.differentiable else value
-        for name, value in arguments.items()
-    }
-    results = list(case(inputs))
-    if case.differentiable:
-        output = next(result for result in results if result.is_floating_point())
-        results += torch.autograd.grad(output, [inputs[name] for name in case.differentiable], torch.randn_like(output))
-    return [result.detach() for result in results]
+    return case.with_gradients(arguments)
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
@@ -43,7 +35,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def differing(case: Case, dtype: torch.dtype, runs: int) -> int:
     """Number of runs that differ from the first one."""
     torch.manual_seed(0)
-    arguments = (case.large or case.inputs)(Make(dtype, "cuda"))
+    arguments = (case.sample.large or case.sample.build)(Make(dtype, "cuda"))
     first, other, noise = run_once(case, arguments), torch.cuda.Stream(), torch.rand(512, 512, device="cuda")
     different = 0
     for turn in range(1, runs):

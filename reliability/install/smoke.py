@@ -2,9 +2,9 @@
 
     python -I reliability/install/smoke.py
 
-Every test case runs forward and backward, with the C++ kernels and with the reference, and the results must agree. The
-C++ functions that were called are recorded, so that a fallback to plain PyTorch does not go unnoticed. With -I nothing
-of the checkout is imported except the test cases. Needs only torch, numpy and pointgrad.
+Every sample of the catalogue runs forward and backward, with the C++ kernels and with the reference, and the results
+must agree. The C++ functions that were called are recorded, so that a fallback to plain PyTorch does not go unnoticed.
+With -I nothing of the checkout is imported. Needs only torch, numpy and pointgrad.
 """
 
 import json
@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog import CASES, FAMILIES, Case, Make
 from pointgrad.ops import native
-from tests.cases import CASES, Case, Make
+
+FAMILY_OF = {op.name: family for family, operators in FAMILIES.items() for op in operators}
 
 
 class Counted:
@@ -44,15 +46,8 @@ def functions(module: Any) -> set[str]:
 def results(case: Case, backend: str) -> list[Tensor]:
     """The outputs of a call, and the gradients of its first floating-point output."""
     torch.manual_seed(0)
-    arguments = case.inputs(Make())
-    sources = {name: arguments[name].detach().requires_grad_() for name in case.differentiable}
     with pointgrad.backend(backend):
-        outputs = case({**arguments, **sources})
-        if not sources:
-            return list(outputs)
-        output = next(each for each in outputs if each.is_floating_point())
-        upstream = torch.arange(output.numel()).remainder(7).sub(2.5).reshape(output.shape).to(output.dtype)
-        return [*outputs, *torch.autograd.grad(output, list(sources.values()), upstream)]
+        return case.with_gradients(case.sample.build(Make()))
 
 
 def try_cases(cases: list[Case]) -> dict[str, Any]:
@@ -65,7 +60,7 @@ def try_cases(cases: list[Case]) -> dict[str, Any]:
         for case in cases:
             for mine, theirs in zip(results(case, "cpu"), results(case, "reference"), strict=True):
                 torch.testing.assert_close(mine, theirs, msg=lambda text, case=case: f"{case.name}: {text}")
-            families[case.operator.__module__.removeprefix("pointgrad.ops.")] += 1
+            families[FAMILY_OF[case.op.name]] += 1
         native.empty(torch.empty(0), (2**21,)).fill_(1)  # large enough for a reusable buffer
     finally:
         native.module = counted._module

@@ -41,7 +41,7 @@ PY
   )
   "$out/tools/bin/python" -m twine check --strict "$wheel"
   "$out/tools/bin/python" -m auditwheel show "$wheel" >"$venv/tags.txt"
-  # Without a compiler, build tools, or the checkout except the test cases.
+  # Without a compiler, build tools and the checkout.
   env -i HOME="$venv" PATH="$venv/bin" CC=/bin/false CXX=/bin/false \
     "$venv/bin/python" -I -W error reliability/install/smoke.py >"$venv/smoke.json"
   "$venv/bin/python" -m reliability.install.wheels "$wheel" --sdist "$out"/pointgrad-*.tar.gz \

@@ -196,13 +196,6 @@ SIZE = (4, 5, 6)
 KERNEL: Arguments = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 0), "stride": (2, 1)}
 
 SUBJECTS = [
-    Subject("gather", pointgrad.gather, rows,
-            lambda d: {"features": d.floats(d.size // 4, 16), "index": d.index(d.size // 4, d.size)}),
-    Subject("group, relative", lambda features, index, points, centers: pointgrad.group(features, index, points=points, centers=centers),
-            lambda features, index, points, centers: torch.cat([
-                torch.where((index >= 0).unsqueeze(-1), points[index.clamp(min=0)] - centers.unsqueeze(1), 0), rows(features, index)], -1),
-            lambda d: {"features": d.floats(d.size, 8), "index": d.index(d.size, d.size // 2, 8), "points": d.floats(d.size, 3),
-                       "centers": d.floats(d.size // 2, 3)}),
     Subject("scatter, sum", lambda values, index: pointgrad.scatter(values, index, 10), lambda values, index: scatter_sum(values, index, 10),
             lambda d: {"values": d.floats(d.size, 16), "index": d.index(10, d.size)}),
     Subject("scatter, mean", lambda values, index: pointgrad.scatter(values, index, 10, "mean"),
@@ -238,9 +231,6 @@ SUBJECTS = [
             lambda weights, values, index: (weights.repeat_interleave(4, -1) * rows(values, index)).sum(1),
             lambda d: {"weights": d.floats(d.size, 12, 4), "values": d.floats(d.size, 16), "index": d.index(d.size, d.size, 12)}),
     Subject("neighbor_attention", pointgrad.neighbor_attention, attention, heads),
-    Subject("knn", lambda points, queries, index: pointgrad.knn(points, 5, queries).distance2, distance2, search),
-    Subject("ball_query", lambda points, queries, index: pointgrad.ball_query(points, 0.75, 5, queries).distance2, distance2,
-            lambda d: search(d, radius=0.75)),
     Subject("chamfer_distance", pointgrad.chamfer_distance, chamfer, lambda d: {"points": d.floats(d.size, 3), "targets": d.floats(d.size // 2, 3)}),
     Subject("farthest_point_sampling, radius", lambda points, picks: pointgrad.farthest_point_sampling(points, 16, return_radius=True).radius,
             covering, picked, fixed=("points",)),
@@ -276,3 +266,24 @@ SUBJECTS = [
     Subject("cosine_similarity", functional.cosine_similarity, F.cosine_similarity,
             lambda d: {"x1": d.floats(d.size, 20), "x2": d.floats(d.size, 20)}),
 ]  # fmt: skip
+
+
+def converted(new):
+    """These subjects in the form of precision.py."""
+    from pointgrad.catalog import OpInfo
+
+    def build(subject):
+        def inputs(m):
+            arguments = subject.inputs(Draw(m.dtype, m.rows, torch.Generator().manual_seed(torch.initial_seed())))
+            return {k: v.to(m.device) if isinstance(v, Tensor) else v for k, v in arguments.items()}
+
+        return inputs
+
+    def op(subject):
+        arguments = subject.inputs(Draw(torch.float32, 60))
+        floats = [k for k, v in arguments.items() if isinstance(v, Tensor) and v.is_floating_point()]
+        return OpInfo(
+            subject.name.partition(",")[0], subject.ours, (), tuple(k for k in floats if k not in subject.fixed)
+        )
+
+    return [new(subject.name, op(subject), build(subject), subject.ours, subject.plain) for subject in SUBJECTS]

@@ -143,9 +143,9 @@ BAD_METADATA = [
     (lambda: neighbor_attention(query, key, key, index, scale=True), TypeError, "scale must be a number or None, got bool True"),
     (lambda: neighbor_attention(query[0], key, key, index), ValueError, "query must be (M, H, D) or (B, M, H, D) with at least one head, got (2, 3)"),
     (lambda: neighbor_attention(query[:, :0], key, key, index), ValueError, "query must be (M, H, D) or (B, M, H, D) with at least one head, got (5, 0, 3)"),
-    (lambda: neighbor_attention(query, key[..., :2], key, index), ValueError, "key must be (N, 2, 3) with this query, got (6, 2, 2)"),
-    (lambda: neighbor_attention(query, key, key[:5], index), ValueError, "value must be (6, 2, Dv) with this key, got (5, 2, 3)"),
-    (lambda: neighbor_attention(query, key, key, index[:4]), ValueError, "index must be (5, K) with this query, got (4, 2)"),
+    (lambda: neighbor_attention(query, key[..., :2], key, index), ValueError, "key must be (N, 2, 3) to match query, got (6, 2, 2)"),
+    (lambda: neighbor_attention(query, key, key[:5], index), ValueError, "value must be (6, 2, Dv) to match key, got (5, 2, 3)"),
+    (lambda: neighbor_attention(query, key, key, index[:4]), ValueError, "index must be (5, K) to match query, got (4, 2)"),
     (lambda: neighbor_attention(query, key, key, index, bias[..., :0]), ValueError, "bias must be (5, 2, 2) or (5, 2, 1), got (5, 2, 0)"),
     (lambda: neighbor_attention(query.int(), key, key, index), TypeError, "query must be float32, float64, float16 or bfloat16, got int32"),
     (lambda: neighbor_attention(query, key, key.double(), index), TypeError, "value must have the dtype of query, float32, got float64"),
@@ -154,7 +154,7 @@ BAD_METADATA = [
     (lambda: masked_softmax([0.0], flags), TypeError, "logits must be a torch.Tensor, got list"),
     (lambda: masked_softmax(logits, None), TypeError, "mask must be a torch.Tensor, got NoneType None"),
     (lambda: masked_softmax(logits, flags, 0.5), TypeError, "dim must be an int, got float 0.5"),
-    (lambda: masked_softmax(logits[0, 0], flags), ValueError, "logits must be of at least one dimension, got ()"),
+    (lambda: masked_softmax(logits[0, 0], flags), ValueError, "logits must have at least one dimension, got ()"),
     (lambda: masked_softmax(logits, flags[:, :2]), ValueError, "mask must be broadcastable to logits (4, 3), got (4, 2)"),
     (lambda: masked_softmax(logits, flags[None]), ValueError, "mask must be broadcastable to logits (4, 3), got (1, 4, 3)"),
     (lambda: masked_softmax(logits.int(), flags), TypeError, "logits must be float32, float64, float16 or bfloat16, got int32"),
@@ -165,8 +165,8 @@ BAD_METADATA = [
 
 # What only values show: on CPU tensors.
 BAD_VALUES = [
-    (lambda: aggregate(weights, values, index + 6), "index must be -1 (nothing here) or in [0, 6), got 6"),
-    (lambda: aggregate(weights, values, index - 2), "index must be -1 (nothing here) or in [0, 6), got -2"),
-    (lambda: neighbor_attention(query, key, key, index + 6), "index must be -1 (nothing here) or in [0, 6), got 6"),
-    (lambda: neighbor_attention(query, key, key, index - 2), "index must be -1 (nothing here) or in [0, 6), got -2"),
+    (lambda: aggregate(weights, values, index + 6), "index must be -1 or in [0, 6), got 6"),
+    (lambda: aggregate(weights, values, index - 2), "index must be -1 or in [0, 6), got -2"),
+    (lambda: neighbor_attention(query, key, key, index + 6), "index must be -1 or in [0, 6), got 6"),
+    (lambda: neighbor_attention(query, key, key, index - 2), "index must be -1 or in [0, 6), got -2"),
 ]  # fmt: skip

@@ -58,7 +58,7 @@ padded = torch.zeros(2, 6, 3)
 BAD_METADATA = [
     (lambda: chamfer(points, None), TypeError, "targets must be a torch.Tensor, got NoneType None"),
     (lambda: chamfer(points, padded), ValueError, "targets must be (M, D) with D = 3, like points, got (2, 6, 3)"),
-    (lambda: chamfer(padded, padded[:1]), ValueError, "targets must be in as many clouds as points, B = 2, got B = 1"),
+    (lambda: chamfer(padded, padded[:1]), ValueError, "targets must have as many clouds as points, B = 2, got B = 1"),
     (lambda: chamfer(points, points.double()), TypeError, "targets must have the dtype of points, float32, got float64"),
     (lambda: chamfer(points, points.to("meta")), ValueError, "targets must be on the device of points, cpu, got meta"),
     (lambda: chamfer(points, points, reduction="max"), ValueError, """reduction must be "mean", "sum" or "none", got 'max'"""),
@@ -68,6 +68,6 @@ BAD_METADATA = [
 ]  # fmt: skip
 
 BAD_VALUES = [
-    (lambda: chamfer(points, points, offsets=ints(0, 5), target_offsets=ints(0, 6)), "offsets must be N = 6 in its last entry, got 5"),
-    (lambda: chamfer(points, points, offsets=ints(0, 6), target_offsets=ints(0, 7)), "target_offsets must be N = 6 in its last entry, got 7"),
+    (lambda: chamfer(points, points, offsets=ints(0, 5), target_offsets=ints(0, 6)), "offsets[-1] must equal N = 6, got 5"),
+    (lambda: chamfer(points, points, offsets=ints(0, 6), target_offsets=ints(0, 7)), "target_offsets[-1] must equal N = 6, got 7"),
 ]  # fmt: skip

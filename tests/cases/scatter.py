@@ -209,14 +209,14 @@ BAD_METADATA = [
 
 # What only values show: on CPU tensors.
 BAD_VALUES = [
-    (lambda: scatter(values, ints(0, 1, 2, 3, 4, 5), 5), "index must be -1 (nothing here) or in [0, 5), got 5"),
-    (lambda: scatter(values, ints(0, 1, 2, 3, 4, 5), 5, "mean"), "index must be -1 (nothing here) or in [0, 5), got 5"),
-    (lambda: scatter(values, ints(0, 1, 2, 3, 4, -2), 5, "max"), "index must be -1 (nothing here) or in [0, 5), got -2"),
-    (lambda: scatter(values, ints(0, 1, 2, 3, 4, -2)), "index must be -1 (nothing here) or in [0, 5), got -2"),
-    (lambda: segment(values, ints(1, 6)), "offsets must be 0 in its first entry, got 1"),
-    (lambda: segment(values, ints(0, 4, 2, 6), "max"), "offsets must be non-decreasing, 4 before segment 1's end, got 2"),
-    (lambda: segment(values, ints(0, 5), "mean"), "offsets must be E = 6 in its last entry, got 5"),
-    (lambda: segment_softmax(values, ints(0, 7)), "offsets must be E = 6 in its last entry, got 7"),
-    (lambda: histogram(index + 3, 3), "index must be -1 (nothing here) or in [0, 3), got 3"),
-    (lambda: histogram(index + 3, 3, values[:, 0]), "index must be -1 (nothing here) or in [0, 3), got 3"),
+    (lambda: scatter(values, ints(0, 1, 2, 3, 4, 5), 5), "index must be -1 or in [0, 5), got 5"),
+    (lambda: scatter(values, ints(0, 1, 2, 3, 4, 5), 5, "mean"), "index must be -1 or in [0, 5), got 5"),
+    (lambda: scatter(values, ints(0, 1, 2, 3, 4, -2), 5, "max"), "index must be -1 or in [0, 5), got -2"),
+    (lambda: scatter(values, ints(0, 1, 2, 3, 4, -2)), "index must be -1 or in [0, 5), got -2"),
+    (lambda: segment(values, ints(1, 6)), "offsets[0] must be 0, got 1"),
+    (lambda: segment(values, ints(0, 4, 2, 6), "max"), "offsets[2] must be at least offsets[1] = 4, got 2"),
+    (lambda: segment(values, ints(0, 5), "mean"), "offsets[-1] must equal E = 6, got 5"),
+    (lambda: segment_softmax(values, ints(0, 7)), "offsets[-1] must equal E = 6, got 7"),
+    (lambda: histogram(index + 3, 3), "index must be -1 or in [0, 3), got 3"),
+    (lambda: histogram(index + 3, 3, values[:, 0]), "index must be -1 or in [0, 3), got 3"),
 ]  # fmt: skip

@@ -62,6 +62,6 @@ BAD_METADATA = [
 
 # What only values show: on CPU tensors.
 BAD_VALUES = [
-    (lambda: voxelize(points, 1.0, offsets=ints(0, 7)), "offsets must be N = 6 in its last entry, got 7"),
-    (lambda: voxelize(padded, 1.0, lengths=ints(7, 0)), "lengths must be in [0, N = 6], got 7 for cloud 0"),
+    (lambda: voxelize(points, 1.0, offsets=ints(0, 7)), "offsets[-1] must equal N = 6, got 7"),
+    (lambda: voxelize(padded, 1.0, lengths=ints(7, 0)), "lengths[0] must be in [0, N = 6], got 7"),
 ]  # fmt: skip

@@ -453,7 +453,7 @@ x = torch.zeros(2, 3)
         (lambda: P.mean(x, (0, -2)), ValueError, "dim must be distinct dimensions, got (0, -2)"),
         (lambda: P.cat([]), TypeError, "tensors must be a non-empty sequence of tensors, got list"),
         (lambda: P.cat([x, 1]), TypeError, "tensors[1] must be a torch.Tensor, got int 1"),
-        (lambda: P.cat([x[0, 0]]), ValueError, "tensors must be of at least one dimension, got ()"),
+        (lambda: P.cat([x[0, 0]]), ValueError, "tensors must have at least one dimension, got ()"),
         (lambda: P.cat([x, x[:1]], 1), ValueError, "tensors[1] must be (2, 3) except in dimension 1, got (1, 3)"),
         (lambda: P.cat([x], 2), ValueError, "dim must be in [-2, 2), got 2"),
         (lambda: P.linear(x, x[:, :2]), ValueError, "weight must be (O, 3) or (3,) with this input, got (2, 2)"),

@@ -1,4 +1,4 @@
-"""The contract of an operator (docs: CONTRIBUTING.md), proved for every case in `cases/` on every backend."""
+"""The contract of an operator (CONTRIBUTING.md), for every sample in the catalogue."""
 
 import math
 import multiprocessing
@@ -11,17 +11,23 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pointgrad
+from pointgrad.catalog import Case, Make, first_float
 from pointgrad.ops.gather.cpu import gather as gather_on_cpu
-from tests.cases import CASES, Case, Make
+from tests.cases import CASES
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-DIFFERENTIABLE = [case for case in CASES if case.differentiable]
-LARGE = [case for case in CASES if case.large]
+FIRST_CASES = list({case.op.name: case for case in reversed(CASES)}.values())
+LARGE = [case for case in CASES if case.sample.large]
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-every_differentiable = pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
-FIRST_CASES = list({case.operator: case for case in reversed(CASES)}.values())
-every_large = pytest.mark.parametrize("case", LARGE, ids=lambda case: case.name)
+
+def _each(cases):
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+every_case = _each(CASES)
+every_kernel = _each([case for case in CASES if case.op.registered])
+every_differentiable = _each([case for case in CASES if case.differentiable])
+every_large = _each(LARGE)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
 
@@ -33,24 +39,17 @@ def converted(arguments, change):
     }
 
 
-def with_grad(case: Case, arguments):
-    return {
-        name: value.detach().requires_grad_() if name in case.differentiable else value
-        for name, value in arguments.items()
-    }
-
-
-def first_float(case: Case, arguments) -> Tensor:
+def output_of(case: Case, arguments) -> Tensor:
     """The output that is differentiated."""
-    return next(result for result in case(arguments) if result.is_floating_point())
+    return first_float(case(arguments))
 
 
-def outputs_and_grads(case: Case, arguments, upstream=None):
-    """Results, and gradients of all differentiable inputs under a random upstream gradient."""
-    arguments = with_grad(case, arguments)
-    output = first_float(case, arguments)
+def gradients(case: Case, arguments, upstream=None):
+    """Gradients of all differentiable inputs, under a random upstream gradient if none is given."""
+    sources = case.op.sources(arguments)
+    output = output_of(case, {**arguments, **sources})
     upstream = torch.randn_like(output) if upstream is None else upstream
-    return output, torch.autograd.grad(output, [arguments[name] for name in case.differentiable], upstream)
+    return torch.autograd.grad(output, list(sources.values()), upstream)
 
 
 def assert_same(received, expected):
@@ -60,7 +59,7 @@ def assert_same(received, expected):
 
 
 def rounding_of_sums(inputs, dtype) -> float:
-    """What a sum kept in `dtype` may lose, of at most as many terms as there are inputs."""
+    """Rounding error of a sum in `dtype` with at most as many terms as there are inputs."""
     tensors = [value for value in inputs if isinstance(value, Tensor) and value.numel()]
     floats = [value.double() for value in tensors if value.is_floating_point()]
     terms = max((value.numel() for value in floats), default=0)
@@ -69,20 +68,20 @@ def rounding_of_sums(inputs, dtype) -> float:
 
 
 def assert_repeats(case: Case, place, received, expected):
-    """Two calls with equal input: the same bits, where the order of sums is fixed."""
-    # On a GPU, plain PyTorch's index_add has no order either.
-    if (case.any_order and place.backend == "triton") or place == ("cuda", "reference"):
-        allowed = rounding_of_sums(case.inputs(Make()).values(), torch.float32)
+    """Asserts that two calls with equal input returned the same bits, where the order of sums is fixed."""
+    # On a GPU the order is not fixed in plain PyTorch's index_add either.
+    if (case.sample.any_order and place.backend == "triton") or place == ("cuda", "reference"):
+        allowed = rounding_of_sums(case.sample.build(Make()).values(), torch.float32)
         torch.testing.assert_close(received, expected, rtol=1.3e-6, atol=max(allowed, 1e-5))
     else:
         assert_same(received, expected)
 
 
 def assert_as_precise(received: Tensor, reference: Tensor, truth: Tensor, inputs):
-    """No worse than twice plain PyTorch's own error in the same precision, both against float64.
+    """Asserts an error of at most twice the reference's in the same precision, both against float64.
 
-    Added to that, because the reference's error may be zero by luck: one rounding of the result, and the
-    rounding of a sum in the precision that sums are kept in, of at most as many terms as there are inputs.
+    Because the reference's error may be zero by chance, one rounding of the result is added, and the rounding of a sum
+    in the accumulation precision with at most as many terms as there are inputs.
     """
     assert received.dtype == reference.dtype
     assert received.shape == reference.shape
@@ -98,9 +97,9 @@ def assert_as_precise(received: Tensor, reference: Tensor, truth: Tensor, inputs
 
 
 @every_dtype
-@every_case
-def test_agrees_with_reference(case, dtype, place):
-    arguments = case.inputs(Make(dtype, place.device))
+@every_kernel
+def test_agrees_with_reference(case, dtype, kernel_place):
+    arguments = case.sample.build(Make(dtype, kernel_place.device))
     received = case(arguments)
     with pointgrad.backend("reference"):
         expected = case(arguments)
@@ -118,19 +117,19 @@ def test_agrees_with_reference(case, dtype, place):
 
 @every_dtype
 @every_differentiable
-def test_gradients_agree_with_reference(case, dtype, place):
-    arguments = case.inputs(Make(dtype, place.device))
-    upstream = torch.randn_like(first_float(case, arguments))
-    _, received = outputs_and_grads(case, arguments, upstream)
+def test_gradients_agree_with_reference(case, dtype, kernel_place):
+    arguments = case.sample.build(Make(dtype, kernel_place.device))
+    upstream = torch.randn_like(output_of(case, arguments))
+    received = gradients(case, arguments, upstream)
     with pointgrad.backend("reference"):
-        _, expected = outputs_and_grads(case, arguments, upstream)
-        _, truth = outputs_and_grads(case, converted(arguments, Tensor.double), upstream.double())
+        expected = gradients(case, arguments, upstream)
+        truth = gradients(case, converted(arguments, Tensor.double), upstream.double())
     for mine, theirs, exact in zip(received, expected, truth, strict=True):
         assert_as_precise(mine, theirs, exact, [*arguments.values(), upstream])
 
 
 def first_and_second(call, values):
-    """The gradients under one random upstream gradient, and their own gradients under another."""
+    """Gradients under a random upstream gradient, and second derivatives under another."""
     torch.manual_seed(4)
     output = call(*values)
     first = torch.autograd.grad(output, values, torch.randn_like(output), create_graph=True)
@@ -142,20 +141,20 @@ def first_and_second(call, values):
 
 @every_differentiable
 def test_gradcheck_and_gradgradcheck(case, place):
-    arguments = with_grad(case, case.inputs(Make(torch.float64, place.device)))
-    names = case.differentiable
+    arguments = case.sample.build(Make(torch.float64, place.device))
+    sources = case.op.sources(arguments)
 
     def call(*values):
-        output = first_float(case, {**arguments, **dict(zip(names, values, strict=True))})
-        return output[output.isfinite()]  # infinity says: nothing here
+        output = output_of(case, {**arguments, **dict(zip(sources, values, strict=True))})
+        return output[output.isfinite()]  # infinite distances are padding
 
-    values = tuple(arguments[name] for name in names)
-    if not case.smooth or not all(value.numel() for value in values):
-        # Nothing to differentiate numerically, or not where finite differences hold; the graph must still run.
-        assert all(g.shape == v.shape for g, v in zip(outputs_and_grads(case, arguments)[1], values, strict=True))
+    values = tuple(sources.values())
+    if not case.sample.smooth or not all(value.numel() for value in values):
+        # Finite differences do not hold or there is nothing to differentiate; the graph must still run.
+        assert all(g.shape == v.shape for g, v in zip(gradients(case, arguments), values, strict=True))
         return
     if place.interpreted:
-        # The interpreter is slow: there the derivatives are compared with the reference's, which are checked here too.
+        # The interpreter is slow: compare with the derivatives of the reference, which pass gradcheck.
         received = first_and_second(call, values)
         with pointgrad.backend("reference"):
             expected = first_and_second(call, values)
@@ -166,7 +165,7 @@ def test_gradcheck_and_gradgradcheck(case, place):
 
 
 class RecordOperators(TorchDispatchMode):
-    """Remembers each call of a pointgrad operator, those of backward passes included."""
+    """Records every call of a pointgrad operator, including those of backward passes."""
 
     def __init__(self):
         super().__init__()
@@ -179,28 +178,26 @@ class RecordOperators(TorchDispatchMode):
 
 
 def operator_calls(case: Case, arguments):
+    sources = case.op.sources(arguments)
     with RecordOperators() as record:
-        if case.differentiable:
-            arguments = with_grad(case, arguments)
-            output = first_float(case, arguments)
-            sources = [arguments[name] for name in case.differentiable]
-            grads = torch.autograd.grad(output, sources, torch.randn_like(output), create_graph=True)
+        results = case({**arguments, **sources})
+        if sources:
+            output, values = first_float(results), list(sources.values())
+            grads = torch.autograd.grad(output, values, torch.randn_like(output), create_graph=True)
             live = [grad for grad in grads if grad.requires_grad]
-            torch.autograd.grad(live, sources, [torch.randn_like(g) for g in live], allow_unused=True)
-        else:
-            case(arguments)
+            torch.autograd.grad(live, values, [torch.randn_like(g) for g in live], allow_unused=True)
     return record.calls
 
 
-# torch 2.15 warns of tensors that its own checks make.
+# A warning of torch 2.15 about tensors of its own checks.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.interpreted_once
 @every_case
 def test_opcheck(case, place):
-    calls = operator_calls(case, case.inputs(Make(torch.float32, place.device)))
-    assert calls or case.plain
-    # How torch traces an operator depends neither on the backend nor on the values: all checks once per operator and
-    # device (test_compile traces every case), and with every case and backend those of what a kernel returns.
+    calls = operator_calls(case, case.sample.build(Make(torch.float32, place.device)))
+    assert calls or not case.op.registered
+    # Tracing depends neither on the backend nor on the values: all checks run once per operator and device, those of a
+    # kernel's results run for every case and backend (test_compile traces every case).
     all_checks = place.is_default and case in FIRST_CASES
     checks = {} if all_checks else {"test_utils": ("test_schema", "test_faketensor")}
     for op, args in {op: (op, args) for op, args in calls}.values():  # each operator once
@@ -214,24 +211,24 @@ def test_opcheck(case, place):
 
 
 @every_case
-# A packed voxel sample is as long as the data makes it; torch must be told to allow that.
+# The number of packed voxels depends on the data.
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_compile(case, default_place):
-    arguments = case.inputs(Make(torch.float32, default_place.device))
+    arguments = case.sample.build(Make(torch.float32, default_place.device))
     torch._dynamo.reset()
     fast = replace(case, call=torch.compile(case.call, fullgraph=True, backend="aot_eager"))
     assert_repeats(case, default_place, fast(arguments), case(arguments))
     if case.differentiable:
-        upstream = torch.randn_like(first_float(case, arguments))
-        _, expected = outputs_and_grads(case, arguments, upstream)
-        _, received = outputs_and_grads(fast, arguments, upstream)
+        upstream = torch.randn_like(output_of(case, arguments))
+        expected = gradients(case, arguments, upstream)
+        received = gradients(fast, arguments, upstream)
         for mine, theirs in zip(received, expected, strict=True):
             torch.testing.assert_close(mine, theirs)
 
 
 @every_case
 def test_export(case, default_place):
-    arguments = case.inputs(Make(torch.float32, default_place.device))
+    arguments = case.sample.build(Make(torch.float32, default_place.device))
 
     class Module(torch.nn.Module):
         def forward(self, **inputs):
@@ -246,14 +243,14 @@ def test_export(case, default_place):
 
 @every_case
 def test_autocast_changes_nothing_for_one_dtype(case, default_place):
-    arguments = case.inputs(Make(torch.float32, default_place.device))
+    arguments = case.sample.build(Make(torch.float32, default_place.device))
     expected = case(arguments)
     with torch.autocast(default_place.device, torch.bfloat16):
         assert_repeats(case, default_place, case(arguments), expected)
 
 
 def strided(value: Tensor) -> Tensor:
-    """Equal values, but with gaps between them in memory."""
+    """Equal values with gaps between them in memory."""
     if value.dim() == 0:
         return value
     wide = value.new_zeros(*value.shape[:-1], 2 * value.shape[-1] + 1)
@@ -264,13 +261,13 @@ def strided(value: Tensor) -> Tensor:
 @pytest.mark.interpreted_once
 @every_case
 def test_non_contiguous(case, place):
-    arguments = case.inputs(Make(torch.float32, place.device))
+    arguments = case.sample.build(Make(torch.float32, place.device))
     gaps = {name: strided(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
     assert_repeats(case, place, case(gaps), case(arguments))
     if case.differentiable:
-        upstream = torch.randn_like(first_float(case, arguments))
-        _, expected = outputs_and_grads(case, arguments, upstream)
-        _, received = outputs_and_grads(case, gaps, strided(upstream))
+        upstream = torch.randn_like(output_of(case, arguments))
+        expected = gradients(case, arguments, upstream)
+        received = gradients(case, gaps, strided(upstream))
         for mine, theirs in zip(received, expected, strict=True):
             torch.testing.assert_close(mine, theirs)
 
@@ -278,7 +275,7 @@ def test_non_contiguous(case, place):
 @pytest.mark.interpreted_once
 @every_case
 def test_expanded(case, place):
-    arguments = case.inputs(Make(torch.float32, place.device))
+    arguments = case.sample.build(Make(torch.float32, place.device))
     expanded = converted(
         arguments,
         lambda value: value.narrow(0 if value.dim() == 1 else -2, 0, 1).expand_as(value) if value.numel() else value,
@@ -286,23 +283,23 @@ def test_expanded(case, place):
     solid = converted(expanded, Tensor.contiguous)
     assert_repeats(case, place, case(expanded), case(solid))
     if case.differentiable:
-        # The gradient of sum() arrives expanded from a single number.
-        ones = torch.ones_like(first_float(case, solid))
-        _, expected = outputs_and_grads(case, solid, ones)
-        _, received = outputs_and_grads(case, solid, torch.ones(()).to(ones).expand_as(ones))
+        # As the gradient of sum(): expanded from a single number.
+        ones = torch.ones_like(output_of(case, solid))
+        expected = gradients(case, solid, ones)
+        received = gradients(case, solid, torch.ones(()).to(ones).expand_as(ones))
         for mine, theirs in zip(received, expected, strict=True):
             torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")], ids=["nan", "inf", "-inf"])
-@every_case
-def test_nan_and_infinity(case, poison, place):
+@every_kernel
+def test_nan_and_infinity(case, poison, kernel_place):
     def poisoned(value):
         value = value.clone()
         value.view(-1)[torch.rand(value.numel()) < 0.1] = poison
         return value
 
-    arguments = converted(case.inputs(Make(torch.float32, place.device)), poisoned)
+    arguments = converted(case.sample.build(Make(torch.float32, kernel_place.device)), poisoned)
     received = case(arguments)
     with pointgrad.backend("reference"):
         expected = case(arguments)
@@ -313,41 +310,43 @@ def test_nan_and_infinity(case, poison, place):
 @pytest.mark.interpreted_once
 @every_case
 def test_writes_every_element(case, place):
-    """With deterministic algorithms on, torch fills fresh memory with NaN or the largest integer."""
-    arguments = case.inputs(Make(torch.float32, place.device))
+    """In deterministic mode torch fills new memory with NaN or the largest integer."""
+    arguments = case.sample.build(Make(torch.float32, place.device))
     expected = case(arguments)
     torch.use_deterministic_algorithms(True)
     try:
         assert torch.utils.deterministic.fill_uninitialized_memory
         received = case(arguments)
-        grads = outputs_and_grads(case, arguments)[1] if case.differentiable else ()
+        grads = gradients(case, arguments) if case.differentiable else ()
     finally:
         torch.use_deterministic_algorithms(False)
     assert_repeats(case, place, received, expected)
     assert all(grad.isfinite().all() for grad in grads)
 
 
-INDEXED = [case for case in CASES if case.rows and case.inputs(Make())["index"].numel()]
+def indexed(case):
+    arguments = case.sample.build(Make())
+    return case.op.index_rows(arguments) is not None and arguments["index"].numel() > 0
 
 
 @pytest.mark.parametrize("bad", ["end", -2, 2**40])
-@pytest.mark.parametrize("case", INDEXED, ids=lambda case: case.name)
-def test_index_out_of_range(case, bad, place):
-    """A ValueError on the CPU; on a GPU the same as -1. Never a read out of bounds."""
-    arguments = case.inputs(Make(device=place.device))
+@_each([case for case in CASES if indexed(case)])
+def test_index_out_of_range(case, bad, checked_place):
+    """A ValueError on the CPU; treated as -1 on a GPU, where values are not read on the host."""
+    arguments = case.sample.build(Make(device=checked_place.device))
     index = arguments["index"].to(torch.int64, copy=True)
-    index.view(-1)[0] = case.rows(arguments) if bad == "end" else bad
-    if place.device == "cpu":
-        with pytest.raises(ValueError, match="index must be -1"):
+    index.view(-1)[0] = case.op.index_rows(arguments) if bad == "end" else bad
+    if checked_place.device == "cpu":
+        with pytest.raises(ValueError, match="index must be -1 or in"):
             case({**arguments, "index": index})
         return
     received = case({**arguments, "index": index})
     index.view(-1)[0] = -1
-    assert_repeats(case, place, received, case({**arguments, "index": index}))
+    assert_repeats(case, checked_place, received, case({**arguments, "index": index}))
 
 
 def test_compiled_once_for_all_sizes():
-    """Sizes stay symbolic through the checks: no recompilation, no specialisation."""
+    """Sizes stay symbolic in the checks: no specialisation, no recompilation."""
     fps, trilinear, gather = pointgrad.farthest_point_sampling, pointgrad.trilinear, pointgrad.gather
     calls = {
         trilinear: lambda n: (torch.rand(n, 8, 2), torch.rand(n, 3)),
@@ -367,7 +366,7 @@ def test_compiled_once_for_all_sizes():
                 assert_same([compiled(*inputs(size))[..., :0]], [call(*inputs(size))[..., :0]])
 
 
-def test_denormals_are_flushed_alike_in_all_threads():
+def test_all_threads_flush_denormals_alike():
     points = torch.rand(16, 900, 3) * 1e-21
     before = torch.get_num_threads()
     torch.set_flush_denormal(True)
@@ -384,15 +383,11 @@ def test_denormals_are_flushed_alike_in_all_threads():
 
 @every_large
 def test_threads_do_not_change_bits(case):
-    arguments = case.large(Make())
+    arguments = case.sample.large(Make())
 
     def results(threads):
         torch.set_num_threads(threads)
-        if not case.differentiable:
-            return case(arguments)
-        torch.manual_seed(2)
-        output, grads = outputs_and_grads(case, arguments)
-        return output, *grads
+        return case.with_gradients(arguments)
 
     before = torch.get_num_threads()
     try:
@@ -409,17 +404,17 @@ class CallsEachCase(torch.utils.data.Dataset):
 
     def __getitem__(self, number):
         torch.manual_seed(3)
-        return [result.numpy() for result in LARGE[number](LARGE[number].large(Make()))]
+        return [result.numpy() for result in LARGE[number](LARGE[number].sample.large(Make()))]
 
 
 def quiet_fork():
-    """Python 3.12 warns of forking a process that has threads: that it works is the point here."""
+    """Ignores the warning of Python 3.12 about forking a process with threads, which is what is tested."""
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_data_loader_workers(start):
-    """Workers that were started after the parent had used its threads."""
+    """Workers start after the parent has used its threads."""
     quiet_fork()
     data = CallsEachCase()
     expected = [data[number] for number in range(len(data))]
@@ -432,7 +427,7 @@ def test_data_loader_workers(start):
 
 
 def kernel_in_child(channel, features, index):
-    # The kernel itself, with threads: torch's own parallel loops would hang in a forked child.
+    # Calls the kernel directly: torch's own parallel loops would hang in a forked child.
     torch.set_num_threads(2)
     channel.put(float(gather_on_cpu(features, index).numpy().sum()))
 

@@ -1,17 +1,18 @@
-"""What a second GPU would show, as far as it can be seen without one: torch's fake tensors claim to be anywhere."""
+"""Behavior with several GPUs, tested with fake tensors that can be on any device."""
 
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
+from pointgrad.catalog import Make
 from pointgrad.ops import registry
-from tests.cases import CASES, Make
+from tests.cases import CASES
 
-# Without a GPU torch takes fake ones for granted; with one it asks the driver for the second.
-pytestmark = pytest.mark.skipif(torch.cuda.device_count() == 1, reason="with one GPU torch refuses even a fake second")
+# Without a GPU torch allows any fake one; with one GPU it asks the driver for the second.
+pytestmark = pytest.mark.skipif(torch.cuda.device_count() == 1, reason="with one GPU torch refuses a fake second one")
 
-FIXED = [case for case in CASES if not case.waits and not case.seeded]
+FIXED = [case for case in CASES if not case.sample.waits and not case.sample.seeded]
 every_case = pytest.mark.parametrize("case", FIXED, ids=lambda case: case.name)
 
 
@@ -27,23 +28,21 @@ def on(device, arguments):
 
 @every_case
 def test_results_are_on_the_device_of_the_input(case):
-    arguments = case.inputs(Make())
+    arguments = case.sample.build(Make())
     try:
         with FakeTensorMode():
             results = case(on("cuda:1", arguments))
     except RuntimeError as error:
         if not any(words in str(error) for words in ("not linked with support for cuda", "CUDA driver")):
             raise
-        pytest.skip(
-            "the call indexes with Python's brackets, for which torch without a driver refuses even fake tensors"
-        )
+        pytest.skip("torch without a driver refuses indexing with brackets even for fake tensors")
     assert {result.device for result in results} == {torch.device("cuda:1")}
 
 
 @every_case
 def test_gpus_are_not_mixed(case):
-    """Each tensor in turn on another GPU than the rest: refused by name, not computed on either."""
-    arguments = case.inputs(Make())
+    """Each tensor in turn is on another GPU than the rest: refused by name."""
+    arguments = case.sample.build(Make())
     tensors = [name for name, value in arguments.items() if isinstance(value, Tensor)]
     for other in tensors if len(tensors) > 1 else ():
         with FakeTensorMode():
@@ -54,7 +53,7 @@ def test_gpus_are_not_mixed(case):
 
 
 def test_kernels_are_launched_on_the_device_of_the_tensors():
-    """Triton launches on the current device: the guard around every call names the tensors' own."""
+    """Triton launches on the current device, which is set to that of the tensors around every call."""
     with FakeTensorMode():
         points = torch.empty(4, 3, device="cuda:1")
     assert registry._device_of((None, 3, points)) == torch.device("cuda:1")

@@ -1,65 +1,67 @@
-"""Bad input: every message says name, contract, received; on every backend, before any kernel runs."""
+"""Bad calls: every message states name, contract and received value, before any kernel runs."""
 
 import re
 
 import pytest
 import torch
+from torch import Tensor
 
 import pointgrad
-from tests.cases import BAD_METADATA, BAD_VALUES
-from tests.cases.base import ints
+from pointgrad.catalog.base import ints
+from tests.cases import BAD_CALLS
 
-fps = pointgrad.farthest_point_sampling
-points = torch.zeros(6, 3)
 features = torch.zeros(6, 4)
 index = torch.zeros(5, dtype=torch.int64)
 
 
-METADATA = [
-    *BAD_METADATA,
-    (
-        lambda: pointgrad.backend("gpu"),
-        ValueError,
-        "backend must be one of reference, cpu, triton, got 'gpu'",
-    ),
-]
+def _each(calls):
+    return pytest.mark.parametrize(("op", "bad"), calls, ids=[f"{op.name}: {bad.message}" for op, bad in calls])
 
 
-@pytest.mark.parametrize(("call", "error", "message"), METADATA, ids=[message for *_, message in METADATA])
-def test_metadata(call, error, message, place):
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
-        call()
+def moved(value, device):
+    return value.to(device) if isinstance(value, Tensor) and value.device.type == "cpu" else value
 
 
-@pytest.mark.parametrize(("call", "message"), BAD_VALUES, ids=[message for _, message in BAD_VALUES])
-def test_values(call, message, place):
-    if place.device != "cpu":
-        pytest.skip("values are read on the host for CPU tensors only")
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        call()
+@_each([(op, bad) for op, bad in BAD_CALLS if not bad.reads_values])
+def test_metadata(op, bad, default_place):
+    device = torch.empty(0, device=default_place.device).device
+    args = [moved(value, device) for value in bad.args]
+    kwargs = {name: moved(value, device) for name, value in bad.kwargs.items()}
+    with pytest.raises(bad.error, match=f"^{re.escape(bad.message.replace(', cpu,', f', {device},'))}$"):
+        op.call(*args, **kwargs)
+
+
+@_each([(op, bad) for op, bad in BAD_CALLS if bad.reads_values])
+def test_values(op, bad):
+    with pytest.raises(bad.error, match=f"^{re.escape(bad.message)}$"):
+        op.call(*bad.args, **bad.kwargs)
+
+
+def test_backend_name():
+    with pytest.raises(ValueError, match=r"^backend must be one of reference, cpu, triton, got 'gpu'$"):
+        pointgrad.backend("gpu")
 
 
 def test_order_of_checks():
-    """Several things wrong at once: type before shape before dtype before device before value."""
+    """With several errors at once: type before shape before dtype before device before value."""
     with pytest.raises(TypeError, match=r"index must be a torch\.Tensor"):
         pointgrad.gather(torch.zeros(7), None)
     with pytest.raises(ValueError, match="features must be"):
         pointgrad.gather(torch.zeros(7, dtype=torch.complex64), index)
     with pytest.raises(TypeError, match="start must be"):
-        fps(points.long(), 7, start=1.5)
+        pointgrad.farthest_point_sampling(torch.zeros(6, 3, dtype=torch.int64), 7, start=1.5)
     with pytest.raises(TypeError, match="index must be int64"):
         pointgrad.gather(features, index.to("meta", torch.float32))
 
 
-def test_nothing_is_lost():
-    """A call that fails leaves its arguments as they were."""
+def test_a_refused_call_changes_nothing():
     before = features.clone()
     with pytest.raises(ValueError, match="index must be"):
         pointgrad.gather(features, ints(0, 99))
     assert torch.equal(features, before)
 
 
-def test_errors_reach_compiled_code():
+def test_compiled_code_raises_the_same_errors():
     compiled = torch.compile(pointgrad.gather, fullgraph=True, backend="aot_eager")
-    with pytest.raises(ValueError, match=r"index must be -1 \(nothing here\) or in \[0, 6\), got 6"):
+    with pytest.raises(ValueError, match=r"index must be -1 or in \[0, 6\), got 6"):
         compiled(features, ints(0, 6))

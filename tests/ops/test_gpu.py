@@ -8,7 +8,8 @@ import torch
 
 import pointgrad
 from pointgrad import farthest_point_sampling as fps
-from tests.cases import CASES, Make
+from pointgrad.catalog import Make
+from tests.cases import CASES
 
 pytest.importorskip("triton", reason="needs Triton")
 
@@ -18,7 +19,7 @@ from reliability.gpu import contention
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-FIXED = [case for case in CASES if not case.waits]
+FIXED = [case for case in CASES if not case.sample.waits]
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def _no_waits():
 @pytest.mark.parametrize("case", FIXED, ids=lambda case: case.name)
 def test_no_hidden_wait(case):
     torch.cuda.set_sync_debug_mode("default")
-    arguments = case.inputs(Make(device="cuda"))
+    arguments = case.sample.build(Make(device="cuda"))
     case(arguments)  # compiles
     torch.cuda.set_sync_debug_mode("error")
     case(arguments)
@@ -43,7 +44,7 @@ def test_no_hidden_wait(case):
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # as it should be for empty input
 @pytest.mark.parametrize("case", FIXED, ids=lambda case: case.name)
 def test_graph_capture_and_replay(case):
-    arguments = case.inputs(Make(device="cuda"))
+    arguments = case.sample.build(Make(device="cuda"))
     expected = case(arguments)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -53,7 +54,7 @@ def test_graph_capture_and_replay(case):
     graph.replay()
     torch.cuda.synchronize()
     for received, wanted in zip(captured, expected, strict=True):
-        exact = {} if case.any_order else {"rtol": 0, "atol": 0}
+        exact = {} if case.sample.any_order else {"rtol": 0, "atol": 0}
         torch.testing.assert_close(received, wanted, **exact)
 
 

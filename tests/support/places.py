@@ -30,8 +30,11 @@ class Place(NamedTuple):
 
 
 def _can_interpret() -> bool:
-    """Whether Triton's interpreter runs the kernels: that of 3.2 lacks what they use, those up to 3.6 fail with NumPy
-    2.4, and there is no Triton for macOS."""
+    """Whether Triton's interpreter can run the kernels.
+
+    Version 3.2 lacks features that the kernels use, versions up to 3.6 fail with NumPy 2.4, and there is no Triton for
+    macOS.
+    """
     if importlib.util.find_spec("triton") is None:
         return False
     import triton

@@ -1,4 +1,4 @@
-"""Operators that go wrong in the ways that the fuzzer must see. `test_fuzz.py` runs them; none of them is ours."""
+"""Operators with planted errors that the fuzzer must find. They are not part of pointgrad; `test_fuzz.py` runs them."""
 
 import os
 import signal
@@ -6,13 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from pointgrad.catalog import OpInfo
 from pointgrad.ops import checks, registry
-from reliability.fuzz.draw import Draw
-from reliability.fuzz.operators import Arguments, Operator
-
-
-def draw(draw: Draw) -> Arguments:
-    return {"values": draw.floats("values", draw.dtype(), draw.size("rows", least=1), 3)}
 
 
 def right(values: Any) -> Tensor:
@@ -49,6 +44,7 @@ def dies(values: Any) -> Tensor:
 
 
 PLANTED = {
-    call.__name__: Operator(call.__name__, call, draw) for call in (right, differs, writes, is_silent, is_vague, dies)
+    call.__name__: OpInfo(call.__name__, call, (), draw=lambda d: {"values": d.floats(d.size(least=1), 3)})
+    for call in (right, differs, writes, is_silent, is_vague, dies)
 }
 OPERATORS = [PLANTED["dies"]]

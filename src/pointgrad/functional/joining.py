@@ -23,7 +23,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     for number, tensor in enumerate(tensors):
         checks.tensor(f"tensors[{number}]", tensor)
     shaped = ([tensor for tensor in tensors if tensor.shape != (0,)] or tensors)[0]
-    checks.shape(shaped.dim() > 0, "tensors", "of at least one dimension", shaped)
+    checks.shape(shaped.dim() > 0, "tensors", "at least one dimension", shaped, verb="have")
     checks.dim("dim", dim, shaped.dim())
     dim %= shaped.dim()
     for number, tensor in enumerate(tensors):

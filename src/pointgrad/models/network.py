@@ -97,7 +97,7 @@ def _check_sizes(level: Level) -> None:
     for number, size in enumerate(level.sizes):
         checks.value(size > 0, "points", "at least one point in each cloud", f"{size} in cloud {number}")
     total = sum(level.sizes)
-    checks.value(total == len(level.points), "offsets", f"N = {len(level.points)} in its last entry", total)
+    checks.value(total == len(level.points), "offsets[-1]", f"N = {len(level.points)}", total, verb="equal")
 
 
 def _pack(level: Level, lengths: Tensor) -> tuple[Level, Tensor]:
@@ -105,7 +105,7 @@ def _pack(level: Level, lengths: Tensor) -> tuple[Level, Tensor]:
     sizes = tuple(lengths.tolist())
     most = level.points.shape[1]
     for number, size in enumerate(sizes):
-        checks.value(0 < size <= most, "lengths", f"in [1, N = {most}]", f"{size} for cloud {number}")
+        checks.value(0 < size <= most, f"lengths[{number}]", f"in [1, N = {most}]", size)
     real = torch.arange(most, device=lengths.device) < lengths.unsqueeze(1)
     # The sizes are known: selecting by row numbers instead of by the mask keeps a GPU from waiting once more.
     rows = torch.cat([torch.arange(size) + number * most for number, size in enumerate(sizes)]).to(lengths.device)

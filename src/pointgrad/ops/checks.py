@@ -1,8 +1,8 @@
-"""The only wording of input errors: name, contract, received.
+"""Argument checks and the wording of their errors: name, contract, received.
 
-Doors call these in the order type, shape, dtype, device, value. Everything that needs only metadata is
-checked there, so it works under `torch.compile`; checks that must read a tensor's values
-(`*_values`) run inside the operator, on CPU tensors only, because on a GPU they would stall the stream.
+Public functions call these in the order type, shape, dtype, device, value. They need only metadata, so they work
+under `torch.compile`. Checks that read a tensor's values (`*_values`) run inside the operator, on CPU tensors only,
+because on a GPU they would stall the stream.
 """
 
 import numbers
@@ -17,11 +17,10 @@ from . import native
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INDICES = (torch.int64, torch.int32)
-ANY = 2**63 - 1  # dimensions
+ANY = 2**63 - 1  # no limit on the number of dimensions
 
-
-# A contract that names a size is given as a function: formatting a size while torch.compile traces would
-# fix it in the compiled code.
+# A contract that contains a size is a function: formatting a size while torch.compile traces would specialise the
+# compiled code to it.
 Contract = str | Callable[[], str]
 
 
@@ -36,9 +35,9 @@ def tensor(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a dense tensor, got {value.layout}")
 
 
-def shape(ok: bool, name: str, contract: Contract, value: Tensor) -> None:
+def shape(ok: bool, name: str, contract: Contract, value: Tensor, *, verb: str = "be") -> None:
     if not ok:
-        raise ValueError(f"{name} must be {_text(contract)}, got {tuple(value.shape)}")
+        raise ValueError(f"{name} must {verb} {_text(contract)}, got {tuple(value.shape)}")
 
 
 def dtype(name: str, value: Tensor, allowed: Sequence[torch.dtype]) -> None:
@@ -52,7 +51,7 @@ def same_dtype(name: str, value: Tensor, other_name: str, other: Tensor) -> None
 
 
 def autocasts(value: Tensor) -> bool:
-    """Whether operators on this tensor's device are being cast, so that mixed dtypes are meant."""
+    """Whether autocast is on for this tensor's device, so that mixed dtypes are allowed."""
     device = value.device.type
     return device != "meta" and torch.is_autocast_enabled(device)
 
@@ -62,25 +61,25 @@ def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
         raise ValueError(f"{name} must be on the device of {other_name}, {other.device}, got {value.device}")
 
 
-def value(ok: bool, name: str, contract: Contract, received: Any) -> None:
+def value(ok: bool, name: str, contract: Contract, received: Any, *, verb: str = "be") -> None:
     if not ok:
-        raise ValueError(f"{name} must be {_text(contract)}, got {received}")
+        raise ValueError(f"{name} must {verb} {_text(contract)}, got {received}")
 
 
 def dim(name: str, received: Any, rank: int) -> None:
-    """A dimension, which may be counted from the end; a number counts as one dimension."""
+    """A dimension, which may be negative; a scalar counts as having one dimension."""
     kind(is_integer(received), name, "an int", received)
     rank = max(rank, 1)
     value(-rank <= received < rank, name, f"in [{-rank}, {rank})", received)
 
 
 def is_integer(received: Any) -> bool:
-    """A whole number of Python's, NumPy's, or of a trace."""
+    """Whether this is an integer of Python, NumPy or a torch.compile trace."""
     return isinstance(received, (int, torch.SymInt, numbers.Integral)) and not isinstance(received, bool)
 
 
 def rows(features: Any, index: Any, per_row: int, dtypes: Sequence[torch.dtype]) -> None:
-    """Features (N, C) or (B, N, C), and an index of one row (`per_row` 0) or of K rows (1) for each of M places."""
+    """Features (N, C) or (B, N, C), and an index (M,) if `per_row` is 0 or (M, K) if it is 1."""
     tensor("features", features)
     tensor("index", index)
     shape(features.dim() in (2, 3), "features", "(N, C) or (B, N, C)", features)
@@ -97,10 +96,12 @@ def rows(features: Any, index: Any, per_row: int, dtypes: Sequence[torch.dtype])
 def clouds(
     points: Any, offsets: Any, lengths: Any, *, name: str = "points", prefix: str = "", most_dims: int | None = None
 ) -> None:
-    """The two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths.
+    """Clouds in one of two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths.
 
-    name: of the points. prefix: of offsets and lengths. most_dims: from 1 to so many (ANY: no limit) instead of 3
-    dimensions.
+    Args:
+        name: Name of the points.
+        prefix: Prefix of the names of offsets and lengths.
+        most_dims: Allow 1 to this many dimensions (ANY: no limit) instead of exactly 3.
     """
     tensor(name, points)
     named = ((f"{prefix}offsets", offsets), (f"{prefix}lengths", lengths))
@@ -130,7 +131,7 @@ def clouds(
 
 
 def edges(name: str, received: Any) -> list[float]:
-    """The three edge lengths of a voxel, from one number or three; `edges_values` checks what they are."""
+    """The three edge lengths of a voxel, from one number or three; `edges_values` checks their values."""
     sizes: Any = [received] * 3 if isinstance(received, numbers.Real) else received
     is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
     whole = is_list and all(isinstance(size, numbers.Real) and not isinstance(size, bool) for size in sizes)
@@ -145,28 +146,26 @@ def edges_values(name: str, sizes: list[float], points: Tensor) -> None:
         value(wide.tiny <= size <= wide.max, name, "finite and positive", size)
 
 
-def offsets_values(
-    offsets: Tensor, num_points: int, name: str = "offsets", part: str = "cloud", total: str = "N"
-) -> None:
-    values = offsets.numpy()  # torch's own threads would still be spinning when the kernel wants the cores
+def offsets_values(offsets: Tensor, num_points: int, name: str = "offsets", total: str = "N") -> None:
+    values = offsets.numpy()  # torch would start its own threads, which spin while the kernel needs the cores
     first, last = int(values[0]), int(values[-1])
-    value(first == 0, name, "0 in its first entry", first)
-    if (values[1:] < values[:-1]).any():  # only then looked at one by one: there may be many
+    value(first == 0, f"{name}[0]", "0", first)
+    if (values[1:] < values[:-1]).any():  # a Python loop only for the message: there may be many offsets
         for number, (begin, end) in enumerate(pairwise(values.tolist())):
-            value(begin <= end, name, f"non-decreasing, {begin} before {part} {number}'s end", end)
-    value(last == num_points, name, f"{total} = {num_points} in its last entry", last)
+            value(begin <= end, f"{name}[{number + 1}]", f"at least {name}[{number}] = {begin}", end)
+    value(last == num_points, f"{name}[-1]", f"{total} = {num_points}", last, verb="equal")
 
 
 def lengths_values(lengths: Tensor, num_points: int, name: str = "lengths") -> None:
     for cloud, length in enumerate(lengths.tolist()):
-        value(0 <= length <= num_points, name, f"in [0, N = {num_points}]", f"{length} for cloud {cloud}")
+        value(0 <= length <= num_points, f"{name}[{cloud}]", f"in [0, N = {num_points}]", length)
 
 
 def index_values(index: Tensor, num_rows: int, name: str = "index") -> None:
     if index.numel() == 0:
         return
     lowest, highest = native.bounds(index)
-    contract = f"-1 (nothing here) or in [0, {num_rows})"
+    contract = f"-1 or in [0, {num_rows})"
     value(lowest >= -1, name, contract, lowest)
     value(highest < num_rows, name, contract, highest)
 

@@ -29,7 +29,7 @@ def masked_softmax(logits: Tensor, mask: Tensor, dim: int = -1) -> Tensor:
     checks.tensor("logits", logits)
     checks.tensor("mask", mask)
     checks.kind(checks.is_integer(dim), "dim", "an int", dim)
-    checks.shape(logits.dim() > 0, "logits", "of at least one dimension", logits)
+    checks.shape(logits.dim() > 0, "logits", "at least one dimension", logits, verb="have")
     trailing = logits.shape[max(logits.dim() - mask.dim(), 0) :]
     fits = len(trailing) == mask.dim() and all(m in (1, n) for m, n in zip(mask.shape, trailing, strict=True))
     checks.shape(fits, "mask", lambda: f"broadcastable to logits {tuple(logits.shape)}", mask)
@@ -121,11 +121,11 @@ def neighbor_attention(
     checks.shape(heads_fit, "query", "(M, H, D) or (B, M, H, D) with at least one head", query)
     batch = query.shape[:-3]
     fits = key.dim() == query.dim() and key.shape[:-3] == batch and key.shape[-2:] == query.shape[-2:]
-    checks.shape(fits, "key", lambda: f"{_spell(batch, 'N', *query.shape[-2:])} with this query", key)
+    checks.shape(fits, "key", lambda: f"{_spell(batch, 'N', *query.shape[-2:])} to match query", key)
     fits = value.dim() == key.dim() and value.shape[:-1] == key.shape[:-1]
-    checks.shape(fits, "value", lambda: f"{_spell(key.shape[:-1], 'Dv')} with this key", value)
+    checks.shape(fits, "value", lambda: f"{_spell(key.shape[:-1], 'Dv')} to match key", value)
     fits = index.dim() == len(batch) + 2 and index.shape[:-1] == query.shape[:-2]
-    checks.shape(fits, "index", lambda: f"{_spell(query.shape[:-2], 'K')} with this query", index)
+    checks.shape(fits, "index", lambda: f"{_spell(query.shape[:-2], 'K')} to match query", index)
     if bias is not None:
         fits = bias.dim() == index.dim() + 1 and bias.shape[:-1] == index.shape
         fits = fits and bias.shape[-1] in (1, query.shape[-2])

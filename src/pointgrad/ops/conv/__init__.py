@@ -199,7 +199,7 @@ def max_pool2d(
     checks.dtype("input", input, checks.FLOATS)
     _check_least("kernel_size", kernel, 1)
     _check_steps(*steps)
-    checks.value(kernel[0] * kernel[1] < 2**31, "kernel_size", "fewer than 2^31 pixels", tuple(kernel))
+    checks.value(kernel[0] * kernel[1] < 2**31, "kernel_size", "fewer than 2^31 pixels", tuple(kernel), verb="have")
     dilation, padding, stride = steps
     half = [size // 2 for size in kernel]
     small = all(zeros <= most for zeros, most in zip(padding, half, strict=True))
@@ -244,9 +244,9 @@ def _convolve(
             checks.device(name, value, "input", input)
     checks.value(groups >= 1, "groups", "at least 1", groups)
     _check_steps(dilation, zeros, stride)
-    checks.value(not named or padding in ("same", "valid"), "padding", "same, valid or integers", padding)
+    checks.value(not named or padding in ("same", "valid"), "padding", '"same", "valid" or integers', padding)
     if padding == "same":
-        checks.value(all(step == 1 for step in stride), "stride", "1 with padding same", tuple(stride))
+        checks.value(all(step == 1 for step in stride), "stride", '1 with padding "same"', tuple(stride))
         zeros = [step * (length - 1) // 2 for step, length in zip(dilation, kernel, strict=True)]
         windows = list(size)
     else:
@@ -313,7 +313,7 @@ def _windows(
     checks.value(
         all(count >= 1 for count in windows),
         name,
-        lambda: f"no larger, with its dilation, than the padded input {tuple(padded)}",
+        lambda: f"at most the padded input {tuple(padded)} after dilation",
         tuple(reach),
     )
     return windows

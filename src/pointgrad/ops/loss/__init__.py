@@ -107,7 +107,7 @@ def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: i
     if not soft:
         expected = _position_shape(input)
         fits = target.shape == expected or (input.dim() == 1 and target.shape == (1,))
-        checks.shape(fits, "target", lambda: f"{_targets(input, probabilities)} with this input", target)
+        checks.shape(fits, "target", lambda: f"{_targets(input, probabilities)} to match input", target)
     if weight is not None:
         classes = input.shape[min(1, input.dim() - 1)]
         checks.shape(weight.shape == (classes,), "weight", lambda: f"(C,) = ({classes},)", weight)
@@ -122,8 +122,9 @@ def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: i
             checks.device(name, value, "input", input)
     if weight is not None and not soft:
         learnt = weight.requires_grad and torch.is_grad_enabled()
-        checks.value(not learnt, "weight", "without a gradient where the target is classes", "requires_grad=True")
-    checks.value(not soft or ignore_index < 0, "ignore_index", "negative with probabilities", ignore_index)
+        contract = "a gradient when target holds class indices"
+        checks.value(not learnt, "weight", contract, "requires_grad=True", verb="not require")
+    checks.value(not soft or ignore_index < 0, "ignore_index", "negative when target holds probabilities", ignore_index)
     return soft
 
 

@@ -100,7 +100,9 @@ def farthest_point_sampling(
     first = _first_picks(first, points, offsets, lengths, batch)
     if first is not None and counts is None:
         fits = first.shape[1] <= total
-        checks.value(fits, "start", lambda: f"at most num_samples = {total} indices per cloud", first.shape[1])
+        checks.value(
+            fits, "start", lambda: f"at most num_samples = {total} indices per cloud", first.shape[1], verb="have"
+        )
     index, distance2 = register.farthest_point_sampling(
         points.detach(), offsets, lengths, total, counts, first, bool(return_radius)
     )
@@ -179,9 +181,9 @@ def _numbers(num_samples: Any) -> Any:
         checks.value(not num_samples.is_meta, "num_samples", "on a device that holds values", num_samples.device)
         return num_samples.tolist()
     is_list = isinstance(num_samples, Sequence) and not isinstance(num_samples, (str, bytes))
-    checks.kind(is_list, "num_samples", "an int or one per cloud", num_samples)
+    checks.kind(is_list, "num_samples", "an int or one int per cloud", num_samples)
     for count in num_samples:
-        checks.kind(checks.is_integer(count), "num_samples", "an int or one per cloud", count)
+        checks.kind(checks.is_integer(count), "num_samples", "an int or one int per cloud", count)
         checks.value(0 <= count < 2**63, "num_samples", "at least 0 for each cloud", count)
     return list(num_samples)
 
@@ -190,14 +192,16 @@ def _counts(wanted: Any, points: Tensor, batch: int) -> tuple[Any, Tensor | None
     """(m, None) for one count; for a list its sum (packed) or maximum (padded), and itself as a tensor."""
     if not isinstance(wanted, list):
         return wanted, None
-    checks.value(len(wanted) == batch, "num_samples", lambda: f"one count for each of {batch} clouds", len(wanted))
+    checks.value(
+        len(wanted) == batch, "num_samples", lambda: f"one count per cloud, B = {batch}", len(wanted), verb="have"
+    )
     for count in wanted:
         checks.value(count >= 0, "num_samples", "at least 0 for each cloud", count)
     total = sum(wanted) if points.dim() == 2 else max([0, *wanted])
     return total, torch.tensor(wanted, dtype=torch.int64, device=points.device)
 
 
-_START = 'an index, one per cloud, a set per cloud, or "random"'
+_START = 'an index, one index per cloud, a set of indices per cloud, or "random"'
 
 
 def _start(start: Any) -> Any:

@@ -20,7 +20,7 @@ def _check_counts(
     sizes = clouds.sizes(points, offsets, lengths).tolist()
     wanted = [num_samples] * len(sizes) if counts is None else counts.tolist()
     for cloud, (count, size) in enumerate(zip(wanted, sizes, strict=True)):
-        contract = f"at most the {size} points of cloud {cloud}"
+        contract = f"at most {size}, the size of cloud {cloud}"
         checks.value(count <= size, "num_samples", contract, count)
 
 
@@ -44,7 +44,9 @@ def _check_farthest(
         named = first[: first.index(-1)] if -1 in first else first
         contract = f"in [0, {size}) for cloud {cloud}"
         checks.value(len(named) > 0, "start", contract, -1)
-        checks.value(len(named) <= count, "start", f"at most {count} indices for cloud {cloud}", len(named))
+        checks.value(
+            len(named) <= count, "start", f"at most {count} indices for cloud {cloud}", len(named), verb="have"
+        )
         for place, index in enumerate(first):
             in_set = place < len(named)
             checks.value(0 <= index < size if in_set else index == -1, "start", contract, index)

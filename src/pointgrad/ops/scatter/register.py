@@ -69,7 +69,7 @@ def _grad_place(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
 
 
 def _check_offsets(offsets: Tensor, rows: int) -> None:
-    checks.offsets_values(offsets, rows, part="segment", total="E")
+    checks.offsets_values(offsets, rows, total="E")
 
 
 def _fake_segment_sum(values: Tensor, offsets: Tensor, mean: bool) -> Tensor:

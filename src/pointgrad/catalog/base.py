@@ -1,0 +1,219 @@
+"""The description of one operator: how it is called, what it must equal, and how it is tested and measured.
+
+In the spirit of PyTorch's `OpInfo`: tests, fuzzing, precision, sanitizers, timings and the demo iterate over these
+descriptions instead of keeping tables of their own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .inputs import Draw, Make
+from .magnitudes import Arguments, Magnitudes, tensors
+
+Check = Callable[[Arguments, Any], None]
+
+
+Build = Callable[[Make], Arguments]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One way to call an operator.
+
+    Attributes:
+        name: What is special about the call.
+        build: Keyword arguments of the call.
+        large: Arguments of a call with enough work for several threads.
+        smooth: False at kinks and ties, where finite differences do not hold.
+        seeded: The operator draws from torch's default generator.
+        waits: On a GPU the host passes data or must know the size of the result.
+        any_order: On a GPU sums have no fixed order outside deterministic mode: equal up to rounding.
+    """
+
+    name: str
+    build: Build
+    large: Build | None = None
+    smooth: bool = True
+    seeded: bool = False
+    waits: bool = False
+    any_order: bool = False
+
+
+@dataclass(frozen=True)
+class BadCall:
+    """A call that the operator refuses, with the error's type and whole message.
+
+    Attributes:
+        reads_values: Found by reading a tensor's values, which happens on CPU tensors only.
+    """
+
+    error: type[Exception]
+    message: str
+    args: tuple[Any, ...]
+    kwargs: Arguments
+    reads_values: bool = False
+
+
+def type_error(message: str, *args: Any, **kwargs: Any) -> BadCall:
+    return BadCall(TypeError, message, args, kwargs)
+
+
+def value_error(message: str, *args: Any, **kwargs: Any) -> BadCall:
+    return BadCall(ValueError, message, args, kwargs)
+
+
+def bad_values(message: str, *args: Any, **kwargs: Any) -> BadCall:
+    return BadCall(ValueError, message, args, kwargs, reads_values=True)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Inputs for which the rounding errors of the operator and of its plain form are compared.
+
+    Attributes:
+        build: Keyword arguments of about `Make.size` rows.
+        name: What distinguishes this entry from others of the same operator.
+        call: Used instead of the operator, `plain` instead of its plain form.
+    """
+
+    build: Build
+    name: str = ""
+    call: Callable[..., Any] | None = None
+    plain: Callable[..., Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Work for which the operator is timed beside its plain form.
+
+    Attributes:
+        label: The sizes, for a table.
+    """
+
+    label: str
+    build: Build
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The same work at any size, up to counts beyond 32 bits.
+
+    Attributes:
+        build: Keyword arguments for this many points or rows; features are small integers whose sums are exact.
+        check: Raises AssertionError when a result (the output, or output and gradient) is wrong.
+    """
+
+    build: Callable[[int, str], Arguments]
+    check: Check
+
+
+@dataclass(frozen=True)
+class OpInfo:
+    """One operator.
+
+    Attributes:
+        name: Name of the public function.
+        call: The public function.
+        samples: Calls for the contract tests, the simplest first.
+        differentiable: Arguments that have a gradient where they are given and floating.
+        plain: The operator in plain PyTorch, for the arguments of `precision` and `timing`; returns its first
+            floating output, or its first output if none is floating.
+        errors: Calls that are refused.
+        draw: Random arguments that the contract allows.
+        magnitudes: Sums of absolute values that bound the rounding errors of results; None where all backends return
+            the same bits.
+        rounds: Intermediate results are rounded to the dtype of the input.
+        bad_arguments: Values that are refused, by argument.
+        index_rows: Number of rows that `index` counts; None if the call does not fix it.
+        precision: Inputs for comparing rounding errors with the plain form's.
+        timing: Work to time.
+        scaling: Work at any size.
+        composed: Calls operators that have descriptions of their own; the slow Triton interpreter skips it.
+        registered: False for plain PyTorch code that calls no operator of pointgrad.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    samples: Sequence[Sample]
+    differentiable: tuple[str, ...] = ()
+    plain: Callable[..., Any] | None = None
+    errors: Sequence[BadCall] = ()
+    draw: Callable[[Draw], Arguments] | None = None
+    magnitudes: Magnitudes | None = None
+    rounds: bool = False
+    bad_arguments: dict[str, Sequence[Any]] = field(default_factory=dict)
+    index_rows: Callable[[Arguments], int | None] = lambda arguments: None
+    precision: Sequence[Precision] = ()
+    timing: Timing | None = None
+    scaling: Scaling | None = None
+    composed: bool = False
+    registered: bool = True
+
+    def cases(self) -> Iterator["Case"]:
+        for sample in self.samples:
+            yield Case(self, sample, self.call)
+
+    def sources(self, arguments: Arguments) -> dict[str, Tensor]:
+        """Copies of the arguments that have a gradient, which require it."""
+        return {name: arguments[name].detach().requires_grad_() for name in self._differentiable(arguments)}
+
+    def _differentiable(self, arguments: Arguments) -> tuple[str, ...]:
+        given = {name: arguments.get(name) for name in self.differentiable}
+        return tuple(name for name, value in given.items() if isinstance(value, Tensor) and value.is_floating_point())
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sample of an operator, ready to be called.
+
+    Attributes:
+        call: The operator, or a compiled or exported form of it.
+    """
+
+    op: OpInfo
+    sample: Sample
+    call: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.op.name}/{self.sample.name}"
+
+    @cached_property
+    def differentiable(self) -> tuple[str, ...]:
+        return self.op._differentiable(self.sample.build(Make())) if self.op.differentiable else ()
+
+    def __call__(self, arguments: Arguments) -> tuple[Tensor, ...]:
+        if self.sample.seeded:
+            torch.manual_seed(1)
+        return tuple(tensors(self.call(**arguments)))
+
+    def with_gradients(self, arguments: Arguments, upstream: Tensor | None = None) -> list[Tensor]:
+        """Results, then the gradients of all differentiable arguments.
+
+        Args:
+            upstream: Gradient of the first floating result; without it a fixed pattern of unequal numbers.
+        """
+        sources = self.op.sources(arguments)
+        results = self({**arguments, **sources})
+        if not sources:
+            return list(results)
+        output = first_float(results)
+        if upstream is None:
+            pattern = torch.arange(output.numel(), device=output.device).remainder(7).sub(2.5)
+            upstream = pattern.reshape(output.shape).to(output.dtype)
+        grads = torch.autograd.grad(output, list(sources.values()), upstream)
+        return [*(result.detach() for result in results), *grads]
+
+
+def first_float(results: Sequence[Tensor]) -> Tensor:
+    """The first floating tensor, or the first tensor if none is."""
+    return next((result for result in results if result.is_floating_point()), results[0])
+
+
+def ints(*values: int) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64)

@@ -1,0 +1,258 @@
+"""knn and ball_query, both through a NeighborIndex too, and to_edges. Searches return the same bits on every backend."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import pointgrad
+from pointgrad import ball_query, knn, to_edges
+
+from .base import OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
+from .inputs import Draw, Make
+from .magnitudes import Arguments, Sums
+from .scaling import NEIGHBORS, cloud, some, squared
+
+GRADS = ("points", "queries")
+# Leaves and nodes of 16; lists up to 160 are sorted differently; divisions of more than 4096 have four parts.
+EDGES = (15, 16, 17, 159, 161, 255, 256, 257, 271, 273, 4095, 4097, 4111)
+BAD_K = [0, -1, 2.5, True, None, "3", 2**63]
+
+
+def search(m: Make, points: Sequence[int], queries: Sequence[int] | None = None, **options: Any) -> Arguments:
+    """Points and queries of these shapes, and further arguments."""
+    own = {} if queries is None else {"queries": m.floats(*queries)}
+    return {"points": m.floats(*points), **own, **options}
+
+
+def by_index(points: Tensor, offsets: Any = None, lengths: Any = None, **options: Any) -> Any:
+    """The search through a NeighborIndex: a ball with a radius, else the nearest."""
+    index = pointgrad.NeighborIndex(points, offsets=offsets, lengths=lengths)
+    return index.ball_query(**options) if "radius" in options else index.knn(**options)
+
+
+def nearest(points: Tensor, k: int, queries: Tensor) -> tuple[Tensor, Tensor]:
+    """Distances and indices (M, k) of the nearest, computed in at least float32."""
+    wide = torch.promote_types(points.dtype, torch.float32)
+    cdist = functools.partial(torch.cdist, x2=points.detach().to(wide), compute_mode="donot_use_mm_for_euclid_dist")
+    found = [cdist(part).topk(k, largest=False) for part in queries.detach().to(wide).split(2048)]
+    return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
+
+
+def plain_knn(points: Tensor, k: int, queries: Tensor | None = None) -> Tensor:
+    """Squared distances (M, k)."""
+    queries = points if queries is None else queries
+    index = nearest(points, k, queries)[1]
+    return (points[index] - queries.unsqueeze(1)).square().sum(-1)
+
+
+def plain_ball(points: Tensor, radius: float, k: int, queries: Tensor | None = None) -> Tensor:
+    """Squared distances (M, k), infinity where the ball holds fewer points."""
+    queries = points if queries is None else queries
+    distance, index = nearest(points, k, queries)
+    return torch.where(distance <= radius, (points[index] - queries.unsqueeze(1)).square().sum(-1), torch.inf)
+
+
+def draw_search(d: Draw, dims: Sequence[int] = (3, 3, 3, 2, 1, 4, 5, 8, 9, 16, 19)) -> Arguments:
+    layout, size, own = d.layout(), d.pick("dims", dims), d.flag("own")
+    alone = layout[0] == "packed" and not own
+    most, edges = (5000, (*EDGES, *EDGES[-3:] * 8)) if alone and not d.flag("few") else (257, EDGES[:-3])
+    arguments = d.clouds("points", size, layout, most, edges)
+    if not own:
+        arguments |= d.clouds("queries", size, layout, 65, prefix="query_")
+        if d.flag("among points", 3):
+            points, queries = arguments["points"], arguments["queries"].clone()
+            count = min(points.shape[-2], queries.shape[-2])
+            queries[..., :count, :] = points[..., :count, :]  # distances of exactly zero
+            arguments["queries"] = queries
+    return arguments
+
+
+def draw_k(d: Draw) -> Arguments:
+    return {"k": d.pick("k", (1, 2, 3, 7, 9, 17) if d.tiny else (1, 1, 2, 3, 7, 8, 9, 16, 17, 32, 33, 40, 64, 65))}
+
+
+def draw_ball(d: Draw) -> Arguments:
+    radius = d.pick("radius", (0.5, 1.0, 1, 2.0, 1e-3, 1e-30, 1e-45, 1e-320, 1e30, 1e300, float("inf")))
+    select = d.pick("select", ("nearest", "first", "random"))
+    shell = {"min_radius": min(radius / 2, 1e300)} if d.flag("shell", 4) else {}
+    return {"radius": radius, "closed": d.flag("closed"), "select": select, **draw_k(d), **shell}
+
+
+def draw_edges(d: Draw) -> Arguments:
+    batch, rows, queries, k = d.batch(), d.size(65), d.size(65), d.size(33)
+    return {"index": d.index(rows, *batch, queries, k), **({"num_points": rows} if batch else {})}
+
+
+def pulls(points: Tensor, queries: Tensor | None, index: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of absolute values in the gradients of squared distances, for points and for queries."""
+    points, centers = points.double(), (points if queries is None else queries).double()
+    found = (index >= 0).unsqueeze(-1)
+    with pointgrad.backend("reference"):
+        delta = torch.where(found, pointgrad.group(points, index) - centers.unsqueeze(-2), 0)
+        pull = torch.where(found, 2 * grad.abs().unsqueeze(-1) * delta.abs(), 0)
+        for_points = pointgrad.scatter(pull.flatten(-3, -2), index.flatten(-2), points.shape[-2])
+    return for_points, pull.sum(-2)
+
+
+def magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: list[Tensor]) -> Sums:
+    for_points, for_queries = pulls(arguments["points"], arguments.get("queries"), outputs[0], upstream[0])
+    if "queries" in arguments:
+        return [None], {"points": for_points, "queries": for_queries}
+    return [None], {"points": for_points + for_queries}
+
+
+def check_knn(arguments: Arguments, found: Any) -> None:
+    points = arguments["points"]
+    for place in some(len(points), points.device).tolist():
+        nearest = torch.topk(squared(points, points[place]), NEIGHBORS, largest=False).values.sort().values
+        assert torch.equal(squared(points[found.index[place]], points[place]), nearest), f"neighbors of point {place}"
+
+
+def check_ball(arguments: Arguments, found: Any) -> None:
+    points, radius = arguments["points"], arguments["radius"]
+    for place in some(len(points), points.device).tolist():
+        inside = squared(points, points[place]) <= radius * radius
+        number, index = min(int(inside.sum()), NEIGHBORS), found.index[place]
+        assert int(found.count[place]) == number
+        assert inside[index[:number]].all()
+        assert (index[number:] == -1).all()
+
+
+points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
+
+OPERATORS = [
+    OpInfo(
+        "knn", knn, differentiable=GRADS, plain=plain_knn,
+        samples=[
+            Sample("one-cloud", lambda m: search(m, (50, 3), k=5), large=lambda m: search(m, (20_000, 3), k=16)),
+            Sample("queries", lambda m: search(m, (40, 3), (9, 3), k=3)),
+            Sample(
+                "packed",
+                lambda m: search(m, (30, 3), (14, 3), k=4, offsets=m.ints(0, 10, 10, 30), query_offsets=m.ints(0, 4, 6, 14)),
+                large=lambda m: search(m, (9000, 3), (5000, 3), k=7, offsets=m.ints(0, 100, 4000, 9000), query_offsets=m.ints(0, 3000, 3000, 5000)),
+            ),
+            Sample(
+                "padded",
+                lambda m: search(m, (3, 12, 3), (3, 4, 3), k=4, lengths=m.ints(12, 2, 0), query_lengths=m.ints(4, 3, 2)),
+                large=lambda m: search(m, (4, 2000, 3), (4, 700, 3), k=33),
+            ),
+            Sample("all-points", lambda m: search(m, (35, 3), k=35)),
+            Sample("fewer-than-k", lambda m: search(m, (2, 5, 3), k=8)),
+            Sample("plane", lambda m: search(m, (40, 2), (9, 2), k=3)),
+            Sample("line", lambda m: search(m, (40, 1), k=3)),
+            Sample("eight-dimensions", lambda m: search(m, (30, 8), (9, 8), k=3), large=lambda m: search(m, (900, 6), (700, 6), k=5)),
+            Sample("many-dimensions", lambda m: search(m, (20, 19), k=3, offsets=m.ints(0, 5, 20)), large=lambda m: search(m, (4, 300, 64), k=20)),
+            Sample("ties", lambda m: {"points": m.grid(60, 3), "k": 9}, smooth=False),
+            Sample("all-equal", lambda m: {"points": m.equal(2, 40, 3), "k": 33}, smooth=False),
+            Sample("one-point", lambda m: search(m, (1, 3), k=1)),
+            Sample("no-points", lambda m: search(m, (0, 3), (3, 3), k=2)),
+            Sample("no-queries", lambda m: search(m, (5, 3), (0, 3), k=2)),
+            Sample("no-clouds", lambda m: search(m, (0, 5, 3), k=2)),
+        ],
+        errors=[
+            type_error("points must be a torch.Tensor, got numpy.ndarray", np.zeros((6, 3)), 2),
+            value_error("points must be (N, D) or (B, N, D) with D at least 1, got (6,)", torch.zeros(6), 2),
+            value_error("points must be (N, D) or (B, N, D) with D at least 1, got (6, 0)", torch.zeros(6, 0), 2),
+            type_error("points must be float32, float64, float16 or bfloat16, got int64", points.long(), 2),
+            value_error("k must be at least 1, got 0", points, 0),
+            value_error("k must be at least 1, got -1", points, -1),
+            type_error("k must be an int, got float 2.0", points, 2.0),
+            type_error("k must be an int, got bool True", points, True),
+            type_error("queries must be a torch.Tensor, got list", points, 2, [0.0]),
+            value_error("queries must be (M, D) with D = 3, like points, got (2, 6, 3)", points, 2, padded),
+            value_error("queries must be (B, M, D) with D = 3, like points, got (6, 3)", padded, 2, points),
+            value_error("queries must be (M, D) with D = 3, like points, got (6, 2)", points, 2, points[:, :2]),
+            value_error("queries must have as many clouds as points, B = 2, got B = 1", padded, 2, padded[:1]),
+            value_error("queries must have as many clouds as points, B = 2, got B = 1", points, 2, points, offsets=ints(0, 2, 6)),
+            type_error("queries must have the dtype of points, float32, got float16", points, 2, points.half()),
+            value_error("queries must be on the device of points, cpu, got meta", points, 2, points.to("meta")),
+            value_error("query_offsets must be None without queries, got a tensor", points, 2, query_offsets=ints(0, 6)),
+            value_error("query_lengths must be None without queries, got a tensor", padded, 2, query_lengths=ints(6, 6)),
+            value_error("query_lengths must be None for packed queries (N, D); use query_offsets, got a tensor", points, 2, points, query_lengths=ints(6)),
+            type_error("query_offsets must be int64 or int32, got float32", points, 2, points, query_offsets=torch.zeros(2)),
+            bad_values("offsets[-1] must equal N = 6, got 7", points, 2, offsets=ints(0, 7)),
+            bad_values("lengths[1] must be in [0, N = 6], got 7", padded, 2, lengths=ints(6, 7)),
+            bad_values("query_offsets[-1] must equal N = 6, got 5", points, 2, points, query_offsets=ints(0, 5)),
+            bad_values("query_lengths[1] must be in [0, N = 6], got -1", padded, 2, padded, query_lengths=ints(6, -1)),
+        ],
+        draw=lambda d: {**draw_search(d), **draw_k(d)}, magnitudes=magnitudes, bad_arguments={"k": BAD_K},
+        precision=[Precision(lambda m: search(m, (m.rows, 3), (m.rows, 3), k=5))],
+        timing=Timing("5k points, k 16", lambda m: search(m, (5000, 3), k=16)),
+        scaling=Scaling(lambda count, device: {"points": cloud(count, device), "k": NEIGHBORS}, check_knn),
+    ),
+    OpInfo(
+        "ball_query", ball_query, differentiable=GRADS, plain=plain_ball,
+        samples=[
+            Sample("nearest", lambda m: search(m, (50, 3), radius=1.0, k=6), large=lambda m: search(m, (9000, 3), radius=0.3, k=32)),
+            Sample(
+                "first", lambda m: search(m, (50, 3), (9, 3), radius=1.2, k=4, select="first"),
+                large=lambda m: search(m, (9000, 3), (900, 3), radius=0.3, k=8, select="first"),
+            ),
+            Sample(
+                "random", lambda m: search(m, (2, 30, 3), radius=1.5, k=4, select="random"), seeded=True, waits=True,
+                large=lambda m: search(m, (2, 3000, 3), radius=0.6, k=8, select="random"),
+            ),
+            Sample(
+                "shell",
+                lambda m: search(
+                    m, (50, 3), (12, 3), radius=1.5, min_radius=0.7, k=7, offsets=m.ints(0, 30, 50), query_offsets=m.ints(0, 5, 12)
+                ),
+            ),
+            Sample("ties", lambda m: {"points": m.grid(2, 40, 3), "radius": 1.0, "k": 12}, smooth=False),
+            Sample("five-dimensions", lambda m: search(m, (30, 5), radius=2.0, k=4)),
+            Sample("empty-balls", lambda m: search(m, (9, 3), radius=1e-9, k=3)),
+        ],
+        errors=[
+            value_error("radius must be positive, got 0.0", points, 0.0, 2),
+            value_error("radius must be positive, got -1", points, -1, 2),
+            value_error("radius must be positive, got nan", points, float("nan"), 2),
+            type_error("radius must be a number, got str '1'", points, "1", 2),
+            value_error("min_radius must be at least 0 and below radius = 1.0, got 1.0", points, 1.0, 2, min_radius=1.0),
+            value_error("min_radius must be at least 0 and below radius = 1.0, got -0.5", points, 1.0, 2, min_radius=-0.5),
+            value_error("""select must be "nearest", "first" or "random", got 'all'""", points, 1.0, 2, select="all"),
+            type_error('select must be "nearest", "first" or "random", got NoneType None', points, 1.0, 2, select=None),
+            type_error("closed must be a bool, got int 0", points, 1.0, 2, closed=0),
+        ],
+        draw=lambda d: {**draw_search(d), **draw_ball(d)}, magnitudes=magnitudes,
+        bad_arguments={
+            "radius": [0, -1.0, float("nan"), None, "1", True], "min_radius": [-1.0, float("nan"), float("inf"), "0"],
+            "select": ["all", None, 3], "closed": [1, None, "yes"], "k": BAD_K,
+        },
+        precision=[Precision(lambda m: search(m, (m.rows, 3), (m.rows, 3), radius=0.75, k=5))],
+        timing=Timing("5k points, r 0.2, k 16", lambda m: search(m, (5000, 3), radius=0.2, k=16)),
+        scaling=Scaling(lambda count, device: {"points": cloud(count, device), "radius": 1.2, "k": NEIGHBORS}, check_ball),
+    ),
+    OpInfo(
+        "NeighborIndex", by_index, differentiable=GRADS,
+        samples=[
+            Sample("knn", lambda m: search(m, (50, 3), k=5)),
+            Sample("packed", lambda m: search(m, (30, 2), (30, 2), k=5, offsets=m.ints(0, 9, 30), query_offsets=m.ints(0, 9, 30))),
+        ],
+        errors=[
+            value_error("points must be (N, D) or (B, N, D) with D from 1 to 3, got (6, 4)", torch.zeros(6, 4), k=2),
+            type_error("queries must have the dtype of points, float32, got float64", points, k=2, queries=points.double()),
+            value_error("radius must be positive, got -1.0", points, radius=-1.0, k=2),
+            bad_values("offsets[0] must be 0, got 1", points, offsets=ints(1, 6), k=2),
+        ],
+        draw=lambda d: {**draw_search(d, (3, 3, 3, 2, 1)), **(draw_ball(d) if d.flag("ball") else draw_k(d))},
+        magnitudes=magnitudes, bad_arguments={"k": BAD_K},
+    ),
+    OpInfo(
+        "to_edges", to_edges, registered=False, index_rows=lambda arguments: arguments.get("num_points"),
+        samples=[
+            Sample("packed", lambda m: {"index": m.index(9, 7, 4)}, waits=True),
+            Sample("padded", lambda m: {"index": m.index(9, 2, 7, 4), "num_points": 9}, waits=True),
+        ],
+        errors=[
+            type_error("index must be int64 or int32, got float32", points),
+            value_error("index must be (M, K) or (B, M, K), got (1,)", ints(1)),
+            type_error("num_points must be an int for padded (B, M, K), got NoneType None", ints(1)[None, None]),
+            bad_values("index must be -1 or in [0, 3), got 3", ints(0, 3).view(1, 1, 2), 3),
+        ],
+        draw=draw_edges, bad_arguments={"index": [None, 3]},
+    ),
+]  # fmt: skip
