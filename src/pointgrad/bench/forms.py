@@ -2,15 +2,16 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from pointgrad.catalog.base import Passes
+
 from .comparison import Call, Check, Comparison, Implementation
 
 Form = Callable[..., Tensor]
-Mode = Literal["forward", "backward", "forward + backward"]
 
 
 def close(truth: Callable[[], Any], tolerance: float) -> Check:
@@ -28,27 +29,24 @@ def close(truth: Callable[[], Any], tolerance: float) -> Check:
     return check
 
 
-def timed_call(mode: Mode, form: Form, arguments: Sequence[Any], sources: Sequence[Tensor], upstream: Tensor) -> Call:
-    """A call without arguments that runs the forward pass, the backward pass to `sources`, or both.
-
-    The call returns the output in mode "forward", and the gradients otherwise.
-    """
-    if mode == "forward":
-        fixed = [value.detach() if isinstance(value, Tensor) else value for value in arguments]
-        return lambda: form(*fixed)
-    if mode == "backward":
-        kept = [value if any(value is source for source in sources) else _detached(value) for value in arguments]
-        output = form(*kept)
-        return lambda: torch.autograd.grad(output, sources, upstream, retain_graph=True)
-    return lambda: torch.autograd.grad(form(*arguments), sources, upstream)
+def timed_call(passes: Passes, form: Form, arguments: dict[str, Any], sources: Sequence[str], upstream: Tensor) -> Call:
+    """A call that returns the output of a form, or its gradients, depending on `passes`."""
+    if passes == "forward":
+        return lambda: form(**arguments)
+    inputs = [arguments[name].detach().requires_grad_() for name in sources]
+    given = arguments | dict(zip(sources, inputs, strict=True))
+    if passes == "backward":
+        output = form(**given)
+        return lambda: torch.autograd.grad(output, inputs, upstream, retain_graph=True)
+    return lambda: torch.autograd.grad(form(**given), inputs, upstream)
 
 
 def compare(
-    mode: Mode,
+    passes: Passes,
     ours: Form,
     plain: dict[str, Form],
-    arguments: Sequence[Any],
-    sources: Sequence[Tensor] = (),
+    arguments: dict[str, Any],
+    sources: Sequence[str] = (),
     *,
     compile: str | None = None,
     tolerance: float = 1e-5,
@@ -58,33 +56,32 @@ def compare(
     """Compare our function with plain forms that take the same arguments.
 
     Args:
-        mode: The timed passes.
+        passes: The timed passes.
         ours: The function of pointgrad.
         plain: Plain forms by name. The first one, in float64, is the ground truth.
-        arguments: Arguments of all functions.
-        sources: The arguments whose gradients are computed. They must require gradients.
+        arguments: Keyword arguments of all functions.
+        sources: Names of the arguments whose gradients are computed.
         compile: Name of the plain form to compile, by default the first.
         tolerance: Largest relative error.
-        work: As in `Comparison`. In mode "backward" it becomes `<name>_backward`, with the incoming gradient as `grad`.
+        work: As in `Comparison`. For the backward pass it becomes `<name>_backward`, with the gradient as `grad`.
         moved: As in `Comparison`.
     """
     exact_form = next(iter(plain.values()))
     with torch.no_grad():
-        upstream = torch.randn_like(ours(*arguments))
+        upstream = torch.randn_like(ours(**arguments))
 
     def truth() -> Any:
-        exact = [_double(value) for value in arguments]
-        if mode == "forward":
-            return exact_form(*exact)
-        positions = [next(n for n, value in enumerate(arguments) if value is source) for source in sources]
-        wanted = [exact[position].requires_grad_() for position in positions]
-        return torch.autograd.grad(exact_form(*exact), wanted, upstream.double())
+        exact = {name: _double(value) for name, value in arguments.items()}
+        if passes == "forward":
+            return exact_form(**exact)
+        inputs = [exact[name].requires_grad_() for name in sources]
+        return torch.autograd.grad(exact_form(**exact), inputs, upstream.double())
 
     def implementation(form: Form) -> Implementation:
-        return Implementation(timed_call(mode, form, arguments, sources, upstream))
+        return Implementation(timed_call(passes, form, arguments, sources, upstream))
 
-    if work is not None and mode != "forward":
-        work = (f"{work[0]}_backward", work[1] | {"grad": upstream}) if mode == "backward" else None
+    if work is not None and passes != "forward":
+        work = (f"{work[0]}_backward", work[1] | {"grad": upstream}) if passes == "backward" else None
     to_compile = plain[compile] if compile else exact_form
 
     def compiled() -> Implementation:
@@ -102,9 +99,5 @@ def compare(
     )
 
 
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) else value
-
-
 def _double(value: Any) -> Any:
-    return value.detach().double() if isinstance(value, Tensor) and value.is_floating_point() else _detached(value)
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -1,28 +1,33 @@
-"""Rows of the benchmark, one module per family, each with a function `rows(setup)`.
+"""Families of the benchmark: those of the catalogue, and the modules of this folder, each with `rows(setup)`.
 
-The first line of a module's docstring describes the family in `pointgrad bench --list`.
+Modules of this folder hold rows that need more than a `Benchmark` of the catalogue, such as a check of their own. The
+first line of a module's docstring describes the family in `pointgrad bench --list`.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
 from types import ModuleType
-from typing import cast
 
+from pointgrad import catalog
+
+from .. import operators
 from ..comparison import Row, Setup
 
 SLOW = ("scaling",)  # only run if requested by name
-NAMES = tuple(sorted(family.name for family in pkgutil.iter_modules(__path__)))
+_MODULES = {module.name for module in pkgutil.iter_modules(__path__)}
+NAMES = tuple(sorted(_MODULES.union(operators.NAMES)))
 DEFAULT = tuple(name for name in NAMES if name not in SLOW)
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")
+    package = __name__ if name in _MODULES else catalog.__name__
+    return importlib.import_module(f"{package}.{name}")
 
 
 def rows(name: str, setup: Setup) -> list[Row]:
     """The rows of one family. Their inputs are not allocated yet."""
-    return list(cast(Iterable[Row], _module(name).rows(setup)))
+    found = list(operators.rows(name, setup)) if name in operators.NAMES else []
+    return [*found, *_module(name).rows(setup)] if name in _MODULES else found
 
 
 def describe(name: str) -> str:

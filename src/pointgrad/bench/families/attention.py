@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog.base import Passes
 
 from .. import forms
 from ..comparison import Comparison, Row, Setup, short
@@ -30,33 +31,33 @@ def attention_unfused(query: Tensor, key: Tensor, value: Tensor, index: Tensor) 
 
 def aggregate(size: int, device: str) -> Comparison:
     index = torch.randint(0, size, (size, NEIGHBORS), device=device)
-    weights = torch.rand(size, NEIGHBORS, device=device, requires_grad=True)
-    values = torch.randn(size, HEADS * DEPTH, device=device, requires_grad=True)
+    weights, values = torch.rand(size, NEIGHBORS, device=device), torch.randn(size, HEADS * DEPTH, device=device)
+    arguments = {"weights": weights, "values": values, "index": index}
     plain: dict[str, forms.Form] = {"PyTorch": aggregate_unfused}
-    return forms.compare("forward + backward", pointgrad.aggregate, plain, (weights, values, index), (weights, values))
+    return forms.compare("forward + backward", pointgrad.aggregate, plain, arguments, ("weights", "values"))
 
 
 def attention(size: int, device: str) -> Comparison:
     index = torch.randint(0, size, (size, NEIGHBORS), device=device)
-    heads = [torch.randn(size, HEADS, DEPTH, device=device, requires_grad=True) for _ in range(3)]
+    names = ("query", "key", "value")
+    heads = {name: torch.randn(size, HEADS, DEPTH, device=device) for name in names}
     plain: dict[str, forms.Form] = {"PyTorch": attention_unfused}
-    return forms.compare("forward + backward", pointgrad.neighbor_attention, plain, (*heads, index), heads)
+    return forms.compare("forward + backward", pointgrad.neighbor_attention, plain, heads | {"index": index}, names)
 
 
-def aggregate_three(mode: forms.Mode, batch: int, size: int, few: int, channels: int, device: str) -> Comparison:
+def aggregate_three(passes: Passes, batch: int, size: int, few: int, channels: int, device: str) -> Comparison:
     index = torch.randint(0, few, (batch, size, 3), device=device)
-    weights = torch.rand(batch, size, 3, device=device, requires_grad=True)
-    values = torch.randn(batch, few, channels, device=device, requires_grad=True)
+    weights, values = torch.rand(batch, size, 3, device=device), torch.randn(batch, few, channels, device=device)
     rows = batch * (size + few)
     return forms.compare(
-        mode,
+        passes,
         pointgrad.aggregate,
         {"PyTorch": aggregate_unfused},
-        (weights, values, index),
-        (weights, values),
+        {"weights": weights, "values": values, "index": index},
+        ("weights", "values"),
         # The gradient with respect to the weights reads the values again and writes all weights.
-        moved=4 * channels * (rows if mode == "forward" else rows + batch * few)
-        + (12 if mode == "forward" else 16) * index.numel(),
+        moved=4 * channels * (rows if passes == "forward" else rows + batch * few)
+        + (12 if passes == "forward" else 16) * index.numel(),
     )
 
 

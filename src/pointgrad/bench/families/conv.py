@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pointgrad import functional
+from pointgrad.catalog.base import Passes
 
 from .. import forms
 from ..comparison import Comparison, Implementation, Row, Setup
@@ -26,7 +27,7 @@ def unfold(image: Callable[[], Tensor]) -> Comparison:
         "forward",
         lambda x: functional.unfold(x, 3, padding=1),
         {"F.unfold": lambda x: F.unfold(x, 3, padding=1)},
-        (images,),
+        {"x": images},
     )
     made.moved = 4 * 10 * images.numel()
     return made
@@ -39,22 +40,22 @@ def fold(image: Callable[[], Tensor]) -> Comparison:
         "forward",
         lambda x: functional.fold(x, images.shape[2:], 3, padding=1),
         {"F.fold": lambda x: F.fold(x, images.shape[2:], 3, padding=1)},
-        (columns,),
+        {"x": columns},
         moved=4 * (columns.numel() + images.numel()),
     )
 
 
-def convolution(mode: forms.Mode, image: Callable[[], Tensor], groups: int) -> Comparison:
-    images = image().requires_grad_()
+def convolution(passes: Passes, image: Callable[[], Tensor], groups: int) -> Comparison:
+    images = image()
     channels = images.shape[1]
-    weight = torch.randn(channels, channels // groups, 3, 3, device=images.device, requires_grad=True)
+    weight = torch.randn(channels, channels // groups, 3, 3, device=images.device)
     settings: dict[str, Any] = {"padding": 1, "groups": groups}
     made = forms.compare(
-        mode,
+        passes,
         lambda x, w: functional.conv2d(x, w, **settings),
         {"F.conv2d": lambda x, w: F.conv2d(x, w, **settings)},
-        (images, weight),
-        (images, weight),
+        {"x": images, "w": weight},
+        ("x", "w"),
     )
     if images.is_cuda:
         by_default = made.plain["F.conv2d"].call
@@ -70,14 +71,13 @@ def convolution(mode: forms.Mode, image: Callable[[], Tensor], groups: int) -> C
     return made
 
 
-def pool(mode: forms.Mode, image: Callable[[], Tensor]) -> Comparison:
-    images = image().requires_grad_()
+def pool(passes: Passes, image: Callable[[], Tensor]) -> Comparison:
     return forms.compare(
-        mode,
+        passes,
         lambda x: functional.max_pool2d(x, 3, 2, 1),
         {"F.max_pool2d": lambda x: F.max_pool2d(x, 3, 2, 1)},
-        (images,),
-        (images,),
+        {"x": image()},
+        ("x",),
     )
 
 
@@ -90,9 +90,9 @@ def rows(setup: Setup) -> Iterator[Row]:
 
     yield Row(f"unfold {work}", functools.partial(unfold, image))
     yield Row(f"fold {work}", functools.partial(fold, image))
-    modes: tuple[forms.Mode, ...] = ("forward", "backward")
+    both: tuple[Passes, ...] = ("forward", "backward")
     for name, groups in (("conv2d", 1), ("depthwise conv2d", 64)):
-        for mode in modes:
-            yield Row(f"{name} {work} {mode}", functools.partial(convolution, mode, image, groups))
-    for mode in modes:
-        yield Row(f"max_pool2d {work} {mode}", functools.partial(pool, mode, image))
+        for passes in both:
+            yield Row(f"{name} {work} {passes}", functools.partial(convolution, passes, image, groups))
+    for passes in both:
+        yield Row(f"max_pool2d {work} {passes}", functools.partial(pool, passes, image))

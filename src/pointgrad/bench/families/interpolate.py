@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog.base import Passes
 
 from .. import forms
 from ..comparison import Comparison, Implementation, Row, Setup, short
@@ -31,33 +32,34 @@ def by_weights(corners: Tensor, points: Tensor) -> Tensor:
     return (weights.reshape(-1, 8, 1) * corners).sum(1)
 
 
-def trilinear(mode: forms.Mode, wanted: int, count: int, width: int, device: str) -> Comparison:
-    corners = torch.randn(count, 8, width, device=device, requires_grad=True)
-    points = (torch.rand(count, 3, device=device) * 2 - 1).requires_grad_()
+def trilinear(passes: Passes, wanted: int, count: int, width: int, device: str) -> Comparison:
+    corners = torch.randn(count, 8, width, device=device)
+    points = torch.rand(count, 3, device=device) * 2 - 1
     # The gradient with respect to the points reads the corners again.
-    arrays = {"forward": 9, "backward": 9 if wanted == 1 else 17}[mode]
+    arrays = {"forward": 9, "backward": 9 if wanted == 1 else 17}[passes]
     return forms.compare(
-        mode,
+        passes,
         pointgrad.trilinear,
         {"eager slices": by_slices, "eager weights": by_weights},
-        (corners, points),
-        (corners, points)[:wanted],
+        {"corners": corners, "points": points},
+        ("corners", "points")[:wanted],
         moved=arrays * 4 * count * width,
     )
 
 
-def at_three(mode: forms.Mode, batch: int, size: int, few: int, channels: int, device: str) -> Comparison:
+def at_three(passes: Passes, batch: int, size: int, few: int, channels: int, device: str) -> Comparison:
     """Only the features require gradients, as in a network with fixed points."""
-    features = torch.randn(batch, few, channels, device=device, requires_grad=True)
+    features = torch.randn(batch, few, channels, device=device)
     index = torch.randint(0, few, (batch, size, 3), device=device)
     weights = torch.rand(batch, size, 3, device=device)
+    arguments = {"features": features, "index": index, "weights": weights}
     return forms.compare(
-        mode,
+        passes,
         pointgrad.interpolate_at,
         {"PyTorch": lambda features, index, weights: aggregate_unfused(weights, features, index)},
-        (features, index, weights),
-        (features,),
-        work=("interpolate", {"features": features.detach(), "index": index, "weights": weights}),
+        arguments,
+        ("features",),
+        work=("interpolate", arguments),
         moved=4 * channels * batch * (size + few) + 12 * index.numel(),
     )
 
@@ -67,18 +69,18 @@ def torch_grid_sample(grid: Tensor, points: Tensor) -> Tensor:
     return values[:, :, :, 0, 0].transpose(1, 2)
 
 
-def grid(mode: forms.Mode, wanted: int, count: int, channels: int, side: int, device: str) -> Comparison:
+def grid(passes: Passes, wanted: int, count: int, channels: int, side: int, device: str) -> Comparison:
     # The gradient with respect to a point jumps between cells, so the same points are used in both precisions.
-    cells = torch.randn(1, channels, side, side, side, device=device, requires_grad=True)
-    points = (torch.rand(1, count, 3, device=device) * 2 - 1).requires_grad_()
+    cells = torch.randn(1, channels, side, side, side, device=device)
+    points = torch.rand(1, count, 3, device=device) * 2 - 1
     return forms.compare(
-        mode,
+        passes,
         pointgrad.grid_sample,
         {"PyTorch": torch_grid_sample},
-        (cells, points),
-        (cells, points)[:wanted],
-        tolerance=1e-5 if mode == "forward" else 1e-3,
-        moved=4 * channels * (count + side**3) if mode == "forward" else 0,
+        {"grid": cells, "points": points},
+        ("grid", "points")[:wanted],
+        tolerance=1e-5 if passes == "forward" else 1e-3,
+        moved=4 * channels * (count + side**3) if passes == "forward" else 0,
     )
 
 

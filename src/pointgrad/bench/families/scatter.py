@@ -37,7 +37,7 @@ def by_index(reduce: Literal["sum", "max"], entries: int, groups: int, device: s
         "forward",
         lambda values, index, size: pointgrad.scatter(values, index, size, reduce),
         {"index_add": index_add} if reduce == "sum" else {"scatter_reduce": scatter_reduce},
-        (values, index, groups),
+        {"values": values, "index": index, "size": groups},
         tolerance=1e-6,
         work=("scatter", {"values": values, "index": index, "size": groups, "reduce": reduce}),
         moved=4 * CHANNELS * (entries + groups) + 8 * entries + (0 if reduce == "sum" else 8 * CHANNELS * groups),
@@ -52,9 +52,9 @@ def by_segment(what: str, entries: int, groups: int, device: str) -> Comparison:
     if what == "softmax":
         return forms.compare(
             "forward",
-            lambda values, index, size: pointgrad.segment_softmax(values, offsets),
+            lambda logits, index, size: pointgrad.segment_softmax(logits, offsets),
             {"scatters": scatter_softmax},
-            (values, index, groups),
+            {"logits": values, "index": index, "size": groups},
             tolerance=1e-6,
             work=("segment_softmax", {"logits": values, "offsets": offsets, "index": index}),
             moved=4 * width * 2 * entries + 8 * groups,
@@ -64,9 +64,11 @@ def by_segment(what: str, entries: int, groups: int, device: str) -> Comparison:
         lambda values, index, size: pointgrad.segment(values, offsets),
         {
             "index_add": index_add,
-            "segment_reduce": lambda v, i, s: torch.segment_reduce(v, "sum", offsets=offsets, axis=0, unsafe=True),
+            "segment_reduce": lambda values, index, size: torch.segment_reduce(
+                values, "sum", offsets=offsets, axis=0, unsafe=True
+            ),
         },
-        (values, index, groups),
+        {"values": values, "index": index, "size": groups},
         tolerance=1e-6,
         work=("segment", {"values": values, "offsets": offsets, "reduce": "sum"}),
         moved=4 * width * (entries + groups) + 8 * groups,
