@@ -1,7 +1,8 @@
-# make demo, make test: environment, build and run, from a fresh clone. Variables:
-#   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
-#   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
-#   SUITES  what to measure; all but the slow ones      make SUITES=scaling OUT=out/scaling_cpu.json bench
+# Targets work in a fresh clone: they create the environment in .venv and build the package. Variables:
+#   PYTHON    interpreter of the environment             make PYTHON=python3.12 test
+#   TORCH     torch to install before the package        make TORCH="torch==2.8.0" test
+#   FAMILIES  families of operators to benchmark         make FAMILIES=scaling OUT=out/scaling_cpu.json bench
+#   ONLY      figures to draw                            make ONLY=speed figures
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 OUT ?= out/cpu.json
@@ -25,7 +26,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 bench: $(VENV)/installed
-	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
+	$(BIN)/pointgrad bench $(FAMILIES) --out $(OUT)
 
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -39,7 +40,7 @@ include reliability/targets.mk
 clean:
 	rm -rf $(VENV) build out
 
-# torch first: a plain `torch` would bring several gigabytes of CUDA to a machine without a GPU.
+# torch is installed first and from the version in TORCH: resolved as a dependency, it may bring several GB of CUDA.
 $(VENV)/torch:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip

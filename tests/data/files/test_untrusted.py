@@ -387,7 +387,7 @@ ALLOWED = {
         "cli/target.py",  # named by the user on the command line
         "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py",
         "ops/native/__init__.py", "ops/registry.py",
-        "bench/suites/__init__.py", "bench/suites/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
+        "bench/families/__init__.py", "bench/families/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
     },
 }  # fmt: skip
 BANNED = {

@@ -1,4 +1,4 @@
-"""What a call through another library's names (pointgrad.compat) costs over the native call of the same work."""
+"""Overhead of calls through the APIs of other libraries (pointgrad.compat) over native calls."""
 
 import functools
 import importlib
@@ -10,9 +10,9 @@ from torch import Tensor
 
 import pointgrad
 
-from ..contest import Attempt, Contest, Row, Setup
+from ..comparison import Comparison, Implementation, Row, Setup
 
-Pair = tuple[Attempt, Attempt]  # native, and through the other names, read into the same form
+Pair = tuple[Implementation, Implementation]  # native call and compat call, whose results are read into the same form
 
 
 def _compat(name: str) -> Any:
@@ -20,17 +20,18 @@ def _compat(name: str) -> Any:
 
 
 def _clouds(setup: Setup) -> tuple[Tensor, Tensor]:
-    """(B, N, 3) points, (B, M, 3) queries."""
+    """Points (B, N, 3) and queries (B, M, 3)."""
     batch, size, few = (16 if setup.gpu else 2), setup.size(4096), setup.size(1024)
     return torch.rand(batch, size, 3, device=setup.device), torch.rand(batch, few, 3, device=setup.device)
 
 
 def _packed(points: Tensor) -> tuple[Tensor, Tensor]:
-    """(B * N, 3) and the offsets (B + 1,)."""
+    """Packed points (B * N, 3) and offsets (B + 1,)."""
     return points.flatten(0, 1), torch.arange(len(points) + 1, device=points.device) * points.shape[1]
 
 
 def _owners(points: Tensor) -> Tensor:
+    """Batch index of each packed point, (B * N,)."""
     return torch.arange(len(points), device=points.device).repeat_interleave(points.shape[1])
 
 
@@ -38,13 +39,13 @@ def pointnet2_fps(setup: Setup) -> Pair:
     other, (points, queries) = _compat("pointnet2_ops.pointnet2_utils"), _clouds(setup)
     count = queries.shape[1]
     return (
-        Attempt(lambda: pointgrad.farthest_point_sampling(points, count)),
-        Attempt(lambda: other.furthest_point_sample(points, count), Tensor.long),
+        Implementation(lambda: pointgrad.farthest_point_sampling(points, count)),
+        Implementation(lambda: other.furthest_point_sample(points, count), Tensor.long),
     )
 
 
 def pointnet2_ball(setup: Setup) -> Pair:
-    """Both take the first in the order of indices; short lists repeat their first hit there."""
+    """Both select the first points by index. The compat API fills short lists with their first hit."""
     other, (points, queries) = _compat("pointnet2_ops.pointnet2_utils"), _clouds(setup)
 
     def read(found: Any) -> Tensor:
@@ -52,20 +53,20 @@ def pointnet2_ball(setup: Setup) -> Pair:
         return torch.where(index < 0, index[..., :1], index).clamp(min=0)
 
     return (
-        Attempt(lambda: pointgrad.ball_query(points, 0.1, 32, queries, select="first"), read),
-        Attempt(lambda: other.ball_query(0.1, 32, points, queries), Tensor.long),
+        Implementation(lambda: pointgrad.ball_query(points, 0.1, 32, queries, select="first"), read),
+        Implementation(lambda: other.ball_query(0.1, 32, points, queries), Tensor.long),
     )
 
 
 def pointnet2_group(setup: Setup) -> Pair:
-    """Channels come first there, which no thin layer can hide."""
+    """The compat API takes channels first, so it has to transpose."""
     other, (points, queries) = _compat("pointnet2_ops.pointnet2_utils"), _clouds(setup)
     features = torch.randn(len(points), points.shape[1], 64, device=setup.device)
     index = torch.randint(0, points.shape[1], (*queries.shape[:2], 16), device=setup.device)
     first, indices = features.transpose(1, 2).contiguous(), index.int()
     return (
-        Attempt(lambda: pointgrad.group(features, index)),
-        Attempt(lambda: other.grouping_operation(first, indices), lambda found: found.permute(0, 2, 3, 1)),
+        Implementation(lambda: pointgrad.group(features, index)),
+        Implementation(lambda: other.grouping_operation(first, indices), lambda found: found.permute(0, 2, 3, 1)),
     )
 
 
@@ -75,8 +76,8 @@ def pointops_fps(setup: Setup) -> Pair:
     count = queries.shape[1]
     ends, new_ends = offsets[1:].int(), (torch.arange(len(points), device=setup.device, dtype=torch.int32) + 1) * count
     return (
-        Attempt(lambda: pointgrad.farthest_point_sampling(packed, count, offsets=offsets)),
-        Attempt(lambda: other.farthest_point_sampling(packed, ends, new_ends), Tensor.long),
+        Implementation(lambda: pointgrad.farthest_point_sampling(packed, count, offsets=offsets)),
+        Implementation(lambda: other.farthest_point_sampling(packed, ends, new_ends), Tensor.long),
     )
 
 
@@ -85,8 +86,8 @@ def pointops_knn(setup: Setup) -> Pair:
     packed, offsets = _packed(points)
     ends = offsets[1:].int()
     return (
-        Attempt(lambda: pointgrad.knn(packed, 16, offsets=offsets), lambda found: found.index),
-        Attempt(lambda: other.knn_query(16, packed, ends), lambda found: found[0].long()),
+        Implementation(lambda: pointgrad.knn(packed, 16, offsets=offsets), lambda found: found.index),
+        Implementation(lambda: other.knn_query(16, packed, ends), lambda found: found[0].long()),
     )
 
 
@@ -96,19 +97,21 @@ def cluster_fps(setup: Setup) -> Pair:
     owners, count = _owners(points), queries.shape[1]
     ratio = (count - 0.5) / points.shape[1]
     return (
-        Attempt(lambda: pointgrad.farthest_point_sampling(packed, count, offsets=offsets)),
-        Attempt(lambda: other.fps(packed, owners, ratio, random_start=False, batch_size=len(points))),
+        Implementation(lambda: pointgrad.farthest_point_sampling(packed, count, offsets=offsets)),
+        Implementation(lambda: other.fps(packed, owners, ratio, random_start=False, batch_size=len(points))),
     )
 
 
 def cluster_knn(setup: Setup) -> Pair:
-    """Edges there, (2, E), which need no room for what is not found."""
+    """The compat API returns edges (2, E)."""
     other, (points, _) = _compat("torch_cluster"), _clouds(setup)
     packed, offsets = _packed(points)
     owners = _owners(points)
     return (
-        Attempt(lambda: pointgrad.knn(packed, 16, offsets=offsets), lambda found: found.index.flatten()),
-        Attempt(lambda: other.knn(packed, packed, 16, owners, owners, batch_size=len(points)), lambda edges: edges[1]),
+        Implementation(lambda: pointgrad.knn(packed, 16, offsets=offsets), lambda found: found.index.flatten()),
+        Implementation(
+            lambda: other.knn(packed, packed, 16, owners, owners, batch_size=len(points)), lambda edges: edges[1]
+        ),
     )
 
 
@@ -118,8 +121,8 @@ def scatter(setup: Setup) -> Pair:
     values = torch.randn(4 * size, 64, device=setup.device)
     index = torch.randint(0, size, (4 * size,), device=setup.device)
     return (
-        Attempt(lambda: pointgrad.scatter(values, index, size)),
-        Attempt(lambda: other.scatter(values, index, dim=0, dim_size=size, reduce="sum")),
+        Implementation(lambda: pointgrad.scatter(values, index, size)),
+        Implementation(lambda: other.scatter(values, index, dim=0, dim_size=size, reduce="sum")),
     )
 
 
@@ -129,34 +132,34 @@ def segment(setup: Setup) -> Pair:
     values = torch.randn(4 * size, 64, device=setup.device)
     offsets = torch.arange(size + 1, device=setup.device) * 4
     return (
-        Attempt(lambda: pointgrad.segment(values, offsets)),
-        Attempt(lambda: other.segment_csr(values, offsets, reduce="sum")),
+        Implementation(lambda: pointgrad.segment(values, offsets)),
+        Implementation(lambda: other.segment_csr(values, offsets, reduce="sum")),
     )
 
 
 def pytorch3d_fps(setup: Setup) -> Pair:
-    """It gathers the points, too."""
+    """The compat API also gathers the sampled points."""
     other, (points, queries) = _compat("pytorch3d.ops"), _clouds(setup)
     count = queries.shape[1]
     return (
-        Attempt(lambda: pointgrad.farthest_point_sampling(points, count)),
-        Attempt(lambda: other.sample_farthest_points(points, K=count), lambda found: found[1]),
+        Implementation(lambda: pointgrad.farthest_point_sampling(points, count)),
+        Implementation(lambda: other.sample_farthest_points(points, K=count), lambda found: found[1]),
     )
 
 
 def pytorch3d_knn(setup: Setup) -> Pair:
     other, (points, queries) = _compat("pytorch3d.ops"), _clouds(setup)
     return (
-        Attempt(lambda: pointgrad.knn(points, 16, queries), lambda found: found.index),
-        Attempt(lambda: other.knn_points(queries, points, K=16), lambda found: found.idx),
+        Implementation(lambda: pointgrad.knn(points, 16, queries), lambda found: found.index),
+        Implementation(lambda: other.knn_points(queries, points, K=16), lambda found: found.idx),
     )
 
 
 def pytorch3d_chamfer(setup: Setup) -> Pair:
     other, (points, queries) = _compat("pytorch3d.loss"), _clouds(setup)
     return (
-        Attempt(lambda: pointgrad.chamfer_distance(points, queries)),
-        Attempt(lambda: other.chamfer_distance(points, queries), lambda found: found[0]),
+        Implementation(lambda: pointgrad.chamfer_distance(points, queries)),
+        Implementation(lambda: other.chamfer_distance(points, queries), lambda found: found[0]),
     )
 
 
@@ -176,16 +179,16 @@ PAIRS: dict[str, Callable[[Setup], Pair]] = {
 }
 
 
-def contest(make: Callable[[Setup], Pair], setup: Setup) -> Contest:
+def compare(make: Callable[[Setup], Pair], setup: Setup) -> Comparison:
     native, through = make(setup)
     expected = native.read(native.call())
 
     def check(received: Tensor) -> None:
         torch.testing.assert_close(received, expected)
 
-    return Contest(native, check, beside={"compat": through})
+    return Comparison(native, check, related={"compat": through})
 
 
 def rows(setup: Setup) -> Iterator[Row]:
     for name, make in PAIRS.items():
-        yield Row(f"compat {name}", functools.partial(contest, make, setup), rounds=31)
+        yield Row(f"compat {name}", functools.partial(compare, make, setup), rounds=31)

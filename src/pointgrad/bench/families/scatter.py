@@ -1,4 +1,4 @@
-"""Sums, maxima and softmax by index and by segments, histograms, voxels."""
+"""Sum, maximum and softmax by index and by segments, histograms and voxels."""
 
 import functools
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from torch import Tensor
 import pointgrad
 
 from .. import forms
-from ..contest import Attempt, Contest, Row, Setup, short
+from ..comparison import Comparison, Implementation, Row, Setup, short
 
 CHANNELS, HEADS = 64, 8
 
@@ -24,71 +24,73 @@ def scatter_reduce(values: Tensor, index: Tensor, size: int) -> Tensor:
     return values.new_zeros(size, values.shape[1]).scatter_reduce_(0, wide, values, "amax", include_self=False)
 
 
-def softmax_of_scatters(logits: Tensor, index: Tensor, size: int) -> Tensor:
-    """The usual form: maximum, exponential, sum, quotient."""
+def scatter_softmax(logits: Tensor, index: Tensor, size: int) -> Tensor:
+    """The common form: maximum, exponential, sum, quotient."""
     power = (logits - scatter_reduce(logits, index, size)[index]).exp()
     return power / index_add(power, index, size)[index]
 
 
-def by_index(reduce: Literal["sum", "max"], entries: int, groups: int, device: str) -> Contest:
+def by_index(reduce: Literal["sum", "max"], entries: int, groups: int, device: str) -> Comparison:
     values = torch.randn(entries, CHANNELS, device=device)
     index = torch.randint(0, groups, (entries,), device=device)
-    return forms.contest(
+    return forms.compare(
         "forward",
         lambda values, index, size: pointgrad.scatter(values, index, size, reduce),
         {"index_add": index_add} if reduce == "sum" else {"scatter_reduce": scatter_reduce},
-        (values, index, groups),
+        {"values": values, "index": index, "size": groups},
         tolerance=1e-6,
         work=("scatter", {"values": values, "index": index, "size": groups, "reduce": reduce}),
         moved=4 * CHANNELS * (entries + groups) + 8 * entries + (0 if reduce == "sum" else 8 * CHANNELS * groups),
     )
 
 
-def by_segment(what: str, entries: int, groups: int, device: str) -> Contest:
+def by_segment(what: str, entries: int, groups: int, device: str) -> Comparison:
     width = HEADS if what == "softmax" else CHANNELS
     values = torch.randn(entries, width, device=device)
     index = torch.randint(0, groups, (entries,), device=device).sort().values
     offsets = torch.searchsorted(index, torch.arange(groups + 1, device=device))
     if what == "softmax":
-        return forms.contest(
+        return forms.compare(
             "forward",
-            lambda values, index, size: pointgrad.segment_softmax(values, offsets),
-            {"scatters": softmax_of_scatters},
-            (values, index, groups),
+            lambda logits, index, size: pointgrad.segment_softmax(logits, offsets),
+            {"scatters": scatter_softmax},
+            {"logits": values, "index": index, "size": groups},
             tolerance=1e-6,
             work=("segment_softmax", {"logits": values, "offsets": offsets, "index": index}),
             moved=4 * width * 2 * entries + 8 * groups,
         )
-    return forms.contest(
+    return forms.compare(
         "forward",
         lambda values, index, size: pointgrad.segment(values, offsets),
         {
             "index_add": index_add,
-            "segment_reduce": lambda v, i, s: torch.segment_reduce(v, "sum", offsets=offsets, axis=0, unsafe=True),
+            "segment_reduce": lambda values, index, size: torch.segment_reduce(
+                values, "sum", offsets=offsets, axis=0, unsafe=True
+            ),
         },
-        (values, index, groups),
+        {"values": values, "index": index, "size": groups},
         tolerance=1e-6,
         work=("segment", {"values": values, "offsets": offsets, "reduce": "sum"}),
         moved=4 * width * (entries + groups) + 8 * groups,
     )
 
 
-def histogram(entries: int, groups: int, device: str) -> Contest:
+def histogram(entries: int, groups: int, device: str) -> Comparison:
     index = torch.randint(0, groups, (entries,), device=device)
 
     def check(received: Tensor) -> None:
         assert torch.equal(received, torch.bincount(index, minlength=groups)), "counts differ"
 
-    return Contest(
-        Attempt(lambda: pointgrad.histogram(index, groups)),
+    return Comparison(
+        Implementation(lambda: pointgrad.histogram(index, groups)),
         check,
-        {"bincount": Attempt(lambda: torch.bincount(index, minlength=groups))},
+        {"bincount": Implementation(lambda: torch.bincount(index, minlength=groups))},
     )
 
 
-def voxels(size: int, device: str) -> Contest:
+def voxels(size: int, device: str) -> Comparison:
     points = torch.randn(size, 3, device=device) * 20
-    edge = torch.full((), 0.2, device=device)  # by a plain number torch divides through its reciprocal on a GPU
+    edge = torch.full((), 0.2, device=device)  # on a GPU, torch multiplies by the reciprocal of a Python number
 
     def unique() -> tuple[Tensor, ...]:
         return torch.unique((points / edge).floor().long(), dim=0, return_inverse=True, return_counts=True)
@@ -97,30 +99,26 @@ def voxels(size: int, device: str) -> Contest:
         for mine, theirs in zip(received, unique(), strict=True):
             assert torch.equal(mine, theirs), "voxels differ"
 
-    return Contest(
-        Attempt(lambda: pointgrad.voxelize(points, 0.2), lambda found: (found.coordinates, found.inverse, found.count)),
+    return Comparison(
+        Implementation(
+            lambda: pointgrad.voxelize(points, 0.2), lambda found: (found.coordinates, found.inverse, found.count)
+        ),
         check,
-        {"unique": Attempt(unique)},
+        {"unique": Implementation(unique)},
     )
 
 
 def rows(setup: Setup) -> Iterator[Row]:
-    gpu, entries, groups = setup.gpu, setup.size(1_600_000), setup.size(100_000)
+    entries, groups = setup.size(1_600_000), setup.size(100_000)
     kinds: tuple[Literal["sum", "max"], ...] = ("sum", "max")
     for reduce in kinds:
         yield Row(
             f"scatter {reduce} {short(entries)} x {CHANNELS} -> {short(groups)}",
             functools.partial(by_index, reduce, entries, groups, setup.device),
-            at_least=3.0 if reduce == "sum" and not gpu else None,
-            against="index_add",
-            floor_at_most=1.25 if reduce == "sum" and gpu else None,
         )
     yield Row(
         f"segment sum {short(entries)} x {CHANNELS} -> {short(groups)}",
         functools.partial(by_segment, "sum", entries, groups, setup.device),
-        at_least=None if gpu else 3.0,
-        against="index_add",
-        floor_at_most=1.25 if gpu else None,
     )
     yield Row(
         f"segment softmax {short(entries)} x {HEADS} in {short(groups)}",
@@ -133,6 +131,5 @@ def rows(setup: Setup) -> Iterator[Row]:
     yield Row(
         f"voxelize {short(million)} points",
         functools.partial(voxels, million, setup.device),
-        at_most=None if gpu else 150.0,
         rounds=5,
     )

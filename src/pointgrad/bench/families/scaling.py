@@ -1,6 +1,7 @@
-"""How cost grows with the number of points, from a thousand to four million (slow: minutes).
+"""Time against the number of points, from a thousand to four million (takes minutes).
 
-Searches for all points of one uniform cloud, index built anew, and farthest points: a sixteenth of it, at most 4096.
+Neighbor searches for all points of one uniform cloud, including the time to build the index, and farthest point
+sampling of a sixteenth of the points, at most 4096.
 """
 
 import functools
@@ -8,23 +9,23 @@ from collections.abc import Iterator
 
 import torch
 
-from ..contest import Contest, Row, Setup
+from ..comparison import Comparison, Row, Setup
 from . import neighbors, sampling
 
 SIZES = (1_000, 4_000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000)
 
 
-def knn(size: int, setup: Setup) -> Contest:
+def knn(size: int, setup: Setup) -> Comparison:
     return neighbors.knn(torch.rand(1, size, 3, device=setup.device), 16)
 
 
-def ball(size: int, setup: Setup) -> Contest:
-    """Of such a radius that a ball holds 32 points on average."""
+def ball(size: int, setup: Setup) -> Comparison:
+    """The radius is chosen so that a ball contains 32 points on average."""
     return neighbors.ball(1, size, size, (32 / (4.19 * size)) ** (1 / 3), 32, setup.device)
 
 
-def farthest(size: int, setup: Setup) -> Contest:
-    return sampling.contest(1, size, min(size // 16, 4096), setup)
+def farthest(size: int, setup: Setup) -> Comparison:
+    return sampling.compare(1, size, min(size // 16, 4096), setup)
 
 
 def rows(setup: Setup) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Interpolation: from the three nearest, in a cell of eight corners, in a dense grid; splatting."""
+"""Interpolation from the three nearest points, in a cell and in a dense grid, and splatting."""
 
 import functools
 from collections.abc import Iterator
@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog.base import Passes
 
 from .. import forms
-from ..contest import Attempt, Contest, Row, Setup, short
+from ..comparison import Comparison, Implementation, Row, Setup, short
 from .attention import aggregate_unfused
 
 
 def by_slices(corners: Tensor, points: Tensor) -> Tensor:
-    """The usual eager form: nested interpolation of slices."""
+    """The common eager form: nested interpolation of slices."""
     u, v, w = ((points + 1) / 2).split(1, dim=1)
     a, b = (1 - v) * (1 - w), (1 - v) * w
     c, d = v * (1 - w), v * w
@@ -24,40 +25,41 @@ def by_slices(corners: Tensor, points: Tensor) -> Tensor:
 
 
 def by_weights(corners: Tensor, points: Tensor) -> Tensor:
-    """A better eager form: eight weights, one product, one sum."""
+    """A faster eager form: eight weights, one product, one sum."""
     shares = torch.stack([(1 - points) / 2, (1 + points) / 2], dim=2)  # (N, 3, 2)
     x, y, z = shares.unbind(1)
     weights = x[:, :, None, None] * y[:, None, :, None] * z[:, None, None, :]
     return (weights.reshape(-1, 8, 1) * corners).sum(1)
 
 
-def trilinear(mode: forms.Mode, wanted: int, count: int, width: int, device: str) -> Contest:
-    corners = torch.randn(count, 8, width, device=device, requires_grad=True)
-    points = (torch.rand(count, 3, device=device) * 2 - 1).requires_grad_()
-    # Backward to the points reads the corners again.
-    arrays = {"forward": 9, "backward": 9 if wanted == 1 else 17}[mode]
-    return forms.contest(
-        mode,
+def trilinear(passes: Passes, wanted: int, count: int, width: int, device: str) -> Comparison:
+    corners = torch.randn(count, 8, width, device=device)
+    points = torch.rand(count, 3, device=device) * 2 - 1
+    # The gradient with respect to the points reads the corners again.
+    arrays = {"forward": 9, "backward": 9 if wanted == 1 else 17}[passes]
+    return forms.compare(
+        passes,
         pointgrad.trilinear,
         {"eager slices": by_slices, "eager weights": by_weights},
-        (corners, points),
-        (corners, points)[:wanted],
+        {"corners": corners, "points": points},
+        ("corners", "points")[:wanted],
         moved=arrays * 4 * count * width,
     )
 
 
-def at_three(mode: forms.Mode, batch: int, size: int, few: int, channels: int, device: str) -> Contest:
-    """The features alone have a gradient, as in a network whose points are fixed."""
-    features = torch.randn(batch, few, channels, device=device, requires_grad=True)
+def at_three(passes: Passes, batch: int, size: int, few: int, channels: int, device: str) -> Comparison:
+    """Only the features require gradients, as in a network with fixed points."""
+    features = torch.randn(batch, few, channels, device=device)
     index = torch.randint(0, few, (batch, size, 3), device=device)
     weights = torch.rand(batch, size, 3, device=device)
-    return forms.contest(
-        mode,
+    arguments = {"features": features, "index": index, "weights": weights}
+    return forms.compare(
+        passes,
         pointgrad.interpolate_at,
         {"PyTorch": lambda features, index, weights: aggregate_unfused(weights, features, index)},
-        (features, index, weights),
-        (features,),
-        work=("interpolate", {"features": features.detach(), "index": index, "weights": weights}),
+        arguments,
+        ("features",),
+        work=("interpolate", arguments),
         moved=4 * channels * batch * (size + few) + 12 * index.numel(),
     )
 
@@ -67,22 +69,22 @@ def torch_grid_sample(grid: Tensor, points: Tensor) -> Tensor:
     return values[:, :, :, 0, 0].transpose(1, 2)
 
 
-def grid(mode: forms.Mode, wanted: int, count: int, channels: int, side: int, device: str) -> Contest:
-    # The slope by a point jumps between cells, so the points are the same numbers in both precisions.
-    cells = torch.randn(1, channels, side, side, side, device=device, requires_grad=True)
-    points = (torch.rand(1, count, 3, device=device) * 2 - 1).requires_grad_()
-    return forms.contest(
-        mode,
+def grid(passes: Passes, wanted: int, count: int, channels: int, side: int, device: str) -> Comparison:
+    # The gradient with respect to a point jumps between cells, so the same points are used in both precisions.
+    cells = torch.randn(1, channels, side, side, side, device=device)
+    points = torch.rand(1, count, 3, device=device) * 2 - 1
+    return forms.compare(
+        passes,
         pointgrad.grid_sample,
         {"PyTorch": torch_grid_sample},
-        (cells, points),
-        (cells, points)[:wanted],
-        tolerance=1e-5 if mode == "forward" else 1e-3,
-        moved=4 * channels * (count + side**3) if mode == "forward" else 0,
+        {"grid": cells, "points": points},
+        ("grid", "points")[:wanted],
+        tolerance=1e-5 if passes == "forward" else 1e-3,
+        moved=4 * channels * (count + side**3) if passes == "forward" else 0,
     )
 
 
-def splat(count: int, channels: int, side: int, device: str) -> Contest:
+def splat(count: int, channels: int, side: int, device: str) -> Comparison:
     features = torch.randn(1, count, channels, device=device)
     points = torch.rand(1, count, 3, device=device) * 2 - 1
     size = (side, side, side)
@@ -91,43 +93,30 @@ def splat(count: int, channels: int, side: int, device: str) -> Contest:
         cells = torch.zeros(1, channels, *size, dtype=torch.double, device=device, requires_grad=True)
         return torch.autograd.grad(torch_grid_sample(cells, points.double()), cells, features.double())[0]
 
-    return Contest(Attempt(lambda: pointgrad.splat(features, points, size)), forms.close(truth, 1e-5))
+    return Comparison(Implementation(lambda: pointgrad.splat(features, points, size)), forms.close(truth, 1e-5))
 
 
 def rows(setup: Setup) -> Iterator[Row]:
     gpu, device = setup.gpu, setup.device
     count, width = setup.size(65536), 256 if gpu else 64
-    for mode, title, wanted, least in (
-        ("forward", "forward", 1, 1.5),
-        ("backward", "backward", 1, None),
-        ("backward", "backward, points", 2, 8.0),
-    ):
+    modes = (("forward", "forward", 1), ("backward", "backward", 1), ("backward", "backward, points", 2))
+    for mode, title, wanted in modes:
         yield Row(
             f"trilinear {count} x 8 x {width} {title}",
             functools.partial(trilinear, mode, wanted, count, width, device),  # type: ignore[arg-type]
-            at_least=None if gpu and mode == "forward" else least,
-            against="eager slices" if wanted == 2 else None,
-            floor_at_most=1.25 if gpu else None,
         )
     batch, size, few = (16 if gpu else 2), setup.size(4096), setup.size(1024)
     for mode in ("forward", "backward"):
         yield Row(
             f"interpolate 3 of {few}, {batch} x {size} x 256 {mode}",
             functools.partial(at_three, mode, batch, size, few, 256, device),  # type: ignore[arg-type]
-            floor_at_most=1.25 if gpu else None,
         )
     count, side = (1_000_000, 128) if gpu else (200_000, 64)
     count, side = (setup.size(count), 8) if setup.quick else (count, side)
     work = f"{short(count)}, 32 x {side}^3"
-    for mode, title, wanted in (
-        ("forward", "forward", 1),
-        ("backward", "backward", 1),
-        ("backward", "backward, points", 2),
-    ):
+    for mode, title, wanted in modes:
         yield Row(
             f"grid_sample {work} {title}",
             functools.partial(grid, mode, wanted, count, 32, side, device),  # type: ignore[arg-type]
-            at_least=4.0 if not gpu else 1.5 if mode == "forward" else 2.0,
-            against="PyTorch",
         )
     yield Row(f"splat {work} forward", functools.partial(splat, count, 32, side, device))

@@ -1,4 +1,4 @@
-"""Attention over lists of neighbours, against the forms that build the neighbourhoods."""
+"""Aggregation and attention over neighbor lists, compared with forms that gather the neighborhoods."""
 
 import functools
 from collections.abc import Iterator
@@ -7,15 +7,16 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog.base import Passes
 
 from .. import forms
-from ..contest import Contest, Row, Setup, short
+from ..comparison import Comparison, Row, Setup, short
 
 HEADS, DEPTH, NEIGHBORS = 8, 16, 16
 
 
 def aggregate_unfused(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
-    """Index, multiply, sum; -1 must not occur."""
+    """Index, multiply, sum. The index must not contain -1."""
     if index.dim() == 2:
         return (weights.unsqueeze(-1) * values[index]).sum(-2)
     cloud = torch.arange(len(index), device=index.device)[:, None, None]
@@ -23,40 +24,40 @@ def aggregate_unfused(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
 
 
 def attention_unfused(query: Tensor, key: Tensor, value: Tensor, index: Tensor) -> Tensor:
-    """Index, dot products, softmax, index, sum; -1 must not occur."""
+    """Index, dot products, softmax, index, sum. The index must not contain -1."""
     logits = (query.unsqueeze(1) * key[index]).sum(-1) * query.shape[-1] ** -0.5
     return (torch.softmax(logits, 1).unsqueeze(-1) * value[index]).sum(1)
 
 
-def aggregate(size: int, device: str) -> Contest:
+def aggregate(size: int, device: str) -> Comparison:
     index = torch.randint(0, size, (size, NEIGHBORS), device=device)
-    weights = torch.rand(size, NEIGHBORS, device=device, requires_grad=True)
-    values = torch.randn(size, HEADS * DEPTH, device=device, requires_grad=True)
+    weights, values = torch.rand(size, NEIGHBORS, device=device), torch.randn(size, HEADS * DEPTH, device=device)
+    arguments = {"weights": weights, "values": values, "index": index}
     plain: dict[str, forms.Form] = {"PyTorch": aggregate_unfused}
-    return forms.contest("forward + backward", pointgrad.aggregate, plain, (weights, values, index), (weights, values))
+    return forms.compare("forward + backward", pointgrad.aggregate, plain, arguments, ("weights", "values"))
 
 
-def attention(size: int, device: str) -> Contest:
+def attention(size: int, device: str) -> Comparison:
     index = torch.randint(0, size, (size, NEIGHBORS), device=device)
-    heads = [torch.randn(size, HEADS, DEPTH, device=device, requires_grad=True) for _ in range(3)]
+    names = ("query", "key", "value")
+    heads = {name: torch.randn(size, HEADS, DEPTH, device=device) for name in names}
     plain: dict[str, forms.Form] = {"PyTorch": attention_unfused}
-    return forms.contest("forward + backward", pointgrad.neighbor_attention, plain, (*heads, index), heads)
+    return forms.compare("forward + backward", pointgrad.neighbor_attention, plain, heads | {"index": index}, names)
 
 
-def of_three(mode: forms.Mode, batch: int, size: int, few: int, channels: int, device: str) -> Contest:
+def aggregate_three(passes: Passes, batch: int, size: int, few: int, channels: int, device: str) -> Comparison:
     index = torch.randint(0, few, (batch, size, 3), device=device)
-    weights = torch.rand(batch, size, 3, device=device, requires_grad=True)
-    values = torch.randn(batch, few, channels, device=device, requires_grad=True)
+    weights, values = torch.rand(batch, size, 3, device=device), torch.randn(batch, few, channels, device=device)
     rows = batch * (size + few)
-    return forms.contest(
-        mode,
+    return forms.compare(
+        passes,
         pointgrad.aggregate,
         {"PyTorch": aggregate_unfused},
-        (weights, values, index),
-        (weights, values),
-        # Backward to the weights reads the values again, and writes as many weights as there are.
-        moved=4 * channels * (rows if mode == "forward" else rows + batch * few)
-        + (12 if mode == "forward" else 16) * index.numel(),
+        {"weights": weights, "values": values, "index": index},
+        ("weights", "values"),
+        # The gradient with respect to the weights reads the values again and writes all weights.
+        moved=4 * channels * (rows if passes == "forward" else rows + batch * few)
+        + (12 if passes == "forward" else 16) * index.numel(),
     )
 
 
@@ -66,14 +67,10 @@ def rows(setup: Setup) -> Iterator[Row]:
         yield Row(
             f"{name} {short(size)} x {NEIGHBORS} x {HEADS * DEPTH}, and back",
             functools.partial(make, size, setup.device),
-            at_least=3.0,
-            against="PyTorch",
-            memory_at_least=4.0 if setup.gpu else None,
         )
     batch, size, few = (16 if setup.gpu else 2), setup.size(4096), setup.size(1024)
     for mode in ("forward", "backward"):
         yield Row(
             f"aggregate 3 of {few}, {batch} x {size} x 256 {mode}",
-            functools.partial(of_three, mode, batch, size, few, 256, setup.device),
-            floor_at_most=1.25 if setup.gpu else None,
+            functools.partial(aggregate_three, mode, batch, size, few, 256, setup.device),
         )
