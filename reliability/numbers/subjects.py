@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import pointgrad
-from pointgrad import functional
 
 Arguments = dict[str, Any]
 
@@ -217,54 +216,11 @@ SUBJECTS = [
     Subject("histogram, weights", lambda index, weights: pointgrad.histogram(index, 10, weights),
             lambda index, weights: scatter_sum(weights.unsqueeze(-1), index, 10).squeeze(-1),
             lambda d: {"index": d.index(10, d.size), "weights": d.positive(d.size)}),
-    Subject("interpolate", lambda features, points, queries, index: pointgrad.interpolate(features, points, queries, 5), inverse_distance,
-            with_features),
-    Subject("interpolate_at", pointgrad.interpolate_at, weighted,
-            lambda d: {"features": d.floats(d.size, 16), "index": d.index(d.size, d.size, 3), "weights": d.positive(d.size, 3)}),
-    Subject("trilinear", pointgrad.trilinear, corners_weighted, lambda d: {"corners": d.floats(d.size, 8, 16), "points": d.floats(d.size, 3) / 2}),
-    Subject("grid_sample", pointgrad.grid_sample, sampled,
-            lambda d: {"grid": d.floats(2, 8, *SIZE), "points": d.floats(2, d.size, 3) / 2}, wide=True),
-    Subject("splat", lambda features, points: pointgrad.splat(features, points, SIZE), lambda features, points: splat(features, points, SIZE),
-            lambda d: {"features": d.floats(2, d.size, 8), "points": d.floats(2, d.size, 3) / 2}),
-    Subject("masked_softmax", pointgrad.masked_softmax, softmax_where, masked),
-    Subject("aggregate", pointgrad.aggregate,
-            lambda weights, values, index: (weights.repeat_interleave(4, -1) * rows(values, index)).sum(1),
-            lambda d: {"weights": d.floats(d.size, 12, 4), "values": d.floats(d.size, 16), "index": d.index(d.size, d.size, 12)}),
-    Subject("neighbor_attention", pointgrad.neighbor_attention, attention, heads),
     Subject("chamfer_distance", pointgrad.chamfer_distance, chamfer, lambda d: {"points": d.floats(d.size, 3), "targets": d.floats(d.size // 2, 3)}),
     Subject("farthest_point_sampling, radius", lambda points, picks: pointgrad.farthest_point_sampling(points, 16, return_radius=True).radius,
             covering, picked, fixed=("points",)),
     Subject("voxelize, centres", lambda points: pointgrad.gather((found := pointgrad.voxelize(points, 0.3)).centers, found.inverse),
             lambda points: ((points / 0.3).floor() + 0.5) * 0.3, lambda d: {"points": d.floats(d.size, 3)}, fixed=("points",)),
-    Subject("unfold", lambda input: pointgrad.unfold(input, **KERNEL), lambda input: F.unfold(input, **KERNEL), lambda d: {"input": images(d)},
-            wide=True),
-    Subject("fold", lambda input: pointgrad.fold(input, (9, 9), **KERNEL), lambda input: F.fold(input, (9, 9), **KERNEL),
-            lambda d: {"input": d.floats(2, 36, 35)}, wide=True),
-    Subject("conv2d", pointgrad.conv2d, F.conv2d, lambda d: {"input": images(d), "weight": d.floats(4, 6, 3, 2), "bias": d.floats(4)}, wide=True),
-    Subject("conv1d", pointgrad.conv1d, F.conv1d, lambda d: {"input": d.floats(2, 6, d.size), "weight": d.floats(4, 6, 3), "bias": d.floats(4)},
-            wide=True),
-    Subject("max_pool2d", lambda input: functional.max_pool2d(input, 3, stride=2), lambda input: F.max_pool2d(input, 3, stride=2),
-            lambda d: {"input": d.distinct(256, 4, 2).permute(2, 1, 0).reshape(2, 4, 16, 16)}, wide=True),
-    Subject("cross_entropy", functional.cross_entropy, F.cross_entropy, lambda d: {"input": d.floats(d.size, 20), "target": d.below(20, d.size)},
-            wide=True),
-    Subject("cross_entropy, weights and smoothing",
-            lambda input, target, weight: functional.cross_entropy(input, target, weight, label_smoothing=0.1, reduction="none"),
-            lambda input, target, weight: F.cross_entropy(input, target, weight, label_smoothing=0.1, reduction="none"),
-            lambda d: {"input": d.floats(d.size, 20), "target": d.below(20, d.size), "weight": d.positive(20)}, fixed=("weight",), wide=True),
-    Subject("cross_entropy, probabilities", functional.cross_entropy, F.cross_entropy,
-            lambda d: {"input": d.floats(d.size, 20), "target": d.floats(d.size, 20).double().softmax(1).to(d.dtype)}, wide=True),
-    Subject("nll_loss", functional.nll_loss, F.nll_loss, lambda d: {"input": -d.positive(d.size, 20), "target": d.below(20, d.size)}, wide=True),
-    Subject("softmax", lambda input: functional.softmax(input, 1), lambda input: F.softmax(input, 1), lambda d: {"input": d.floats(d.size, 20)}),
-    Subject("log_softmax", lambda input: functional.log_softmax(input, 1), lambda input: F.log_softmax(input, 1),
-            lambda d: {"input": d.floats(d.size, 20)}),
-    Subject("log", functional.log, torch.log, lambda d: {"input": d.positive(d.size, 20)}),
-    Subject("relu", functional.relu, F.relu, lambda d: {"input": d.floats(d.size, 20)}),
-    Subject("mean", lambda input: functional.mean(input, 0), lambda input: input.mean(0), lambda d: {"input": d.floats(d.size, 20)}),
-    Subject("cat", lambda a, b: functional.cat([a, b], 1), lambda a, b: torch.cat([a, b], 1),
-            lambda d: {"a": d.floats(d.size, 3), "b": d.floats(d.size, 4)}),
-    Subject("linear", functional.linear, F.linear, lambda d: {"input": d.floats(d.size, 64), "weight": d.floats(16, 64), "bias": d.floats(16)}),
-    Subject("cosine_similarity", functional.cosine_similarity, F.cosine_similarity,
-            lambda d: {"x1": d.floats(d.size, 20), "x2": d.floats(d.size, 20)}),
 ]  # fmt: skip
 
 
