@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pointgrad.catalog import CASES, Make
 from pointgrad.inspect import audit
 from pointgrad.inspect.audit import CHECKS, InputsError, Subject, rows
-from tests.cases import CASES, Make
 from tests.support.places import ROOT
 from tests.support.planted import PLANTED, floats, function, good_square, square
 
@@ -119,16 +119,19 @@ def test_torch_passes(name):
     assert not [row for row in statuses(fn, inputs, QUICK, isolated=False).values() if row.status in BAD]
 
 
-OURS = ["aggregate/packed", "attention/padded", "chamfer/one-cloud", "group/relative-packed", "trilinear",
-        "grid_sample/reflection", "knn/queries", "ball/random", "scatter/max-padded", "segment_softmax"]  # fmt: skip
+OURS = [
+    "aggregate/packed", "neighbor_attention/padded", "chamfer_distance/one-cloud", "group/relative-packed",
+    "trilinear/inside", "grid_sample/reflection", "knn/queries", "ball_query/random", "scatter/max-padded",
+    "segment_softmax/packed",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in OURS], ids=lambda case: case.name)
 def test_our_operators_pass(case):
-    names = list(case.inputs(Make()))
+    names = list(case.sample.build(Make()))
 
     def make_inputs(dtype, device):
-        made = case.inputs(Make(dtype, device))
+        made = case.sample.build(Make(dtype, device))
         return tuple(v.requires_grad_() if name in case.differentiable else v for name, v in made.items())
 
     def call(*values):

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import pointgrad
+from pointgrad.catalog import CASES, Make
 from pointgrad.inspect import Calls, calls, graph
-from tests.cases import CASES, Make
 
 
 def rows(found: Calls) -> list[tuple[int, str, str, str]]:
@@ -190,8 +190,8 @@ def test_what_is_recorded_is_what_a_plain_run_records(fn, shapes):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.differentiable], ids=lambda case: case.name)
 def test_every_operator_of_ours(case):
-    arguments = case.inputs(Make())
-    arguments |= {name: arguments[name].detach().requires_grad_() for name in case.differentiable}
+    arguments = case.sample.build(Make())
+    arguments |= case.op.sources(arguments)
     found = calls(case, arguments)
     outputs = [result for result in case(arguments) if result.requires_grad]
     assert recorded(outputs) <= grad_fns(found)  # not all that is recorded reaches an output

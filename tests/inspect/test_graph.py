@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import pointgrad
+from pointgrad.catalog import CASES, Make
 from pointgrad.inspect import Graph, Node, graph
 from pointgrad.inspect.picture import TALLEST, draw
-from tests.cases import CASES, Make
 
 
 class Residual(nn.Module):
@@ -196,8 +196,8 @@ def test_bytes_are_those_torch_saves(build):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.differentiable], ids=lambda case: case.name)
 def test_every_operator_of_ours(case):
-    arguments = case.inputs(Make())
-    inputs = {name: arguments[name].detach().requires_grad_() for name in case.differentiable}
+    arguments = case.sample.build(Make())
+    inputs = case.op.sources(arguments)
     found = graph([result for result in case({**arguments, **inputs}) if result.requires_grad], inputs)
     assert set(inputs) == {node.name for node in found.nodes if node.kind == "input"}
     assert not [node.name for node in found.nodes if "Backward" in node.name]
