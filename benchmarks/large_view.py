@@ -47,13 +47,13 @@ def view(path: str) -> dict[str, Any]:
     assert viewer.stage is not None
     drawn, moves = viewer.stage.drawn, []
     for share in (0.05, 1.0):  # fraction of the way from a corner to the initial camera position
-        home, middle = viewer.stage.view(False)
+        home, middle = viewer.stage.camera_pose(False)
         corner = -viewer.stage.extent / 2
         position = corner + share * (home - corner)
         look = (corner if share < 1 else middle) - position
         viewer._camera = Camera(position, look / np.linalg.norm(look), 0.7)
         began = time.perf_counter()
-        viewer.worker.ask("draw", viewer._draw)
+        viewer.worker.submit("draw", viewer._draw)
         viewer.wait()
         moves.append(round(time.perf_counter() - began, 2))
     row = {

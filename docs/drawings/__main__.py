@@ -1,4 +1,4 @@
-"""Draws every picture of the documentation: `make figures`. With names, only those: `make figures ONLY=conv`."""
+"""Draw the figures of the documentation: all (`make figures`), or those of one module (`make figures ONLY=conv`)."""
 
 import importlib
 import sys

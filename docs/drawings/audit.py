@@ -1,4 +1,4 @@
-"""The picture of the audit: which checks catch which bug, found by running them."""
+"""Figure of the audit: which checks find which bug, computed by running them."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -35,8 +35,8 @@ def matrix() -> None:
     axes.grid(color="#eef0f2", zorder=0)
     for side in axes.spines.values():
         side.set_visible(False)
-    axes.text(0, len(BUGS) + 0.1, "● the check meant for it", color=ORANGE, fontsize=9)
-    axes.text(4.5, len(BUGS) + 0.1, "● fails as well", color=BLUE, fontsize=9)
+    axes.text(0, len(BUGS) + 0.1, "● intended check fails", color=ORANGE, fontsize=9)
+    axes.text(4.5, len(BUGS) + 0.1, "● another check fails", color=BLUE, fontsize=9)
     axes.text(8, len(BUGS) + 0.1, "● passes", color=GREY, fontsize=9)
     save_svg(figure, BOOK / "audit.svg")
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""The numbers of a cell's corners, as `trilinear` takes them."""
+"""Figure of the corner numbers of a cell, for `trilinear`."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Pictures of operators that choose points: sampling, neighbours, voxels."""
+"""Figures of operators that select points: sampling, neighbours, voxels."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -15,7 +15,7 @@ COVERED = "#dfe9f4"
 
 
 def uneven() -> Tensor:
-    """The top view of an airplane, six times denser at one wing than at the other, (N, 2)."""
+    """Top view (N, 2) of an airplane whose point density increases from one wing to the other."""
     torch.manual_seed(0)
     points, _ = made("airplane", 9000)
     across = points[:, 1]
@@ -88,7 +88,7 @@ def voxels() -> None:
     _cells(left, grid.coordinates, grid.count, size)
     left.scatter(*cloud.T, s=2.5, c=GREY, linewidths=0)
     left.scatter(*grid.centers[:, :2].T, s=26, marker="+", c=GREEN, linewidths=1.3, label="centers")
-    left.scatter(*means[:, :2].T, s=20, c=ORANGE, linewidths=0, label="means, by scatter", zorder=3)
+    left.scatter(*means[:, :2].T, s=20, c=ORANGE, linewidths=0, label="means (scatter)", zorder=3)
     left.set_title(f"{len(grid.count)} voxels of {len(cloud):,} points, size {size}", fontsize=12, color=INK)
     left.legend(loc="lower left", fontsize=11, frameon=False, handletextpad=0.1, bbox_to_anchor=(-0.02, 0.0))
     left.set_aspect("equal")

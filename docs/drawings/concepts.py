@@ -1,4 +1,4 @@
-"""The drawings of the pages on concepts and architecture: layouts, indices, ties, gradients, and the way of a call."""
+"""Figures of the pages on concepts and architecture: layouts, indices, ties, gradients, and the path of a call."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ def words(axes: Axes, x: float, y: float, text: str, size: float = 10, color: st
 
 
 def box(axes: Axes, x: float, y: float, width: float, height: float, lines: Sequence[str], color: str) -> None:
-    """The first line bold."""
+    """A rounded box of text whose first line is bold."""
     shape = FancyBboxPatch(
         (x, y),
         width,
@@ -67,7 +67,7 @@ def layouts() -> None:
     """Three clouds, packed and padded."""
     axes = canvas(44, 15.5)
     words(axes, 0.5, 1, "packed: points (9, 3)", weight="bold")
-    words(axes, 0.5, 2.6, "offsets (4,) say where each cloud begins", 9, QUIET)
+    words(axes, 0.5, 2.6, "offsets (4,): the start of each cloud, and the end", 9, QUIET)
     start = 0
     for cloud, (size, color) in enumerate(zip(SIZES, COLORS, strict=True)):
         for row in range(size):
@@ -79,22 +79,22 @@ def layouts() -> None:
         axes.plot([x, x], [6.2, 8.6], color=INK, linewidth=1)
         words(axes, x, 9.4, str(offset), 10, ha="center", weight="bold")
     words(axes, 0.5, 11.3, "offsets = [0, 4, 6, 9]", family="monospace")
-    words(axes, 0.5, 13.4, "rows count through all clouds", 9, QUIET)
+    words(axes, 0.5, 13.4, "rows are numbered through all clouds", 9, QUIET)
 
     words(axes, 24.5, 1, "padded: points (3, 4, 3)", weight="bold")
-    words(axes, 24.5, 2.6, "lengths (3,) say how many of a row are real", 9, QUIET)
+    words(axes, 24.5, 2.6, "lengths (3,): the number of points of each cloud", 9, QUIET)
     for cloud, (size, color) in enumerate(zip(SIZES, COLORS, strict=True)):
         y = 4.2 + 1.9 * cloud
         for row in range(max(SIZES)):
             cell(axes, 25 + 1.9 * row, y, str(row) if row < size else "·", color if row < size else PALE)
         words(axes, 33.4, y + 0.9, f"cloud {cloud}: {size} of 4", 9, color)
     words(axes, 24.5, 11.3, "lengths = [4, 2, 3]", family="monospace")
-    words(axes, 24.5, 13.4, "rows count within their cloud; what is padded is never read", 9, QUIET)
+    words(axes, 24.5, 13.4, "rows are numbered within each cloud; padding is never read", 9, QUIET)
     save_svg(axes.figure, IMAGES / "concepts_layouts.svg")
 
 
 def indices() -> None:
-    """The same neighbours, as both layouts name them."""
+    """Indices of the same neighbours in both layouts."""
     axes = canvas(44, 16)
     words(axes, 0.5, 1, "the 3 nearest points of the first point of each cloud", weight="bold")
     tables = {
@@ -106,12 +106,12 @@ def indices() -> None:
         for cloud, (row, color) in enumerate(zip(rows, COLORS, strict=True)):
             for column, text in enumerate(row.split()):
                 cell(axes, left + 0.2 + 2.3 * column, 4.6 + 2.3 * cloud, text, PALE if text == "-1" else color, 2.2)
-            words(axes, left + 7.6, 5.7 + 2.3 * cloud, f"of cloud {cloud}", 9, color)
+            words(axes, left + 7.6, 5.7 + 2.3 * cloud, f"cloud {cloud}", 9, color)
     words(
         axes,
         1,
         12.8,
-        "-1: cloud 1 has only two points. Nothing is here: gathering it gives zeros, and no gradient.",
+        "-1: cloud 1 has only two points. Gathering a missing entry gives zeros and no gradient.",
         9.5,
     )
     words(axes, 1, 14.6, "global = local + offsets[cloud]", family="monospace", size=9.5)
@@ -134,13 +134,13 @@ def ties() -> None:
     words(axes, 24.5, 3, "knn(points, 2, query).index", family="monospace", size=10)
     cell(axes, 24.5, 4.4, "0", GREY, 2.2)
     cell(axes, 26.8, 4.4, "1", BLUE, 2.2)
-    words(axes, 24.5, 8.2, "points 1 and 2 are equally far:", 9.5)
-    words(axes, 24.5, 9.8, "1 is taken, on every backend and every run", 9.5)
+    words(axes, 24.5, 8.2, "points 1 and 2 are equally far away:", 9.5)
+    words(axes, 24.5, 9.8, "point 1 is returned, on every backend", 9.5)
     save_svg(axes.figure, IMAGES / "concepts_ties.svg")
 
 
 def gradients() -> None:
-    """What flows back through a set abstraction, and where it stops."""
+    """Where gradients flow in a set abstraction, and where they stop."""
     axes = canvas(56, 21)
     box(axes, 1, 3, 9, 3.4, ["points", "(N, 3)"], BLUE)
     box(axes, 1, 14, 9, 3.4, ["features", "(N, C)"], BLUE)
@@ -163,37 +163,37 @@ def gradients() -> None:
     words(axes, 31.5, 3.9, "stops", 8.5, QUIET, ha="center")
     words(axes, 36, 10.5, "distance2", 8.5, ORANGE)
     words(axes, 1, 19.6, "grey: forward", 9, QUIET)
-    words(axes, 12, 19.6, "orange: gradients, also of gradients", 9, ORANGE)
-    words(axes, 34, 19.6, "an index is a whole number: nothing flows through it", 9, QUIET)
+    words(axes, 12, 19.6, "orange: first and second derivatives", 9, ORANGE)
+    words(axes, 34, 19.6, "an index is an integer and has no gradient", 9, QUIET)
     save_svg(axes.figure, IMAGES / "concepts_gradients.svg")
 
 
 def call() -> None:
-    """From the door to a kernel, and back."""
+    """From the public function to a kernel, and back."""
     axes = canvas(58, 27)
     box(axes, 1, 1.5, 26, 4, ["pointgrad.gather(features, index)", "__init__.py: type, shape, dtype, device"], BLUE)
     box(axes, 1, 8.5, 26, 4, ["torch.ops.pointgrad.gather", "register.py: schema, fake, autograd, autocast"], BLUE)
-    box(axes, 1, 15.5, 26, 4, ["dispatch by device", "registry.py: values are checked on a CPU"], BLUE)
+    box(axes, 1, 15.5, 26, 4, ["dispatch by device", "registry.py: checks values on a CPU"], BLUE)
     backends = [["reference.py", "PyTorch"], ["cpu.py", "cpu.cpp"], ["kernels.py", "Triton"]]
     for x, lines, color in zip((1, 10, 19), backends, (GREY, GREEN, GREEN), strict=True):
         box(axes, x, 22, 8, 4, lines, color)
         arrow(axes, (14, 19.5), (x + 4, 22), GREY)
     arrow(axes, (14, 5.5), (14, 8.5), GREY)
     arrow(axes, (14, 12.5), (14, 15.5), GREY)
-    box(axes, 36, 1.5, 21, 4, ["torch.compile, torch.export", "see one operator, and its fake"], GREY)
-    box(axes, 36, 8.5, 21, 4, ["save(ctx, inputs, output)", "only what a gradient will ask for"], ORANGE)
-    box(axes, 36, 15.5, 21, 4, ["backward(ctx, grad)", "calls registered operators itself"], ORANGE)
+    box(axes, 36, 1.5, 21, 4, ["torch.compile, torch.export", "see one operator and its fake"], GREY)
+    box(axes, 36, 8.5, 21, 4, ["save(ctx, inputs, output)", "only what the gradients need"], ORANGE)
+    box(axes, 36, 15.5, 21, 4, ["backward(ctx, grad)", "calls registered operators"], ORANGE)
     arrow(axes, (36, 4.2), (27, 9.2), GREY)
     arrow(axes, (27, 10.5), (36, 10.5), ORANGE)
     arrow(axes, (46.5, 12.5), (46.5, 15.5), ORANGE)
     arrow(axes, (36, 17), (27, 11.6), ORANGE)
-    words(axes, 36, 22.6, "backward is made of operators like this one,", 9)
-    words(axes, 36, 24.2, "so its own gradient is there already", 9)
+    words(axes, 36, 22.6, "backward consists of registered operators,", 9)
+    words(axes, 36, 24.2, "so it can be differentiated again", 9)
     save_svg(axes.figure, IMAGES / "call.svg")
 
 
 def draw() -> None:
     IMAGES.mkdir(exist_ok=True)
-    for picture in (layouts, indices, ties, gradients, call):
-        picture()
+    for figure in (layouts, indices, ties, gradients, call):
+        figure()
         plt.close("all")

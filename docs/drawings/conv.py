@@ -1,4 +1,4 @@
-"""The pictures of unfold, fold, conv2d and max_pool2d. Every number in them is computed."""
+"""Figures of unfold, fold, conv2d and max_pool2d. All numbers are computed."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -15,7 +15,7 @@ WINDOWS = (BLUE, ORANGE, GREEN, PURPLE)
 
 
 def grid(axes: Axes, values: Tensor, title: str = "", fill: Tensor | None = None, color: str = BLUE) -> None:
-    """A table of whole numbers; `fill` in [0, 1] shades the cells."""
+    """A table of numbers; `fill` in [0, 1] shades the cells."""
     rows, cols = values.shape
     for y in range(rows):
         for x in range(cols):
@@ -57,12 +57,12 @@ def unfold() -> None:
 
 
 def geometry() -> None:
-    """What kernel, stride, dilation and padding do to the first and second window of a row."""
+    """The first and second window of a row for different kernels, strides, dilations and paddings."""
     settings = [
         ("kernel_size 3", {"kernel_size": 3}),
-        ("stride 2: further to the next", {"kernel_size": 3, "stride": 2}),
-        ("dilation 2: values further apart", {"kernel_size": 3, "dilation": 2}),
-        ("padding 1: room for more", {"kernel_size": 3, "padding": 1}),
+        ("stride 2: larger steps", {"kernel_size": 3, "stride": 2}),
+        ("dilation 2: values farther apart", {"kernel_size": 3, "dilation": 2}),
+        ("padding 1: more windows", {"kernel_size": 3, "padding": 1}),
     ]
     figure, panels = plt.subplots(1, 4, figsize=(12, 3.6))
     size = 7
@@ -95,7 +95,7 @@ def geometry() -> None:
 
 
 def fold() -> None:
-    """How many windows cover each pixel: what fold(unfold(ones)) is."""
+    """How many windows cover each pixel: fold(unfold(ones))."""
     settings = [
         ("3 x 3, kernel 2", 3, {"kernel_size": 2}),
         ("4 x 4, kernel 2", 4, {"kernel_size": 2}),
@@ -114,7 +114,7 @@ def fold() -> None:
 
 def conv2d() -> None:
     """The three products, as matrices with their shapes, for one image and one group."""
-    outputs, rows, windows = 2.2, 4.6, 3.4  # O, C K and L, in the picture's units
+    outputs, rows, windows = 2.2, 4.6, 3.4  # O, C K and L, in units of the figure
     figure, axes = plt.subplots(figsize=(11.4, 3.7))
     x = 0.0
 
@@ -154,21 +154,21 @@ def conv2d() -> None:
 
 
 def pooling() -> None:
-    """Which pixels win, and how many windows each of them receives from."""
+    """The maxima, and from how many windows each pixel receives a gradient."""
     image = torch.tensor([[[3.0, 7, 1, 2], [4, 0, 5, 2], [6, 6, 2, 8], [1, 3, 2, 0]]], requires_grad=True)
     values, index = functional.max_pool2d(image, 2, stride=1, return_indices=True)
     (received,) = torch.autograd.grad(values.sum(), image)
     figure, panels = plt.subplots(1, 3, figsize=(9, 3.1), width_ratios=(4, 3, 4))
     won = torch.zeros(16)
     won[index.flatten()] = 0.6
-    grid(panels[0], image.detach()[0], "image: the winners", won.reshape(4, 4), ORANGE)
+    grid(panels[0], image.detach()[0], "image: maxima marked", won.reshape(4, 4), ORANGE)
     grid(panels[1], values.detach()[0], "max_pool2d(image, 2, stride=1)")
-    grid(panels[2], received[0], "x̄ for ȳ = 1: windows won", received[0] / 4, ORANGE)
+    grid(panels[2], received[0], "x̄ for ȳ = 1", received[0] / 4, ORANGE)
     save_svg(figure, BOOK / "max_pool2d.svg")
 
 
 def draw() -> None:
     BOOK.mkdir(parents=True, exist_ok=True)
-    for picture in (unfold, geometry, fold, conv2d, pooling):
-        picture()
+    for figure in (unfold, geometry, fold, conv2d, pooling):
+        figure()
         plt.close("all")

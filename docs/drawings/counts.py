@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md and README.md, from reliability/results: nothing in them is typed in."""
+"""Write the tables of docs/reliability.md and README.md from reliability/results."""
 
 from reliability import page
 

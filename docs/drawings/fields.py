@@ -1,4 +1,4 @@
-"""Pictures of operators that give values between points: interpolation, attention, distance."""
+"""Figures of operators that compute values between points: interpolation, attention, distance."""
 
 import torch
 from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ PARTS = (BLUE, GREEN, GREY, "#8a5aa8")
 
 
 def plane() -> Tensor:
-    """The centres of the pixels of [-1, 1]^2, row by row, (PIXELS^2, 2)."""
+    """Centres (PIXELS^2, 2) of the pixels of [-1, 1]^2, row by row."""
     line = (torch.arange(PIXELS) + 0.5) / PIXELS * 2 - 1
     return torch.stack(torch.meshgrid(line, line, indexing="xy"), -1).reshape(-1, 2)
 
@@ -62,7 +62,7 @@ def interpolate() -> None:
 
 
 def attention() -> None:
-    """The weights are the gradient of the output by the values."""
+    """Weights of one query: the gradient of the output with respect to the values."""
     points, parts = made("airplane", 4000)
     points = points[:, :2].contiguous()  # from above
     at_the_root = torch.tensor([[0.1, 0.2]])
@@ -73,7 +73,7 @@ def attention() -> None:
     figure, axes = panels(3, 3.3)
     colors = torch.arange(len(PARTS))[parts]
     axes[0].scatter(*points.T, s=4, c=[PARTS[part] for part in colors], linewidths=0)
-    axes[0].set_title("colours: parts of an airplane", fontsize=12, color=INK)
+    axes[0].set_title("parts of an airplane", fontsize=12, color=INK)
     for one, sharpness in zip(axes[1:], (0.0, 6.0), strict=True):
         value = torch.zeros(len(points), 1, 1, requires_grad=True)
         out = pointgrad.neighbor_attention(sharpness * kinds[query], kinds, value, found.index, bias, scale=1.0)
@@ -82,8 +82,8 @@ def attention() -> None:
         one.scatter(*points.T, s=4, c=PALE, linewidths=0)
         style = {"cmap": "Blues", "vmin": -0.25, "vmax": 1.0, "linewidths": 0, "zorder": 2}
         one.scatter(*points[found.index[0]].T, s=5 + 24 * share, c=share, **style)
-    axes[1].set_title("bias: minus the distance²", fontsize=12, color=INK)
-    axes[2].set_title("and keys that tell the part", fontsize=12, color=INK)
+    axes[1].set_title("bias: minus distance²", fontsize=12, color=INK)
+    axes[2].set_title("plus keys that encode the part", fontsize=12, color=INK)
     (x, y), reach = points[query][0].tolist(), 0.34
     for one in axes:
         one.scatter(x, y, s=110, c=ORANGE, marker="X", linewidths=1, edgecolors="white", zorder=4)
@@ -93,24 +93,24 @@ def attention() -> None:
 
 
 def distance() -> None:
-    """Correspondences in both directions, and where the gradient would move each point."""
+    """Correspondences in both directions, and the negative gradient of each point."""
     torch.manual_seed(1)
     angle = torch.linspace(0, 2 * torch.pi, 27)[:-1]
     targets = torch.stack([angle.cos(), 0.72 * angle.sin()], 1) * (1 + 0.22 * (3 * angle).cos()).unsqueeze(1)
     sparse = angle[::2] + 0.1
     points = (0.75 * torch.stack([sparse.cos(), sparse.sin()], 1) + torch.tensor([0.22, 0.08])).requires_grad_()
-    there = pointgrad.knn(targets, 1, points).index[:, 0]
+    forth = pointgrad.knn(targets, 1, points).index[:, 0]
     back = pointgrad.knn(points, 1, targets).index[:, 0]
     (slope,) = torch.autograd.grad(pointgrad.chamfer_distance(points, targets), points)
     points = points.detach()
     figure, axes = panels(3, 3.1)
-    pairs = ((points, targets[there], 'direction="to_targets"'), (targets, points[back], 'direction="to_points"'))
+    pairs = ((points, targets[forth], 'direction="to_targets"'), (targets, points[back], 'direction="to_points"'))
     for one, (start, end, title) in zip(axes, pairs, strict=False):
         for a, b in zip(start.tolist(), end.tolist(), strict=True):
             one.plot(*zip(a, b, strict=True), color=GREY, linewidth=1)
         one.set_title(title, fontsize=12, color=INK)
     axes[2].quiver(*points.T, *(-slope.T), color=ORANGE, width=0.009, angles="xy", scale_units="xy", scale=0.24)
-    axes[2].set_title("minus the gradient of both", fontsize=12, color=INK)
+    axes[2].set_title("negative gradient of both", fontsize=12, color=INK)
     for one in axes:
         one.scatter(*targets.T, s=26, c=BLUE, linewidths=0, zorder=3)
         one.scatter(*points.T, s=26, c=ORANGE, linewidths=0, zorder=3)

@@ -1,4 +1,4 @@
-"""What the pictures of the operator pages share: objects that the library makes, panels, and where files go."""
+"""Shared by the figures of the operator pages: synthetic objects, panels, and saving."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,7 +18,7 @@ INK = "#2b3036"
 
 
 def made(kind: str, count: int, seed: int = 4) -> tuple[Tensor, Tensor]:
-    """Points (N, 3) on an object of `Shapes`, upright and without noise, and the part each lies on (N,)."""
+    """Points (N, 3) on an object of `Shapes`, upright and without noise, and the part (N,) of each."""
     rng = np.random.default_rng(seed)
     surface = Surface()
     KINDS[kind].build(surface, [0.5, 0.5, *rng.random(10)])
@@ -27,7 +27,7 @@ def made(kind: str, count: int, seed: int = 4) -> tuple[Tensor, Tensor]:
 
 
 def panels(count: int, height: float = 3.3, width: float = 10.0) -> tuple[Figure, list[Axes]]:
-    """Bare square panels side by side; 10 inches wide, so that text of 12 points is legible at 700 pixels."""
+    """Square panels without axes; 10 inches wide, so that text of 12 points is legible at 700 pixels."""
     figure, axes = plt.subplots(1, count, figsize=(width, height), squeeze=False)
     for one in axes[0]:
         one.set_aspect("equal")

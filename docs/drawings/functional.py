@@ -1,4 +1,4 @@
-"""The pictures of the book's pages on elementary operators. Every number in them is computed here."""
+"""Figures of the book's pages on elementary operators. All numbers are computed."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -13,7 +13,7 @@ from .style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
 
 
 def table(axes: Axes, values: Tensor, title: str, limit: float | None = None, digits: int = 2) -> None:
-    """A matrix: blue above zero, orange below, its numbers written into it."""
+    """A matrix with its numbers: blue above zero, orange below."""
     values = values.detach().double()
     limit = limit or max(values.abs().max().item(), 1e-9)
     cmap = plt.matplotlib.colors.LinearSegmentedColormap.from_list("signed", [ORANGE, "white", BLUE])
@@ -48,7 +48,7 @@ def softmax() -> None:
     left.set_title("y = softmax(x)", fontsize=10)
     left.set_ylim(0, 0.75)
     left.set_xticks([])
-    table(right, jacobian, "its Jacobian, $y_i(\\delta_{ij} - y_j)$:\nabove 0 on the diagonal, below 0 off it")
+    table(right, jacobian, "its Jacobian, $y_i(\\delta_{ij} - y_j)$:\npositive on the diagonal, negative off it")
     save(figure, "softmax")
 
 
@@ -61,14 +61,14 @@ def log_softmax() -> None:
     axes.plot(gap, P.log_softmax(x, 1)[:, 1], color=BLUE, lw=2.5, label="log_softmax(x)")
     axes.plot(gap[: last + 1], naive[: last + 1], color=ORANGE, lw=1.5, ls="--", label="log(softmax(x))")
     axes.annotate(
-        "from here on log(softmax(x)) is -inf:\nthe probability has become 0 in float32",
+        "from here on log(softmax(x)) is -inf:\nthe probability is 0 in float32",
         (gap[last], naive[last]),
         (8, -140),
         arrowprops={"arrowstyle": "->", "color": GREY},
         fontsize=9,
     )
-    axes.set_xlabel("logit below the largest one")
-    axes.set_ylabel("logarithm of its probability")
+    axes.set_xlabel("distance to the largest logit")
+    axes.set_ylabel("log-probability")
     axes.legend(frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     save(figure, "log_softmax")
@@ -88,7 +88,7 @@ def log() -> None:
         axes.plot([at], [value.item()], "o", color=ORANGE, ms=5)
         axes.text(at + 0.12, value.item() - 0.5, f"x = {at:g}\nslope 1/x = {slope.item():.2f}", fontsize=9)
     axes.set_ylabel("log x")
-    axes.set_xlabel("x, which is what backward needs")
+    axes.set_xlabel("x, saved for backward")
     axes.spines[["top", "right"]].set_visible(False)
     save(figure, "log")
 
@@ -119,9 +119,7 @@ def mean() -> None:
     upstream = torch.tensor([[1.0], [-2.0]])
     (grad,) = torch.autograd.grad(y, x, upstream)
     figure, axes = plt.subplots(1, 4, figsize=(11, 2), width_ratios=[4, 1, 1, 4])
-    for place, values, title in zip(
-        axes, (x, y, upstream, grad), ("x", "y", "ȳ", "x̄: ȳ / 4, expanded along the mean"), strict=True
-    ):
+    for place, values, title in zip(axes, (x, y, upstream, grad), ("x", "y", "ȳ", "x̄ = ȳ / 4, expanded"), strict=True):
         table(place, values, title, limit=6 if values is x or values is y else 2)
     save(figure, "mean")
 
@@ -140,7 +138,7 @@ def cat() -> None:
     for y, text, ends in ((1.75, "forward: copy", (3.4, 5.7)), (1.25, "backward: narrow", (5.7, 3.4))):
         axes.add_patch(FancyArrowPatch((ends[0], y), (ends[1], y), arrowstyle="-|>", mutation_scale=14, color=GREY))
         axes.text(4.55, y + (0.15 if y > 1.5 else -0.3), text, ha="center", fontsize=9)
-    axes.text(9, 0.7, "where each part began is all that is kept", ha="center", fontsize=9)
+    axes.text(9, 0.7, "only the offset of each part is saved", ha="center", fontsize=9)
     axes.set_xlim(-0.2, 12.4)
     axes.set_ylim(-0.2, 3.2)
     axes.set_axis_off()
@@ -169,7 +167,7 @@ def linear() -> None:
             axes.text(at, y + 0.6, sign, fontsize=16, ha="center", va="center")
             block(at + 0.3, y + 0.6 - height / 2, width, height, color, name, shape)
             at += width + 0.6
-    axes.text(7.4, 3.6, "what each product sums over:", fontsize=10)
+    axes.text(7.4, 3.6, "each product sums over:", fontsize=10)
     axes.text(7.4, 2.7, "I for y\nO for x̄\nN for Ā and b̄ = Σ ȳ:\nall leading dimensions of x", fontsize=10, va="center")
     axes.set_xlim(-0.1, 10.6)
     axes.set_ylim(-0.6, 6.5)
@@ -192,7 +190,7 @@ def cosine_similarity() -> None:
     axes.annotate("", b, (0, 0), arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2})
     axes.text(b[0], b[1] + 0.08, "x₂", color=GREEN, fontsize=12)
     axes.text(
-        -0.6, -0.42, "blue: x₁   orange: its gradient, across x₁, towards x₂,\nshorter the longer x₁ is", fontsize=9
+        -0.6, -0.42, "blue: x₁   orange: its gradient, orthogonal to x₁, towards x₂,\nshorter for longer x₁", fontsize=9
     )
     axes.set_xlim(-1, 2.5)
     axes.set_ylim(-0.5, 2.1)
@@ -208,8 +206,8 @@ def nll_loss() -> None:
     loss = P.nll_loss(x, target)
     (grad,) = torch.autograd.grad(loss, x)
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6))
-    table(left, x, f"log-probabilities; loss {loss.item():.2f}\n= minus the mean of what is framed")
-    table(right, grad, "gradient: -1/3 there, 0 elsewhere\n")
+    table(left, x, f"log-probabilities; loss {loss.item():.2f}\n= minus the mean of the framed entries")
+    table(right, grad, "gradient: -1/3 at the targets, 0 elsewhere\n")
     for place in (left, right):
         for row, column in enumerate(target.tolist()):
             place.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec="black", lw=2))
@@ -230,7 +228,7 @@ def cross_entropy() -> None:
     left.set_xticks(places, [f"class {i}" for i in range(4)])
     left.legend(frameon=False, fontsize=9)
     left.spines[["top", "right"]].set_visible(False)
-    left.set_title("too likely: pushed down; too unlikely: pulled up", fontsize=10)
+    left.set_title("too likely: pushed down; not likely enough: pulled up", fontsize=10)
     held = [("PyTorch", ["log-\nsoftmax", "its\ngradient", "gradient"]), ("pointgrad", ["gradient"])]
     for y, (name, parts) in enumerate(held):
         right.barh(y, 1, color=GREY, ec="white")
@@ -251,8 +249,8 @@ def inplace() -> None:
     figure, axes = plt.subplots(figsize=(10, 3.2))
     steps = [
         (0.0, "y = softmax(x)", "y: version v", "saved: y at version v", GREY),
-        (3.4, "relu(y, inplace=True)", "y: a later version", "its values are others now", ORANGE),
-        (6.8, "backward", "y: a later version", "needs y at version v:\nRuntimeError", ORANGE),
+        (3.4, "relu(y, inplace=True)", "y: version v + 1", "overwrites the saved values", ORANGE),
+        (6.8, "backward", "y: version v + 1", "needs y at version v:\nRuntimeError", ORANGE),
     ]
     for x, title, version, note, color in steps:
         axes.add_patch(Rectangle((x, 0), 2.8, 1.7, fc="white", ec=color, lw=2))

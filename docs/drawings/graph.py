@@ -1,4 +1,4 @@
-"""The graph of the network on the book's page about graphs, drawn by pointgrad itself."""
+"""The graph on the book's page about autograd graphs, drawn by `pointgrad.inspect`."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ BOOK = Path(__file__).parents[1] / "book"
 def draw() -> None:
     names: dict[str, object] = {}
     first = (BOOK / "graph.md").read_text().split("```python\n")[1].split("```")[0]
-    exec(first, names)  # the page's own code: what it shows is what is drawn
+    exec(first, names)  # the code of the page itself
     names["found"].write(BOOK / "images" / "graph.svg")

@@ -1,4 +1,4 @@
-"""The picture of hooks: when each one runs, and what it is given."""
+"""Figure of hooks: when each one runs, and its arguments."""
 
 import matplotlib.pyplot as plt
 
@@ -36,8 +36,8 @@ def timeline() -> None:
         for x in (left - 0.45, left + 1.15, left + 2.75):
             arrow(axes, (x + 0.03, 2.21), (x + 0.41, 2.21), BLUE)
             arrow(axes, (x + 0.41, 0.61), (x + 0.03, 0.61), ORANGE)
-        axes.text(left + 0.57, 0.0, "through this call alone", ha="center", fontsize=8.5, color=ORANGE)
-        axes.text(left + 3.72, 0.0, "before a later write", ha="center", fontsize=8.5, color=ORANGE)
+        axes.text(left + 0.57, 0.0, "from this call only", ha="center", fontsize=8.5, color=ORANGE)
+        axes.text(left + 3.72, 0.0, "before in-place writes", ha="center", fontsize=8.5, color=ORANGE)
     arrow(axes, (10.45, 2.21), (10.95, 2.21), BLUE)
     box(axes, 11.0, 1.1, 0.7, "loss", GREEN, filled=True)
     arrow(axes, (10.95, 0.61), (10.45, 0.61), ORANGE)

@@ -1,4 +1,4 @@
-"""How the operators fit together: one level down and up again, and the gradient of one output."""
+"""Figure of one level of a network, down and up again, and of the gradient of one output."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -12,7 +12,7 @@ from .style import GREY, ORANGE
 def draw() -> None:
     torch.manual_seed(0)
     cloud, _ = made("airplane", 2500)
-    points = cloud[:, :2].contiguous()  # from above, or the picture would hide half of it
+    points = cloud[:, :2].contiguous()  # top view, which hides nothing
     features = cloud[:, 2:].clone().requires_grad_()  # the height, one channel
     index = pointgrad.farthest_point_sampling(points, 60)
     centers = pointgrad.gather(points, index)
@@ -30,7 +30,7 @@ def draw() -> None:
         f"ball_query, group\n{tuple(grouped.shape)}",
         f"mean over neighbours\n{tuple(pooled.shape)}",
         f"interpolate\n{tuple(upsampled.shape)}",
-        "backward: where one output\n(cross) comes from",
+        "backward: contributions to\none output (cross)",
     )
     for one, title in zip(axes.flat, titles, strict=True):
         one.set_aspect("equal")

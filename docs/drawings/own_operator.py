@@ -1,4 +1,4 @@
-"""The picture of docs/own_operator.md: a noisy step, moved down the gradient of its neighbourhoods' variance."""
+"""Figure of docs/own_operator.md: a noisy step, smoothed by descending the variance of its neighbourhoods."""
 
 import torch
 
@@ -20,10 +20,10 @@ def draw() -> None:
         heights.append((height.detach(), variance.detach()))
         height = (height - 0.1 * slope).detach()
     shown = {
-        "height: a step, and noise": heights[0][0],
+        "height: a noisy step": heights[0][0],
         "variance of neighbourhoods": heights[0][1],
-        "height, 2 steps downhill": heights[2][0],
-        "height, 5 steps downhill": heights[5][0],
+        "after 2 gradient steps": heights[2][0],
+        "after 5 gradient steps": heights[5][0],
     }
     figure, axes = panels(4, 2.9)
     for one, (title, values) in zip(axes, shown.items(), strict=True):

@@ -1,5 +1,6 @@
-"""The viewer's operator panels, as a browser shows them, on a chair that the library makes: needs viser, playwright and
-Chromium. The network of the last two learns for some minutes, once: it is kept under out/."""
+"""Screenshots of the viewer's operator panels on a synthetic chair. Needs viser, playwright and Chromium.
+
+The network of the last two panels is trained once, for some minutes, and kept under out/."""
 
 import shutil
 from collections.abc import Callable
@@ -40,13 +41,13 @@ def network() -> train.Trained:
 
 
 class Session:
-    """A viewer and a browser that looks at it."""
+    """A viewer and a page that shows it."""
 
     def __init__(self, page: Any, viewer: Any) -> None:
         self.page, self.viewer = page, viewer
 
     def show(self, title: str, click: tuple[float, float, float] | None = None, **controls: Any) -> Any:
-        """A panel with the given controls; click: near the point at this place in the box of the cloud."""
+        """Show a panel with the given controls; `click` is a position in the unit box of the cloud."""
         from pointgrad.view.levels import Part
         from pointgrad.view.stage import Picked
 
@@ -59,12 +60,12 @@ class Session:
             control.value = value
         viewer.picked = None
         if click is not None:
-            points = viewer.work.cloud.points
+            points = viewer.sample.cloud.points
             low, high = points.amin(0), points.amax(0)
             row = int((points - (low + torch.tensor(click) * (high - low))).norm(dim=1).argmin())
-            part = Part(viewer.work.cloud.select(torch.tensor([row])), viewer.work.number[row : row + 1])
+            part = Part(viewer.sample.cloud.select(torch.tensor([row])), viewer.sample.number[row : row + 1])
             viewer.picked = Picked(viewer.stage.place(part.cloud.points)[0], part)
-        viewer._home_all()
+        viewer._reset_cameras()
         self.run(viewer._panel_changed)
         return panel
 
@@ -72,10 +73,10 @@ class Session:
         if radius is not None:
             panel.reach = radius
         for client in self.viewer.server.get_clients().values():
-            panel._look_closer(client)
+            panel._zoom_in(client)
 
     def run(self, task: Callable[[], None]) -> None:
-        self.viewer.worker.ask("picture", task)
+        self.viewer.worker.submit("picture", task)
         self.viewer.wait()
 
     def save(self, name: str) -> None:
@@ -83,7 +84,7 @@ class Session:
 
 
 def take(session: Session) -> None:
-    back = (0.5, 0.9, 0.75)  # of the chair: it faces the camera
+    back = (0.5, 0.9, 0.75)  # of the chair, which faces the camera
     session.show("farthest points", count=24, random=True, balls=True)
     session.save("farthest")
     session.show("voxel sampling", click=(0.9, 0.1, 0.5), edge=0.1)

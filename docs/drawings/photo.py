@@ -1,4 +1,4 @@
-"""Photographs of the viewer: a real browser, without a window."""
+"""Screenshots of the viewer in a headless browser."""
 
 import importlib.util
 import io
@@ -13,20 +13,20 @@ import numpy as np
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SOFTWARE = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")  # 3D without a GPU
 SIZE = {"width": 1280, "height": 800}
-COLORS = 256  # fewer than there are, which nobody sees
+COLORS = 256  # of the palette; the loss is not visible
 
 
 def missing() -> str:
-    """Why no photographs can be taken here; empty if they can."""
+    """Why no screenshots can be taken; empty if they can."""
     for name in ("playwright", "viser"):
         if importlib.util.find_spec(name) is None:
-            return f"skipped: pictures of the viewer need {name}"
-    return "" if _browser() else f"skipped: pictures of the viewer need {' or '.join(BROWSERS)}"
+            return f"skipped: screenshots of the viewer need {name}"
+    return "" if _browser() else f"skipped: screenshots of the viewer need {' or '.join(BROWSERS)}"
 
 
 @contextmanager
 def page(url: str) -> Iterator[Any]:
-    """The page of a viewer, without the browser's note that there is no GPU."""
+    """The page of a viewer, after closing the browser's notice about the missing GPU."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
@@ -40,7 +40,7 @@ def page(url: str) -> Iterator[Any]:
 
 
 def save(opened: Any, path: Path) -> None:
-    """As soon as points are there and nothing moves any more."""
+    """Save a screenshot once points are visible and nothing moves."""
     from PIL import Image
 
     before = b""
@@ -53,7 +53,7 @@ def save(opened: Any, path: Path) -> None:
             image.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
             return
         before = now
-    raise RuntimeError(f"{path.name}: the points do not appear, or do not rest, within a minute")
+    raise RuntimeError(f"{path.name}: points must appear and stop moving within a minute")
 
 
 def _browser() -> str | None:

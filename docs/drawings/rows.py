@@ -1,4 +1,4 @@
-"""Pictures of operators that move rows: gather and group, scatter and segment. Every number in them is computed."""
+"""Figures of operators that move rows: gather and group, scatter and segment. All numbers are computed."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -16,7 +16,7 @@ ROWS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 
 
 def bare(figsize: tuple[float, float], width: float, height: float) -> tuple[plt.Figure, Axes]:
-    """One panel in units of cells, the origin at the top left."""
+    """One panel without axes, in units of cells, with the origin at the top left."""
     figure, axes = plt.subplots(figsize=figsize)
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
     axes.axis("off")
@@ -47,7 +47,7 @@ def texts(row: Tensor) -> list[str]:
 
 
 def gather() -> None:
-    """Features, an index, the groups it makes, and what backward brings back."""
+    """Features, an index, the resulting groups, and the gradient."""
     features = torch.tensor([[1.0, 10], [2, 20], [3, 30], [4, 40]], requires_grad=True)
     index = torch.tensor([[0, 2], [2, 1], [2, -1]])
     grouped = pointgrad.group(features, index)
@@ -76,7 +76,7 @@ def gather() -> None:
         source = int(index[m, k])
         arrow(axes, (13.9, 2 + m * 2.2 + k), (17.7, 2 + source), ROWS[source])
     label(axes, 12.8, 8.5, "-1: zeros, no gradient", color=GREY)
-    label(axes, 19.4, 6.3, "row 2 went to 3 places,\nrow 3 nowhere", color=GREY, va="top")
+    label(axes, 19.4, 6.3, "row 2 was read 3 times,\nrow 3 never", color=GREY, va="top")
     save_svg(figure, IMAGES / "gather.svg")
     plt.close(figure)
 
@@ -104,7 +104,7 @@ def scatter() -> None:
         cells(axes, 9.1, 2.25 + 2 * group, texts(added[group]), ROWS[group])
         cells(axes, 10.7, 2.25 + 2 * group, texts(most[group]), ROWS[group])
         label(axes, 8.8, 2.75 + 2 * group, str(group), color=GREY)
-    label(axes, 6.4, 10.1, "scatter: group 1 is empty, row 6 goes nowhere", color=GREY)
+    label(axes, 6.4, 10.1, "scatter: group 1 is empty, row 6 is ignored", color=GREY)
     label(axes, 16.1, 0.5, "values")
     label(axes, 20.3, 0.5, "sum")
     colors = [ROWS[part] for part in (0, 1, 2, 3)]
@@ -121,7 +121,7 @@ def scatter() -> None:
             axes.plot([14.6, 15.4], [1.5 + offset] * 2, color=INK, linewidth=1)
             label(axes, 14.4, 1.5 + offset, shown, ha="right")
     label(axes, 13.6, 0.5, "offsets")
-    label(axes, 17.9, 10.1, "segment: part 1 is empty", color=GREY)
+    label(axes, 17.9, 10.1, "segment 1 is empty", color=GREY)
     save_svg(figure, IMAGES / "scatter.svg")
     plt.close(figure)
 

@@ -1,4 +1,4 @@
-"""The twelve kinds of `Shapes`: each whole, and as the test part of the data set has it, coloured by part."""
+"""Figure of the twelve kinds of `Shapes`, complete and from the test split, coloured by part."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,7 +10,12 @@ from pointgrad.data.datasets.shapes.surface import Surface
 from .style import BLUE, GREEN, GREY, ORANGE, ROOT
 
 COLORS = np.array([GREY, BLUE, ORANGE, GREEN, "#8b5fbf"])  # the first is for outliers
-SCANNED = {"airplane": 5, "lamp": 3, "mug": 4, "vase": 1}  # which one of its kind, where the first says little
+SCANNED = {
+    "airplane": 5,
+    "lamp": 3,
+    "mug": 4,
+    "vase": 1,
+}  # a clearer example of the kind
 
 
 def panel(figure: plt.Figure, place: int, points: np.ndarray, parts: np.ndarray, title: str, size: float) -> None:

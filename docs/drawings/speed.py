@@ -1,5 +1,4 @@
-"""The pictures of speed, in the README and in docs/benchmarks.md, whose tables are made anew as well; all from
-benchmarks/results, nothing is typed in here."""
+"""Draw the figures of speed and write the tables of docs/benchmarks.md and docs/operators, from benchmarks/results."""
 
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
@@ -27,7 +26,7 @@ def where(record: dict) -> str:
 
 
 def rivals(result: dict) -> dict[str, float]:
-    """Times ours of the best plain form, the compiled one and each peer."""
+    """Times of the best plain form, the compiled form and each peer, as multiples of pointgrad's."""
     found = {}
     for kind, name in (("plain", "plain PyTorch"), ("compiled", "compiled")):
         best = next(iter(table.fastest(result, kind).values()), None)
@@ -36,7 +35,7 @@ def rivals(result: dict) -> dict[str, float]:
 
 
 def ratios(name: str) -> None:
-    """A bar per rival, in two columns of work."""
+    """One bar per rival, in two columns."""
     record = load(name)
     work = [(r["name"], rivals(r)) for r in record["rows"] if r["state"] == "timed" and r["family"] != "overhead"]
     work = [(title, bars) for title, bars in work if bars]
@@ -52,7 +51,7 @@ def ratios(name: str) -> None:
         for title, bars in part:
             ticks.append((place + (len(bars) - 1) / 2, title))
             for rival, ratio in bars.items():
-                # A bar begins at 1: to the right the rival is slower, to the left faster.
+                # A bar starts at 1: to the right the rival is slower, to the left faster.
                 bar = axes.barh(place, ratio - 1, 0.86, left=1, color=COLORS.get(rival, OTHERS))
                 seen.setdefault(rival, bar)
                 near = "left" if ratio >= 1 else "right"
@@ -70,7 +69,7 @@ def ratios(name: str) -> None:
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
     top = figure.get_size_inches()[1]
-    title = f"time of others, as multiples of pointgrad's (the blue line): {where(record)}"
+    title = f"time of other libraries as multiples of pointgrad's (blue line): {where(record)}"
     figure.suptitle(title, fontsize=11, y=1 - 0.08 / top)
     corner = (0.5, 1 - 0.24 / top)
     figure.legend(seen.values(), seen, loc="upper center", ncols=9, frameon=False, fontsize=9, bbox_to_anchor=corner)
@@ -106,7 +105,7 @@ def scaling() -> None:
 
 
 def floors() -> None:
-    """Times the floor: a copy that moves as many bytes."""
+    """Times relative to the lower bound, a copy of the same number of bytes."""
     parts = [(load(name), name) for name in DEVICES]
     rows = [[r for r in record["rows"] if "times_floor" in r and r["family"] != "loss"] for record, _ in parts]
     figure, panels = plt.subplots(1, 2, figsize=(14, 0.42 * max(map(len, rows)) + 1.6))
@@ -123,12 +122,12 @@ def floors() -> None:
                 box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
                 axes.text(value * 1.02, place + shift, text, va="center", fontsize=7, bbox=box)
         axes.axvline(1, color="black", linewidth=0.8)
-        axes.axvline(1.25, color=ORANGE, linewidth=1.2, linestyle="--", label="asked on a GPU: 1.25")
+        axes.axvline(1.25, color=ORANGE, linewidth=1.2, linestyle="--", label="target on a GPU: 1.25")
         axes.set_yticks(range(len(work)), [result["name"] for result in work], fontsize=8)
         axes.invert_yaxis()
         axes.set(xscale="log", xlim=(0.5, 3 * longest))
         axes.xaxis.set_major_formatter(TIMES)
-        axes.set_title(f"times the floor, {where(record)} ({record['GB_per_s']:.0f} GB/s)", fontsize=10)
+        axes.set_title(f"time / lower bound, {where(record)} ({record['GB_per_s']:.0f} GB/s)", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="lower center", ncols=3, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, 0.04, 1, 1))
@@ -137,7 +136,7 @@ def floors() -> None:
 
 
 def speed() -> None:
-    """Farthest points against the fastest peer: the figure of the README."""
+    """Farthest point sampling against the fastest peer, for the README."""
     published = {row["name"]: row["ms"] for row in load("published")["rows"]}
     figure, panels = plt.subplots(1, 2, figsize=(12, 3.6))
     work = {
@@ -154,7 +153,7 @@ def speed() -> None:
             theirs, label = (best["ms"]["median"], rival) if best else (None, "")
             older = published.get(result["name"], {}) if name == "gpu" else {}
             if older and (theirs is None or min(older.values()) < theirs):
-                theirs, label = min(older.values()), f"{min(older, key=older.get)}, of another run"
+                theirs, label = min(older.values()), f"{min(older, key=older.get)}, separate run"
             axes.barh(place - 0.2, theirs, 0.36, color=GREY, label="fastest peer" if place == 0 else None)
             axes.barh(place + 0.2, mine, 0.36, color=BLUE, label="pointgrad" if place == 0 else None)
             axes.text(theirs * 1.08, place - 0.2, f"{theirs:.3g} ms ({label})", va="center", fontsize=8)

@@ -1,4 +1,4 @@
-"""Pictures drawn by the library's own renderer: the one at the top of the README, and those of the renderer's page."""
+"""Images drawn by `pointgrad.render`: the one at the top of the README, and those of the renderer's page."""
 
 import numpy as np
 import torch
@@ -13,19 +13,19 @@ from .style import ROOT
 
 IMAGES = ROOT / "docs" / "images"
 NAMES = dict(enumerate(data.STREET_CLASSES))
-INK = (120, 128, 138)  # of words, as dark on a white page as it is light on a dark one
+INK = (120, 128, 138)  # text that is legible on white and on dark pages
 GREY, BLUE, ORANGE, PALE, WHITE = (
     np.array(color) for color in ((150, 158, 168), (31, 95, 168), (224, 123, 57), (176, 200, 226), (232, 236, 240))
 )
 PARTS = (
-    ("points", "as a scanner gives them"),
-    ("farthest_point_sampling", "few of them, evenly spread, and how far each reaches"),
-    ("knn, ball_query, group", "neighbourhoods that a network learns from"),
-    ("interpolate", "classes of few points, spread to every point"),
+    ("points", "as recorded by a scanner"),
+    ("farthest_point_sampling", "an even subset and its covering radius"),
+    ("knn, ball_query, group", "neighbourhoods for a network"),
+    ("interpolate", "class labels from few points to all points"),
 )
 SAMPLES = 1500
-HERO = 14  # a street with no houses on the near side
-LENGTH, GAP = 20.0, 1.4  # metres of each part, and between them
+HERO = 14  # seed of a street without houses in front
+LENGTH, GAP = 20.0, 1.4  # metres: of each part, and between parts
 
 
 def hero() -> None:
@@ -59,10 +59,10 @@ def hero() -> None:
     camera = view.fit(world, (world.amin(0) + world.amax(0)) / 2, frame)
     canvas = Canvas(frame.width, frame.height)
     origin = torch.zeros(3, dtype=torch.float64)
-    for shown, radius in ((part == 0, 1.2), (part > 0, 2.0)):  # the first ones as points, not as a surface
+    for shown, radius in ((part == 0, 1.2), (part > 0, 2.0)):  # the first part as points, not as a surface
         canvas.add(camera.project(points[shown], origin), colors[shown.numpy()], radius, camera.distance)
     chosen = centers[part[samples.index] == 1]
-    forward = chosen + 0.25 * view.axes()[2].float()  # in front of the surface that they lie on
+    forward = chosen + 0.25 * view.axes()[2].float()  # slightly in front of the surface
     dots = np.tile(ORANGE.astype(np.uint8), (len(chosen), 1))
     canvas.add(camera.project(forward, origin), dots, 3.6, camera.distance)
     image = np.zeros((height, width, 4), np.float32)
@@ -71,7 +71,7 @@ def hero() -> None:
 
 
 def _captions(image: np.ndarray, top: int) -> np.ndarray:
-    """Opaque pixels and words; nothing behind them."""
+    """Add captions on a transparent background."""
     from PIL import Image, ImageDraw, ImageFont
 
     opacity = image[..., 3:]
@@ -93,7 +93,7 @@ def _captions(image: np.ndarray, top: int) -> np.ndarray:
 
 
 def street() -> None:
-    """What `pointgrad render` makes of a file, by four columns."""
+    """The output of `pointgrad render` for four columns."""
     scene = data.street(400_000, length=45.0, seed=HERO)
     looks = [("label", "white"), ("rgb", "white"), ("height", "dark"), ("intensity", "dark")]
     images = [render.picture(scene, by, names=NAMES, size=(720, 440), background=ground) for by, ground in looks]
@@ -102,7 +102,7 @@ def street() -> None:
 
 
 def shading() -> None:
-    """The same points, by the size of their dots."""
+    """The same points with different dot sizes."""
     scene = data.street(60_000, length=24.0, seed=HERO)
     sizes = (1.0, 3.0, None)
     images = [render.picture(scene, "rgb", size=(480, 340), point_size=size, legend=False) for size in sizes]

@@ -1,4 +1,4 @@
-"""What the pictures share: colours, and files that are equal for equal content."""
+"""Shared by all figures: colours, and reproducible SVG files."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import matplotlib as mpl
 import matplotlib.figure
 
 mpl.use("Agg")
-mpl.rcParams["svg.hashsalt"] = "pointgrad"  # the names inside an SVG do not change from run to run
+mpl.rcParams["svg.hashsalt"] = "pointgrad"  # makes the ids inside an SVG reproducible
 
 ROOT = Path(__file__).parents[2]
 BOOK = ROOT / "docs" / "book" / "images"

@@ -1,4 +1,4 @@
-"""The picture of the training view: a small run, opened in a real browser."""
+"""Screenshot of the training view on a small run."""
 
 import tempfile
 from pathlib import Path
@@ -38,7 +38,7 @@ def photograph(run: Path) -> None:
 
 
 def train(run: Path) -> None:
-    """Parts of made-up objects, for a few minutes."""
+    """Train on parts of synthetic objects for a few minutes."""
     from pointgrad import data, models, train
 
     torch.manual_seed(0)

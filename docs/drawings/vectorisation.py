@@ -1,5 +1,4 @@
-"""The picture and the table of docs/book/vectorisation.md, from what examples/vectorisation.py measured:
-benchmarks/results/vectorisation.json."""
+"""Figure and table of docs/book/vectorisation.md, from benchmarks/results/vectorisation.json."""
 
 import json
 import re
@@ -24,5 +23,5 @@ def draw() -> None:
     text, found = re.subn(
         r"^Measured on .*?(?=\n\n[^|])", f"{machine}\n\n{shown}", page.read_text(), flags=re.DOTALL | re.MULTILINE
     )
-    assert found == 1, "the page has a line 'Measured on ...' and a table behind it"
+    assert found == 1, "the page must have a line 'Measured on ...' followed by a table"
     page.write_text(text)

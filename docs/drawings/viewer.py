@@ -1,5 +1,6 @@
-"""The viewer on a street that the library makes, and with what a network says of it: needs viser, playwright and
-Chromium. The network learns for some minutes, once: it is kept under out/."""
+"""Screenshots of the viewer on a synthetic street, with and without predictions. Needs viser, playwright and Chromium.
+
+The network is trained once, for some minutes, and kept under out/."""
 
 import shutil
 from typing import Any
@@ -16,7 +17,7 @@ SCANS, NETWORK = ROOT / "out" / "streets", ROOT / "out" / "street_network"
 TRAINING = (  # as on the start page
     "--epochs 6 --samples-per-cloud 16 --crop-points 2048 --batch-size 4 --lr 0.005 --options width=0.25"
 )
-TREE = (0.62, 0.25, 0.9)  # in the box of the street
+TREE = (0.62, 0.25, 0.9)  # in the unit box of the street
 
 
 def scans() -> None:
@@ -51,18 +52,18 @@ def photograph(name: str, trained: train.Trained | None, prepare: Any) -> None:
 
 
 def clicked(viewer: Any, page: Any) -> None:
-    points = viewer.work.cloud.points
+    points = viewer.sample.cloud.points
     low, high = points.amin(0), points.amax(0)
     row = int((points - (low + torch.tensor(TREE) * (high - low))).norm(dim=1).argmin())
     place = viewer.stage.place(points[row : row + 1])[0]
-    camera = viewer.stage.view(False)[0]
-    viewer.worker.ask("click", lambda: viewer._choose(camera, place - camera))
+    camera = viewer.stage.camera_pose(False)[0]
+    viewer.worker.submit("click", lambda: viewer._choose(camera, place - camera))
     viewer.wait()
     page.get_by_text("Values").wait_for()
 
 
 def predicted(viewer: Any, page: Any) -> None:
-    page.get_by_text("has labelled 60,000 of 60,000 points").wait_for()
+    page.get_by_text("predicted 60,000 of 60,000 points").wait_for()
 
 
 def draw() -> None:

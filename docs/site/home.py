@@ -1,4 +1,4 @@
-"""The home page has the whole width: beside it there is nothing to list."""
+"""Hide the side bars on the home page."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Links out of docs/ work in the site: READMEs of the source become pages, other linked files downloads.
+"""Turn links out of docs/ into links within the site.
 
-Pages are written for a code host, where a link is a path relative to the file. Here `docs/x` is the page `x`, the
-README of any other folder `p` is `source/p.md`, and any other file `p` is `source/p`.
+Pages are written for a code host, where a link is a path relative to the file. In the site, `docs/x` is the page `x`,
+the README of any other folder `p` is the page `source/p.md`, and any other file `p` is the download `source/p`.
 """
 
 import os
@@ -15,12 +15,12 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 RENAMED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
-# Code comes first, so that what looks like a link in it is left alone.
-LINK = re.compile(r"^```.*?^```|`[^`\n]+`(?!\])|(?<=\]\()([^)#\s]+)", re.DOTALL | re.MULTILINE)
+# Code is matched first, so that its brackets are not taken for links.
+LINK = re.compile(r"^```.*?^```|`[^`\n]+`|(?<=\]\()([^)#\s]+)", re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds READMEs of the source, what pages link to, and what that links to."""
+    """Add the READMEs of the source, and every file that a page links to."""
     waiting = [*(ROOT / name for name in RENAMED), *(ROOT / "src").rglob("README.md")]
     waiting += [Path(file.abs_src_path) for file in files.documentation_pages() if file.abs_src_path]
     seen: set[Path] = set()
@@ -39,9 +39,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns links between files of the repository into links between pages of the site."""
+    """Replace links between files of the repository with links between pages of the site."""
     source = page.file.abs_src_path
-    if source is None:  # a page that _folder wrote, with links that are right already
+    if source is None:  # a page from _folder, whose links are correct
         return markdown
     here = Path(page.file.src_uri).parent
 
@@ -68,7 +68,7 @@ def _ours(path: Path) -> bool:
 
 
 def _place(path: Path) -> str:
-    """Where a file of the repository is in the site."""
+    """The path of a file of the repository in the site."""
     name = path.relative_to(ROOT).as_posix()
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
@@ -84,6 +84,6 @@ def _file(path: Path, config: MkDocsConfig) -> File:
 
 
 def _folder(path: Path) -> str:
-    """A folder that is linked to becomes a list of its files."""
+    """A page that lists the files of a linked folder."""
     names = sorted(file.name for file in path.iterdir() if file.is_file())
     return f"# {path.relative_to(ROOT)}\n\n" + "".join(f"- [{name}]({path.name}/{name})\n" for name in names)

@@ -1,6 +1,6 @@
-"""Formulas become MathML when the site is built: browsers show it by themselves, without scripts.
+"""Convert formulas to MathML, which browsers display without scripts.
 
-Pages write `$...$` and `$$...$$`, as code hosts read them.
+Pages contain `$...$` and `$$...$$`, which code hosts display too.
 """
 
 import html
@@ -17,7 +17,7 @@ CONVERTER = LatexToMathML()
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """A font for mathematics, since not every system has one."""
+    """Add a font for mathematics, which not every system has."""
     font = resources("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf"
     files.append(File.generated(config, "site/mathematics.ttf", content=font.read_bytes()))
     return files

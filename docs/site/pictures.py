@@ -1,4 +1,4 @@
-"""A click on a picture opens it in its own size, as on a code host."""
+"""Link each image to its full size, as code hosts do."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""`pointgrad check`: exit statuses, one-line reasons, and files, of subjects that do everything wrong."""
+"""`pointgrad check`: exit statuses, one-line reasons and report files for correct and incorrect functions."""
 
 import json
 import os
@@ -41,11 +41,11 @@ class Bad(Good):
         return g * (1 + y * y)
 
 def crash(x):
-    print("last words", file=sys.stderr, flush=True)
+    print("last output", file=sys.stderr, flush=True)
     ctypes.string_at(0)
 
 def crashes_late(x):
-    """In one check only."""
+    """Crashes in one check only."""
     frame = sys._getframe()
     while frame := frame.f_back:
         if frame.f_code.co_name == "saved":
@@ -97,22 +97,22 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def check(folder, monkeypatch, capfd):
-    """(exit status, stdout, stderr) of the command, run in the folder."""
+    """Run the command in the folder, and return exit status, stdout and stderr."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", str(Path(pointgrad.__file__).parents[1]))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
     def run(*arguments):
         status = main(["check", *arguments])
-        shown, told = capfd.readouterr()
-        assert "Traceback" not in shown + told
-        return status, shown, told
+        shown, error = capfd.readouterr()
+        assert "Traceback" not in shown + error
+        return status, shown, error
 
     return run
 
 
-def test_a_right_function(folder):
-    """As a user starts it."""
+def test_correct_function(folder):
+    """The command as users start it."""
     environment = {**os.environ, "PYTHONPATH": str(Path(pointgrad.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     command = [
         sys.executable,
@@ -128,15 +128,15 @@ def test_a_right_function(folder):
     ]
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert (process.returncode, process.stderr) == (0, "")
-    lines = process.stdout.splitlines()  # and nothing of what the function prints
+    lines = process.stdout.splitlines()  # without the output of the function
     assert lines[0] == "audit of subjects:Good"
     assert [line.split() for line in lines[1:3]] == [["passed", "runs"], ["passed", "gradcheck"]]
     assert lines[3] == "ok: 2 passed"
 
 
-def test_a_wrong_function_and_files(check, folder):
-    status, shown, told = check("subjects.py:Bad", "--json", "report.json", "--html", "report.html")
-    assert (status, told) == (1, "")
+def test_incorrect_function_and_report_files(check, folder):
+    status, shown, error = check("subjects.py:Bad", "--json", "report.json", "--html", "report.html")
+    assert (status, error) == (1, "")
     assert re.search(r"^  failed +gradcheck", shown, re.MULTILINE)
     report = json.loads((folder / "report.json").read_text())
     assert report["ok"] is False
@@ -145,11 +145,11 @@ def test_a_wrong_function_and_files(check, folder):
     assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
-def test_a_crash_in_one_check_leaves_the_others(check):
+def test_a_crash_does_not_stop_the_other_checks(check):
     only = ["--only", "runs", "saved", "timing"]
-    status, shown, told = check("subjects:crashes_late", "--shapes", "3,4", *only)
+    status, shown, error = check("subjects:crashes_late", "--shapes", "3,4", *only)
     assert status == 5
-    assert told == "pointgrad check: saved: the process ended by SIGSEGV (last words)\n"
+    assert error == "pointgrad check: saved: the process was killed by SIGSEGV (last output)\n"
     assert [line.split()[:2] for line in shown.splitlines()[1:4]] == [
         ["passed", "runs"],
         ["crashed", "saved"],
@@ -163,23 +163,23 @@ def test_a_crash_in_one_check_leaves_the_others(check):
         (["nothing"], 2, "target must be package.module:function, got 'nothing'"),
         (["leaves:f"], 3, "cannot import leaves: SystemExit: 3"),
         (["syntax:f"], 3, "cannot import syntax: SyntaxError"),
-        (["dies:f"], 5, "importing dies:f: the process ended by SIGABRT"),
+        (["dies:f"], 5, "importing dies:f: the process was killed by SIGABRT"),
         (["subjects:greets"], 4, "it returns str; give --shapes, or --inputs"),
-        (["subjects:crash"], 5, "making inputs for subjects:crash: the process ended by SIGSEGV (last words)"),
-        (["subjects:crash", "--shapes", "3"], 5, "runs: the process ended by SIGSEGV (last words)"),
-        (["subjects:hangs", "--shapes", "3", "--timeout", "3"], 5, "runs: no answer after 3 s"),
-        (["subjects:Good", "--json", "no/where.json"], 2, "cannot write no/where.json: there is no folder no"),
+        (["subjects:crash"], 5, "making inputs for subjects:crash: the process was killed by SIGSEGV (last output)"),
+        (["subjects:crash", "--shapes", "3"], 5, "runs: the process was killed by SIGSEGV (last output)"),
+        (["subjects:hangs", "--shapes", "3", "--timeout", "3"], 5, "runs: no response for 3 s"),
+        (["subjects:Good", "--json", "no/where.json"], 2, "cannot write no/where.json: no such folder: no"),
         (["subjects:Good", "--only", "gradients"], 2, "--only must be some of 'runs', 'gradcheck', "),
         (["subjects:Good", "--shapes", "3", "--inputs", "a:b"], 2, "give --inputs or --shapes, not both"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )  # fmt: skip
-def test_what_cannot_be_audited(check, arguments, status, reason):
-    received, _, told = check(*arguments)
+def test_errors_have_a_status_and_a_one_line_reason(check, arguments, status, reason):
+    received, _, error = check(*arguments)
     assert received == status
-    assert told.startswith("pointgrad check: ")
-    assert told.count("\n") == 1  # one line
-    assert reason in told
+    assert error.startswith("pointgrad check: ")
+    assert error.count("\n") == 1  # one line
+    assert reason in error
 
 
 @pytest.mark.parametrize(
@@ -187,15 +187,15 @@ def test_what_cannot_be_audited(check, arguments, status, reason):
     [
         ("missing", TargetError, "subjects:missing: subjects has no 'missing'"),
         ("number", TargetError, "subjects:number must be a function, got int"),
-        ("Needy", TargetError, "subjects:Needy cannot be made without arguments: TypeError"),
-        ("no_arguments", InputsError, "it takes no tensors: it has no arguments that must be given; give --shapes, or"),
+        ("Needy", TargetError, "subjects:Needy cannot be constructed without arguments: TypeError"),
+        ("no_arguments", InputsError, "it takes no tensors: it has no required arguments; give --shapes, or"),
         ("takes_numbers", InputsError, "it takes no tensors: its arguments are n: int, m: float"),
         ("raises", InputsError, r"with random (5, 7) tensors it raises ValueError: first line (subjects.py:"),
-        ("bad_inputs", InputsError, "make_inputs(torch.float64, 'cpu') fails: KeyError: 'nowhere' (subjects.py:"),
+        ("bad_inputs", InputsError, "make_inputs(torch.float64, 'cpu') failed: KeyError: 'nowhere' (subjects.py:"),
     ],
 )
-def test_inputs_that_cannot_be_found(folder, monkeypatch, name, error, reason):
-    """What the child process finds out, without the process."""
+def test_missing_inputs_are_explained(folder, monkeypatch, name, error, reason):
+    """Errors of the child process, tested without starting one."""
     monkeypatch.chdir(folder)
     spec = {"target": f"subjects:{name}", "inputs": None, "shapes": []}
 
@@ -220,12 +220,12 @@ def test_inputs_are_found(folder, monkeypatch):
     assert shapes("own_inputs") == [(2, 9)]
     assert shapes("Good", shapes=["3,4"]) == [(3, 4)]
     assert shapes("Good", inputs="subjects:own_inputs_inputs") == [(2, 9)]
-    assert shapes("Layer") == [(2,), (5, 2)]  # its parameter first
+    assert shapes("Layer") == [(2,), (5, 2)]  # the parameter first
     with pytest.raises(TargetError, match="--shapes must be sizes separated by commas, such as 2,1024,3, got '3,x'"):
         shapes("Good", shapes=["3,x"])
 
 
-def test_help_tells_the_exit_statuses(capfd):
+def test_help_lists_the_exit_statuses(capfd):
     with pytest.raises(SystemExit) as end:
         main(["check", "--help"])
     shown, _ = capfd.readouterr()

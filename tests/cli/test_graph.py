@@ -1,4 +1,4 @@
-"""`pointgrad graph` on the command line, and how targets are found."""
+"""`pointgrad graph`, and how targets are found."""
 
 import json
 import os
@@ -44,7 +44,7 @@ number = 3
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with a network in it, to be imported anew."""
+    """Current folder with network modules, which are imported afresh."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "network.py").write_text(NETWORK)
@@ -55,11 +55,11 @@ def here(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_it_writes_a_page_and_prints_a_summary(here, capsys):
+def test_page_and_summary(here, capsys):
     assert main(["graph", "network:abstraction", "--shapes", "32,3", "32,5"]) == 0
     printed = capsys.readouterr().out
     assert "pointgrad::gather" in printed
-    assert "backward alone holds" in printed
+    assert "held only for backward" in printed
     assert "written to abstraction.html" in printed
     assert "features" in (here / "abstraction.html").read_text()
 
@@ -96,18 +96,20 @@ def test_errors_are_one_line(here, capsys, arguments, status, message):
     assert main(["graph", *arguments]) == status
     error = capsys.readouterr().err
     assert error.startswith("pointgrad graph: ")
-    assert all(part in error for part in message.split("... "))  # where versions of torch differ
+    assert all(
+        part in error for part in message.split("... ")
+    )  # "..." stands for text that depends on the version of torch
     assert error.count("\n") == 1
     assert not [path for path in here.iterdir() if path.suffix in (".html", ".svg", ".json")]
 
 
-def test_a_wrong_command_line_is_status_2(here):
+def test_wrong_command_line_exits_with_status_2(here):
     with pytest.raises(SystemExit) as error:
         main(["graph"])
     assert error.value.code == 2
 
 
-def test_as_a_program(here):
+def test_run_as_a_program(here):
     command = [sys.executable, "-m", "pointgrad", "graph", "network:pair", "--out", "pair.svg"]
     found_at = {**os.environ, "PYTHONPATH": str(Path(pointgrad.__file__).parents[1])}
     result = subprocess.run(command, capture_output=True, text=True, cwd=here, env=found_at, timeout=120)

@@ -1,4 +1,4 @@
-"""The command `pointgrad render`."""
+"""`pointgrad render`."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SMALL = ("--width", "120", "--height", "90")
 
 @pytest.fixture
 def command(capsys):
-    """Runs `pointgrad render`; the status, and what it prints."""
+    """Run `pointgrad render`, and return status and output."""
     pytest.importorskip("tyro")
     from pointgrad.cli import main
 
@@ -38,10 +38,10 @@ def opened(path):
         return np.asarray(picture.convert("RGBA"))
 
 
-def test_a_picture_of_a_file(tmp_path, command, street):
-    status, said = command(street, "--out", tmp_path / "a.png")
-    assert (status, said.err) == (0, "")
-    assert said.out == f"{tmp_path / 'a.png'}: 2,000 points by label\n"
+def test_image_of_a_file(tmp_path, command, street):
+    status, printed = command(street, "--out", tmp_path / "a.png")
+    assert (status, printed.err) == (0, "")
+    assert printed.out == f"{tmp_path / 'a.png'}: 2,000 points by label\n"
     first = opened(tmp_path / "a.png")
     assert first.shape == (90, 120, 4)
     for place, options in enumerate(
@@ -58,13 +58,13 @@ def test_a_picture_of_a_file(tmp_path, command, street):
     assert not np.array_equal(opened(tmp_path / "named.png"), first)
 
 
-def test_nothing_is_overwritten_unless_asked_for(tmp_path, command, street):
+def test_existing_images_are_kept_without_overwrite(tmp_path, command, street):
     target = tmp_path / "a.png"
-    target.write_bytes(b"years of work")
-    status, said = command(street, "--out", target)
-    assert (status, said.out) == (2, "")
-    assert said.err == f"pointgrad render: {target}: exists already and is not overwritten unless asked for\n"
-    assert target.read_bytes() == b"years of work"
+    target.write_bytes(b"important")
+    status, printed = command(street, "--out", target)
+    assert (status, printed.out) == (2, "")
+    assert printed.err == f"pointgrad render: {target}: already exists; set overwrite to replace it\n"
+    assert target.read_bytes() == b"important"
     assert command(street, "--out", target, "--overwrite")[0] == 0
     assert opened(target).shape == (90, 120, 4)
     before = target.read_bytes()
@@ -78,38 +78,38 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path, command, street):
         (lambda path: None, "No such file"),
         (lambda path: path.write_bytes(b""), "found an empty one"),
         (lambda path: path.write_bytes(b"ply\nformat ascii 1.0\nelement vertex 5\nnonsense"), "a.ply: expected"),
-        (lambda path: write(path, Cloud(torch.full((4, 3), torch.nan))), "got 4 points without"),
+        (lambda path: write(path, Cloud(torch.full((4, 3), torch.nan))), "got 4 points with NaN or infinity"),
         (lambda path: path.mkdir(), "expected a folder with files"),
     ],
     ids=["missing", "empty", "damaged", "NaN", "an empty folder"],
 )
-def test_files_that_cannot_be_drawn(tmp_path, command, make, message):
+def test_unusable_files(tmp_path, command, make, message):
     path = tmp_path / "a.ply"
     make(path)
-    status, said = command(path, "--out", tmp_path / "a.png")
-    assert (status, said.out) == (2, "")
-    assert said.err.startswith(f"pointgrad render: {path}: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1
+    status, printed = command(path, "--out", tmp_path / "a.png")
+    assert (status, printed.out) == (2, "")
+    assert printed.err.startswith(f"pointgrad render: {path}: ")
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
     assert not (tmp_path / "a.png").exists()
 
 
-def test_a_damaged_las_file(tmp_path, command):
+def test_damaged_las_file(tmp_path, command):
     las_file(tmp_path / "a.laz", count=500)
     whole = (tmp_path / "a.laz").read_bytes()
-    for cut in (100, 400, len(whole) - 75_000):  # of which 70,000 bytes lie behind the points
+    for cut in (100, 400, len(whole) - 75_000):  # the last 70,000 bytes follow the points
         (tmp_path / "a.laz").write_bytes(whole[:cut])
-        status, said = command(tmp_path / "a.laz", "--out", tmp_path / "a.png")
+        status, printed = command(tmp_path / "a.laz", "--out", tmp_path / "a.png")
         assert status == 2
-        assert said.err.startswith(f"pointgrad render: {tmp_path / 'a.laz'}: ")
-        assert said.err.count("\n") == 1
+        assert printed.err.startswith(f"pointgrad render: {tmp_path / 'a.laz'}: ")
+        assert printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--out", "a.bmp"], "a.bmp: expected a name that ends in .png, .jpg, .jpeg, .webp, .gif"),
-        (["--out", "a.png", "--by", "nothing"], "street.npz: colours must be by label, rgb, height, red"),
+        (["--out", "a.png", "--by", "nothing"], "street.npz: by must be one of label, rgb, height, red"),
         (["--out", "a.jpg", "--background", "transparent"], "a.jpg: expected a name that ends in .png, .webp for"),
         (["--out", "a.png", "--frames", "4"], "a.png: expected a name that ends in .gif, .webp for several frames"),
         (["--out", "a.gif", "--frames", "1"], "--frames must be from 2 to 360, got 1"),
@@ -119,82 +119,82 @@ def test_a_damaged_las_file(tmp_path, command):
             ["--out", "a.webp", "--frames", "2", "--seconds", "601"],
             "--seconds must be above 0 and at most 600, got 601",
         ),
-        (["--out", "a.png", "--elevation", "100"], "elevation must be from -90 to 90, got 100.0"),
-        (["--out", "a.png", "--titles", "a", "b"], "--titles must be one for each of 1 files, got 2"),
+        (["--out", "a.png", "--elevation", "100"], "elevation must be in [-90, 90], got 100.0"),
+        (["--out", "a.png", "--titles", "a", "b"], "--titles must have one title for each of 1 files, got 2"),
         (["--out", "street.npz/a.png"], "expected a folder that can be written to, got street.npz"),
     ],
 )
-def test_wrong_commands(tmp_path, monkeypatch, command, street, arguments, message):
+def test_wrong_command_lines(tmp_path, monkeypatch, command, street, arguments, message):
     monkeypatch.chdir(tmp_path)
-    status, said = command("street.npz", *arguments)
-    assert (status, said.out) == (2, "")
-    assert said.err.startswith("pointgrad render: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1
+    status, printed = command("street.npz", *arguments)
+    assert (status, printed.out) == (2, "")
+    assert printed.err.startswith("pointgrad render: ")
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["street.npz"]
 
 
 def test_no_files(tmp_path, command):
-    status, said = command("--out", tmp_path / "a.png")
-    assert (status, said.err) == (2, "pointgrad render: expected files or folders to draw, got none\n")
+    status, printed = command("--out", tmp_path / "a.png")
+    assert (status, printed.err) == (2, "pointgrad render: expected files or folders to draw, got none\n")
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch, command, street):
-    monkeypatch.setattr("os.access", lambda *_: False)  # for root every folder can be
-    status, said = command(street, "--out", tmp_path / "a.png")
+def test_read_only_folder(tmp_path, monkeypatch, command, street):
+    monkeypatch.setattr("os.access", lambda *_: False)  # root can write to every folder
+    status, printed = command(street, "--out", tmp_path / "a.png")
     assert status == 2
-    assert "a.png: expected a folder that can be written to" in said.err
+    assert "a.png: expected a folder that can be written to" in printed.err
 
 
-def test_several_files_stand_side_by_side(tmp_path, command, street):
+def test_several_files_side_by_side(tmp_path, command, street):
     other = Cloud(torch.rand(500, 3), labels=torch.arange(500) % 2)
     data.write(tmp_path / "other.npz", other)
     (tmp_path / "broken.ply").write_text("ply\nnonsense")
     target = tmp_path / "both.png"
-    status, said = command(street, tmp_path / "broken.ply", tmp_path / "other.npz", "--out", target)
+    status, printed = command(street, tmp_path / "broken.ply", tmp_path / "other.npz", "--out", target)
     assert status == 1
-    assert said.err.startswith(f"pointgrad render: {tmp_path / 'broken.ply'}: ")
-    assert said.err.count("\n") == 1
-    assert said.out == f"{target}: 2,500 points by label\n"
+    assert printed.err.startswith(f"pointgrad render: {tmp_path / 'broken.ply'}: ")
+    assert printed.err.count("\n") == 1
+    assert printed.out == f"{target}: 2,500 points by label\n"
     both = opened(target)
     assert command(street, tmp_path / "other.npz", "--out", tmp_path / "two.png")[0] == 0
     assert np.array_equal(opened(tmp_path / "two.png"), both)
 
 
-def test_a_picture_for_each_file_of_a_folder(tmp_path, command, street):
+def test_one_image_per_file_of_a_folder(tmp_path, command, street):
     (tmp_path / "in" / "deep").mkdir(parents=True)
     for name in ("a.npz", "deep/a.npz"):
         data.write(tmp_path / "in" / name, data.street(500, length=12.0))
     (tmp_path / "in" / "broken.ply").write_text("ply\nnonsense")
     out = tmp_path / "out"
-    status, said = command(tmp_path / "in", street, "--out", out)
+    status, printed = command(tmp_path / "in", street, "--out", out)
     assert status == 1
-    assert said.err.count("\n") == 1
+    assert printed.err.count("\n") == 1
     assert {str(path.relative_to(out)) for path in out.rglob("*.*")} == {"a.png", "deep/a.png", "street.png"}
-    status, said = command(street, "--out", out)
+    status, printed = command(street, "--out", out)
     assert status == 2
-    assert "street.png: exists already" in said.err
+    assert "street.png: already exists" in printed.err
     data.write(tmp_path / "street.csv", data.street(500, length=12.0))
-    status, said = command(street, tmp_path / "street.csv", "--out", tmp_path / "new")
+    status, printed = command(street, tmp_path / "street.csv", "--out", tmp_path / "new")
     assert status == 2
-    assert "would have the same picture" in said.err
+    assert "would have the same image" in printed.err
 
 
 @pytest.mark.parametrize("suffix", ["gif", "webp"])
-def test_a_turntable(tmp_path, command, street, suffix):
+def test_turntable(tmp_path, command, street, suffix):
     target = tmp_path / f"a.{suffix}"
-    status, said = command(street, "--out", target, "--frames", "4", "--seconds", "1")
-    assert (status, said.err) == (0, "")
+    status, printed = command(street, "--out", target, "--frames", "4", "--seconds", "1")
+    assert (status, printed.err) == (0, "")
     with image.open(target) as picture:
         assert picture.n_frames == 4
         assert picture.size == (120, 90)
-    if suffix == "webp":  # without frames it is one picture
+    if suffix == "webp":  # a still image without --frames
         assert command(street, "--out", tmp_path / "one.webp")[0] == 0
         with image.open(tmp_path / "one.webp") as picture:
             assert picture.n_frames == 1
 
 
-def test_las_in_chunks_is_as_a_whole(tmp_path, monkeypatch, command):
+def test_las_in_chunks_matches_las_in_one_piece(tmp_path, monkeypatch, command):
     las_file(tmp_path / "a.laz", count=3000)
     las_file(tmp_path / "b.las", count=3000)
     pictures = []
@@ -210,28 +210,28 @@ def test_las_in_chunks_is_as_a_whole(tmp_path, monkeypatch, command):
         assert np.array_equal(one, two)
 
 
-def test_labels_beside_a_las_file_in_chunks(tmp_path, monkeypatch, command):
+def test_labels_file_next_to_a_las_file_read_in_chunks(tmp_path, monkeypatch, command):
     las_file(tmp_path / "a.laz", count=3000)
     np.save(tmp_path / "a.labels.npy", np.arange(3000) // 1500)
     monkeypatch.setattr(las, "CHUNK", 700)
-    status, said = command(tmp_path / "a.laz", "--out", tmp_path / "a.png")
-    assert (status, said.err) == (0, "")
+    status, printed = command(tmp_path / "a.laz", "--out", tmp_path / "a.png")
+    assert (status, printed.err) == (0, "")
     colors = opened(tmp_path / "a.png")[..., :3].reshape(-1, 3)
-    for color in ((31, 95, 168), (224, 123, 57)):  # of classes 0 and 1, in the legend at least
+    for color in ((31, 95, 168), (224, 123, 57)):  # of classes 0 and 1, which appear at least in the legend
         assert (colors == color).all(1).sum() > 50
     np.save(tmp_path / "a.labels.npy", np.arange(7))
-    status, said = command(tmp_path / "a.laz", "--out", tmp_path / "b.png")
+    status, printed = command(tmp_path / "a.laz", "--out", tmp_path / "b.png")
     assert status == 2
-    assert "expected 3000 labels in a.labels.npy, one for each point, got 7" in said.err
+    assert "expected 3000 labels in a.labels.npy, one for each point, got 7" in printed.err
 
 
-def test_points_that_are_left_out_are_counted(tmp_path, command):
+def test_omitted_points_are_counted(tmp_path, command):
     points = torch.rand(20, 3)
     points[3] = torch.nan
     data.write(tmp_path / "a.npz", Cloud(points))
-    status, said = command(tmp_path / "a.npz", "--out", tmp_path / "a.png")
+    status, printed = command(tmp_path / "a.npz", "--out", tmp_path / "a.png")
     assert status == 0
-    assert f"{tmp_path / 'a.npz'}: 1 points without finite coordinates are left out" in said.out
+    assert f"{tmp_path / 'a.npz'}: 1 points without finite coordinates are omitted" in printed.out
 
 
 def test_interrupted(tmp_path, monkeypatch, command, street):
@@ -239,7 +239,7 @@ def test_interrupted(tmp_path, monkeypatch, command, street):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pointgrad.cli.render.compose", interrupt)
-    status, said = command(street, "--out", tmp_path / "a.png")
+    status, printed = command(street, "--out", tmp_path / "a.png")
     assert status == 130
-    assert said.err == "pointgrad render: interrupted; pictures that are there are complete\n"
+    assert printed.err == "pointgrad render: interrupted; all images written so far are complete\n"
     assert not (tmp_path / "a.png").exists()

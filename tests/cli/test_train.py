@@ -1,4 +1,4 @@
-"""`pointgrad train`, `evaluate`, `models` as users call them: one-line errors, files that reload, names that match."""
+"""`pointgrad train`, `evaluate` and `models`: configuration files, defaults, one-line errors."""
 
 import json
 import re
@@ -22,7 +22,7 @@ yaml = pytest.importorskip("yaml")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Data, and a run on it."""
+    """Folder with data and a run."""
     path = tmp_path_factory.mktemp("command")
     np.savez(path / "data.npz", **arrays(16, 16), val=np.arange(16) >= 10)
     with pytest.MonkeyPatch.context() as patch:
@@ -38,8 +38,8 @@ def folder(tmp_path_factory):
     return path
 
 
-def said(capsys, command, *arguments):
-    """The one line of an error."""
+def error_of(capsys, command, *arguments):
+    """Run a command that fails with status 2, and return its one-line error."""
     capsys.readouterr()
     assert main([command, *map(str, arguments)]) == 2
     out, error = capsys.readouterr()
@@ -53,16 +53,16 @@ def test_the_run_is_named_after_data_and_model(folder):
     assert (folder / "runs" / "data-pointnet2-1" / "best.pt").exists()
 
 
-def test_what_was_run_is_what_is_written(folder):
+def test_config_file_holds_the_resolved_settings(folder):
     written = read_config(Train, folder / "runs" / "data-pointnet2-1" / "config.yaml")
     assert written.epochs == 1
     assert written.options == ("width=0.125",)
     assert written.augment.scale == (0.9, 1.1)
-    assert written.prepare.normalize == "sphere"  # by default, and said
+    assert written.prepare.normalize == "sphere"  # the default
     assert written.task == "classification"
 
 
-def test_a_config_is_reloaded_and_flags_win(folder, tmp_path, monkeypatch):
+def test_config_file_is_loaded_and_flags_take_precedence(folder, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Train, "run", lambda self: seen.append(self) or 0)
     config = folder / "runs" / "data-pointnet2-1" / "config.yaml"
@@ -93,13 +93,13 @@ def test_a_config_is_reloaded_and_flags_win(folder, tmp_path, monkeypatch):
         ("augment: {scale: [1]}", "augment.scale must be a list of 2, got [1]"),
         ("augment: {scale: [1, big]}", "augment.scale[1] must be a number, got 'big'"),
         ("augment: 3", "augment must be keys and values, got 3"),
-        ("data: 3", "data must be a text, got 3"),
+        ("data: 3", "data must be text, got 3"),
         ("- epochs", "expected keys and values, got list"),
         ("epochs: [", "is not YAML"),
         ("", "expected keys and values, got NoneType"),
     ],
 )
-def test_wrong_configs_are_one_line(tmp_path, text, message):
+def test_wrong_configs_are_one_line_errors(tmp_path, text, message):
     path = tmp_path / "config.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -108,7 +108,7 @@ def test_wrong_configs_are_one_line(tmp_path, text, message):
     assert "\n" not in str(caught.value)
 
 
-def test_numbers_as_yaml_writes_them(tmp_path):
+def test_numbers_in_yaml_notation(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("lr: 1e-3\nprecision: 32\nout: runs/a\nclip: 1\naugment: {scale: null}\nprepare: {features: [a]}")
     config = read_config(Train, path)
@@ -117,7 +117,7 @@ def test_numbers_as_yaml_writes_them(tmp_path):
     assert str(config.out) == "runs/a"
 
 
-def test_a_config_that_cannot_be_read_ends_the_command(capsys, tmp_path):
+def test_unreadable_config_ends_the_command(capsys, tmp_path):
     (tmp_path / "wrong.yaml").write_text("epocs: 3")
     for path, message in ((tmp_path / "wrong.yaml", "unknown key"), (tmp_path / "no.yaml", "No such file")):
         with pytest.raises(SystemExit) as ended:
@@ -128,15 +128,17 @@ def test_a_config_that_cannot_be_read_ends_the_command(capsys, tmp_path):
 
 def test_wrong_command_lines(capsys, folder, tmp_path):
     data = folder / "data.npz"
-    assert "--data is needed" in said(capsys, "train")
-    assert "--resume needs --out" in said(capsys, "train", "--data", data, "--resume")
-    assert "exists and is kept" in said(capsys, "train", "--data", data, "--out", folder)
+    assert "--data is required" in error_of(capsys, "train")
+    assert "--resume requires --out" in error_of(capsys, "train", "--data", data, "--resume")
+    assert "exists and is kept" in error_of(capsys, "train", "--data", data, "--out", folder)
     out = ("--out", tmp_path / "run")
-    assert "did you mean 'pointnet2'" in said(capsys, "train", "--data", data, *out, "--model", "pontnet2")
-    assert "--options must be name=value" in said(capsys, "train", "--data", data, *out, "--options", "deep")
-    assert "epochs must be positive" in said(capsys, "train", "--data", data, *out, "--epochs", "0")
-    assert "features must contain height" in said(capsys, "train", "--data", data, *out, "--prepare.features", "height")
-    assert "no.npz" in said(capsys, "train", "--data", tmp_path / "no.npz", *out)
+    assert "did you mean 'pointnet2'" in error_of(capsys, "train", "--data", data, *out, "--model", "pontnet2")
+    assert "--options must be name=value" in error_of(capsys, "train", "--data", data, *out, "--options", "deep")
+    assert "epochs must be positive" in error_of(capsys, "train", "--data", data, *out, "--epochs", "0")
+    assert "features must contain height" in error_of(
+        capsys, "train", "--data", data, *out, "--prepare.features", "height"
+    )
+    assert "no.npz" in error_of(capsys, "train", "--data", tmp_path / "no.npz", *out)
     assert not (tmp_path / "run").exists()
 
 
@@ -169,7 +171,7 @@ def test_evaluate(capsys, folder, tmp_path):
 
 
 def test_evaluate_matches_classes_by_name(capsys, folder, tmp_path):
-    """The same clouds under the other order of classes, and with one class only."""
+    """The same clouds with the classes in reverse order, and with one class only."""
     run, content = folder / "runs" / "data-pointnet2-1", arrays(16, 16)
 
     def accuracy(**changed):
@@ -186,19 +188,19 @@ def test_evaluate_matches_classes_by_name(capsys, folder, tmp_path):
     assert one["confusion"][1] == straight["confusion"][1]
     assert one["classes"][0]["accuracy"] is None
     np.savez(tmp_path / "other.npz", **{**content, "classes": np.array(["kind 1", "truck"])})
-    line = said(capsys, "evaluate", run, "--data", tmp_path / "other.npz")
+    line = error_of(capsys, "evaluate", run, "--data", tmp_path / "other.npz")
     assert line.endswith("classes must be among those of the network, kind 0, kind 1, got truck")
 
 
-def test_evaluate_refuses_what_is_no_checkpoint(capsys, folder, tmp_path):
+def test_evaluate_refuses_files_that_are_not_checkpoints(capsys, folder, tmp_path):
     (tmp_path / "text.pt").write_text("not a network")
     for path, message in (
         (tmp_path / "text.pt", "is not a checkpoint"),
-        (tmp_path / "no.pt", "there is no such file"),
+        (tmp_path / "no.pt", "no such file"),
         (tmp_path, "has neither best.pt nor last.pt"),
         (folder / "data.npz", "is not a checkpoint"),
     ):
-        line = said(capsys, "evaluate", path, "--data", folder / "data.npz")
+        line = error_of(capsys, "evaluate", path, "--data", folder / "data.npz")
         assert line.startswith(str(path))
         assert message in line
 
@@ -212,11 +214,11 @@ def test_models(capsys):
         assert f"{count:,}" in line
     assert main(["models", "pointnet2"]) == 0
     assert "1,472,360" in capsys.readouterr().out
-    assert "did you mean 'pointnet2'" in said(capsys, "models", "pontnet2")
+    assert "did you mean 'pointnet2'" in error_of(capsys, "models", "pontnet2")
 
 
 def test_defaults_for_scenes(tmp_path):
-    """Large labelled clouds are thinned to twice their spacing, cut into pieces, and seen several times."""
+    """Large labelled clouds are thinned to twice their spacing, and cropped several times per epoch."""
     grid = np.stack(np.meshgrid(np.arange(150.0), np.arange(150.0), [0.0]), -1).reshape(1, -1, 3).astype("f4") * 0.05
     np.savez(tmp_path / "scene.npz", points=grid, label=(grid[..., 0] > 3).astype(int))
     dataset = data.open_dataset(str(tmp_path / "scene.npz"), "test")
@@ -232,25 +234,25 @@ def test_defaults_for_scenes(tmp_path):
     assert (piece.points.amax(0) - piece.points.amin(0)).max() < 0.1 * 60  # of 150 voxels
     torch.testing.assert_close(piece.points.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     assert len(Repeated(dataset, 3)) == 3
-    assert train.Metrics(2, train.trainer.parts_of(dataset)).compute().keys() == {"accuracy", "class_accuracy", "miou"}
+    assert train.Metrics(2, train.metrics.parts_of(dataset)).compute().keys() == {"accuracy", "class_accuracy", "miou"}
 
 
-def test_one_class_is_nothing_to_learn(capsys, tmp_path):
+def test_a_single_class_is_refused(capsys, tmp_path):
     content = arrays(8, 8)
     np.savez(tmp_path / "one.npz", **{**content, "label": np.zeros(8, int), "classes": np.array(["chair"])})
-    line = said(capsys, "train", "--data", tmp_path / "one.npz", "--out", tmp_path / "run")
-    assert line.endswith("one.npz: expected at least two classes, found chair alone")
+    line = error_of(capsys, "train", "--data", tmp_path / "one.npz", "--out", tmp_path / "run")
+    assert line.endswith("one.npz: expected at least two classes, found only chair")
 
 
-def test_evaluate_says_when_it_may_have_seen_the_data(capsys, folder):
+def test_evaluate_warns_about_training_data(capsys, folder):
     run, name = folder / "runs" / "data-pointnet2-1", str(folder / "data.npz")
     assert main(["evaluate", str(run), "--data", name, "--accelerator", "cpu"]) == 0
-    assert "on all 16 clouds" in capsys.readouterr().err
+    assert "evaluating all 16 clouds" in capsys.readouterr().err
     assert main(["evaluate", str(run), "--data", name, "--split", "val", "--accelerator", "cpu"]) == 0
     assert not capsys.readouterr().err
 
 
-def test_a_finished_run_keeps_its_record(folder):
+def test_resuming_a_finished_run_keeps_its_config(folder):
     run = folder / "runs" / "data-pointnet2-1"
     before = (run / "config.yaml").read_bytes()
     assert main(["train", "--out", str(run), "--data", str(folder / "data.npz"), "--resume", "--lr", "0.7"]) == 0

@@ -1,4 +1,4 @@
-"""The pages of docs/book that derive an operator have all that such a page promises."""
+"""Pages of docs/book that derive an operator have all required sections."""
 
 import re
 

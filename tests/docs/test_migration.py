@@ -1,4 +1,4 @@
-"""The pages for those who come from other libraries: what their tables name is there."""
+"""Migration pages: every name in their tables exists, and every supported function has an entry."""
 
 import importlib
 import inspect
@@ -16,8 +16,8 @@ PEERS = pointgrad.compat.peers()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_what_is_named_is_there(path):
-    """Every `pointgrad....` in the text, and every name that an import line imports."""
+def test_named_objects_exist(path):
+    """Every dotted `pointgrad` name in the text, and every name in an import line."""
     page = path.read_text()
     for dotted in set(re.findall(r"pointgrad(?:\.\w+)+", page)):
         found = pointgrad
@@ -30,14 +30,14 @@ def test_what_is_named_is_there(path):
             exec(f"from {module} import {name}")
 
 
-def test_every_library_has_its_page():
+def test_every_library_has_a_page():
     assert {path.stem for path in PAGES[1:]} == set(PEERS)
     for name in PEERS:
         assert f"(migration/{name}.md)" in PAGES[0].read_text()
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_every_function_is_on_its_page(name):
+def test_every_function_is_on_the_page(name):
     page = (DOCS / "migration" / f"{name}.md").read_text()
     for module in pointgrad.compat.modules(name):
         for exported in getattr(module, "__all__", ()):

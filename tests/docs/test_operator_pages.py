@@ -1,4 +1,4 @@
-"""The pages of docs/operators: each operator on exactly one, every page complete, times as they were measured."""
+"""Pages of docs/operators: each operator is on exactly one complete page, with the measured times."""
 
 import inspect
 import re
@@ -8,26 +8,27 @@ import pytest
 
 import pointgrad
 import pointgrad.functional
+from docs.drawings import operators as operators_table
 
 DOCS = Path(__file__).parents[2] / "docs"
 OVERVIEW = DOCS / "operators" / "README.md"
 FAMILIES = sorted(set(OVERVIEW.parent.glob("*.md")) - {OVERVIEW})
 LABELS = ("Formula", "Shapes", "Example", "Gradient")
-TITLES = ("Which one", "Cost", "Precision", "In other libraries")
+TITLES = ("How to choose", "Cost", "Precision", "In other libraries")
 
 
 def public() -> tuple[set[str], set[str]]:
-    """Operators, and the named tuples that they return; those of `functional` with its name in front."""
+    """Names of operators (`functional.` in front where needed) and of the named tuples they return."""
     offered = vars(pointgrad).items()
     offered = [(name, value) for name, value in offered if getattr(value, "__module__", "").startswith("pointgrad.ops")]
     results = {name for name, value in offered if inspect.isclass(value) and issubclass(value, tuple)}
     functional = {name for name, value in vars(pointgrad.functional).items() if inspect.isfunction(value)}
-    names = {name for name, _ in offered} - results - {"backend"}
+    names = {name for name, _ in offered} - results - {"backend", "release_buffers"}
     return names | {f"functional.{name}" for name in functional}, results
 
 
 def operators(path: Path) -> dict[str, str]:
-    """What each section that is headed by operators says about them."""
+    """The text of each section whose heading names operators."""
     parts = re.split(r"^## (.*)\n", path.read_text(), flags=re.MULTILINE)[1:]
     sections = dict(zip(parts[::2], parts[1::2], strict=True))
     return {name: text for title, text in sections.items() for name in re.findall(r"`([\w.]+)`", title)}
@@ -44,26 +45,25 @@ def test_every_operator_is_on_exactly_one_page():
 
 
 @pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
-def test_a_page_is_complete(path):
+def test_page_is_complete(path):
     page = path.read_text()
     for name, text in operators(path).items():
         assert [label for label in re.findall(r"^\*\*(\w+)\.\*\*", text, re.M) if label in LABELS] == list(LABELS), name
         assert "```python" in text.split("**Example.**")[1], name
     assert [title for title in TITLES if f"\n## {title}\n" not in page] == []
-    assert re.search(r"!\[.{20,}\]\(\.\./(images/operators|book/images)/.+\)", page), "a picture, and what it shows"
+    assert re.search(r"!\[.{20,}\]\(\.\./(images/operators|book/images)/.+\)", page), "a picture with a description"
     assert "](../benchmarks.md)" in page
-    room = path.parents[2] / "src" / "pointgrad" / "ops" / path.stem / "README.md"
-    assert f"/docs/operators/{path.name})" in room.read_text(), "the room leads to its page"
+    readme = path.parents[2] / "src" / "pointgrad" / "ops" / path.stem / "README.md"
+    assert f"/docs/operators/{path.name})" in readme.read_text(), "the README of the family links to the page"
 
 
-def test_the_overview_leads_to_every_page_and_names_every_operator():
-    overview = OVERVIEW.read_text()
-    assert {path.name for path in FAMILIES} <= set(re.findall(r"\]\((\w+\.md)\)", overview))
-    shown = {name for path in FAMILIES for name in operators(path)}
-    assert {name for name in shown if f"`{name}`" not in overview} == set()
+@pytest.mark.parametrize("path", operators_table.PAGES, ids=lambda path: path.parent.name)
+def test_table_of_operators_is_up_to_date(path):
+    assert "<!-- operators -->" in path.read_text()
+    assert operators_table.rewrite(path) == path.read_text(), "make figures ONLY=operators"
 
 
-def test_times_are_those_that_were_measured():
+def test_times_match_the_measurements():
     pytest.importorskip("rich")
     from benchmarks import page
 
@@ -77,7 +77,7 @@ def test_times_are_those_that_were_measured():
 GUIDE = DOCS / "own_operator.md"
 
 
-def test_the_guide_names_checks_that_exist():
+def test_guide_names_existing_checks():
     from pointgrad.inspect.audit import CHECKS
 
     table = GUIDE.read_text().split("## 11. Common mistakes")[1].split("**Outputs")[0]

@@ -1,4 +1,4 @@
-"""pointgrad.functional against torch.nn.functional and torch: results, derivatives, nasty values, in-place rules."""
+"""pointgrad.functional compared with torch: results, derivatives, special values and dtypes."""
 
 import doctest
 import inspect
@@ -22,7 +22,7 @@ def floats(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=torch.float64).to(dtype)
 
 
-# Calls of one signature: ours and torch's, and the shapes of what is differentiated.
+# Calls that work with both pointgrad.functional and torch, and the shapes of their differentiable inputs.
 CALLS = {
     "softmax": (lambda f, x: f.softmax(x, 1), [(3, 5)]),
     "softmax-first": (lambda f, x: f.softmax(x, 0), [(3, 5, 2)]),
@@ -65,7 +65,7 @@ every_call = pytest.mark.parametrize(("call", "shapes"), CALLS.values(), ids=CAL
 
 
 class Torch:
-    """torch.nn.functional, and torch where it has no such function."""
+    """torch.nn.functional, or torch for functions that it does not have."""
 
     def __getattr__(self, name):
         return getattr(F, name, None) or getattr(torch, name)
@@ -75,7 +75,7 @@ THEIRS = Torch()
 
 
 def results(call, functions, inputs):
-    """The result and the gradients of all inputs under a fixed random upstream gradient."""
+    """The result and the gradients of all inputs for a fixed upstream gradient."""
     inputs = [x.detach().requires_grad_() for x in inputs]
     output = call(functions, *inputs)
     upstream = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape).to(output.dtype)
@@ -84,7 +84,7 @@ def results(call, functions, inputs):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @every_call
-def test_as_torch(call, shapes, dtype):
+def test_agrees_with_torch(call, shapes, dtype):
     inputs = [floats(*shape, dtype=dtype) for shape in shapes]
     mine, theirs = results(call, P, inputs), results(call, THEIRS, inputs)
     for received, expected in zip(mine, theirs, strict=True):
@@ -93,7 +93,7 @@ def test_as_torch(call, shapes, dtype):
     if dtype in (torch.float64, torch.float32):
         torch.testing.assert_close(mine, theirs)
         return
-    # In 16 bits: no worse than torch's own error by more than one rounding of the result.
+    # In 16 bits, the error is at most that of torch plus one rounding error of the result.
     truth = results(call, THEIRS, [x.double() for x in inputs])
     for received, expected, exact in zip(mine, theirs, truth, strict=True):
         if exact.numel():
@@ -102,10 +102,10 @@ def test_as_torch(call, shapes, dtype):
 
 
 @every_call
-def test_both_derivatives(call, shapes):
+def test_first_and_second_derivatives(call, shapes):
     inputs = [floats(*shape).requires_grad_() for shape in shapes]
     if not call(P, *inputs).numel() or not any(x.numel() for x in inputs):
-        return  # nothing to differentiate; the shapes of the gradients are compared above
+        return  # nothing to differentiate; test_agrees_with_torch compares the shapes of gradients
     assert gradcheck(lambda *x: call(P, *x), inputs)
     assert gradgradcheck(lambda *x: call(P, *x), inputs)
 
@@ -132,7 +132,7 @@ SIZED = {
 
 
 @pytest.mark.parametrize("call", SIZED.values(), ids=SIZED)
-def test_compiled_once_for_all_sizes(call):
+def test_dynamic_shapes_do_not_recompile(call):
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: call(x.shape[0]), fullgraph=True, dynamic=True, backend="aot_eager")
     compiled(torch.rand(6))
@@ -143,8 +143,7 @@ def test_compiled_once_for_all_sizes(call):
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "log", "relu", "mean-dims", "cat-last", "cosine-broadcast",
                                   "linear", "linear-batched"])  # fmt: skip
-def test_export_and_transforms(name):
-    """torch.export, and per-sample gradients by torch.func."""
+def test_export_and_per_sample_gradients(name):
     call, shapes = CALLS[name]
     inputs = tuple(floats(*shape) for shape in shapes)
 
@@ -156,8 +155,8 @@ def test_export_and_transforms(name):
     batch = tuple(floats(6, *shape) for shape in shapes)
 
     def per_sample(functions):
-        places = tuple(range(len(batch)))
-        return torch.func.vmap(torch.func.grad(lambda *x: call(functions, *x).pow(2).sum(), places))(*batch)
+        argnums = tuple(range(len(batch)))
+        return torch.func.vmap(torch.func.grad(lambda *x: call(functions, *x).pow(2).sum(), argnums))(*batch)
 
     torch.testing.assert_close(per_sample(P), per_sample(THEIRS))
 
@@ -166,7 +165,7 @@ def test_signatures():
     for name in ("softmax", "log_softmax", "nll_loss", "cross_entropy", "relu"):
         mine, theirs = (inspect.signature(getattr(f, name)).parameters.values() for f in (P, F))
         assert [(p.name, p.default, p.kind) for p in mine] == [(p.name, p.default, p.kind) for p in theirs], name
-    # torch's builtins say theirs in their documentation only.
+    # The signatures of torch's builtins are only in their documentation.
     for name, theirs in (
         ("linear", "(input, weight, bias=None)"),
         ("cosine_similarity", "(x1, x2, dim=1, eps=1e-08)"),
@@ -191,14 +190,14 @@ def test_documented_examples_run():
     assert ran == len(functions)
 
 
-# Nasty values.
+# Special values
 
 ROWS = st.lists(st.sampled_from([0.0, 1.0, -2.5, 1e20, -1e20, 88.8, -104.0, 3e38, -INF]), min_size=1, max_size=6)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ROWS, st.sampled_from([torch.float64, torch.float32]))
-def test_softmax_is_defined_for_all_but_infinity(row, dtype):
+def test_softmax_is_defined_for_minus_infinity(row, dtype):
     x = torch.tensor(row, dtype=dtype, requires_grad=True)
     nothing = all(value == -INF for value in row)
     for name in ("softmax", "log_softmax"):
@@ -213,7 +212,7 @@ def test_softmax_is_defined_for_all_but_infinity(row, dtype):
 
 @pytest.mark.parametrize("bad", [INF, float("nan")])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-def test_infinity_and_nan_as_torch(name, bad):
+def test_infinity_and_nan_agree_with_torch(name, bad):
     x = torch.tensor([[1.0, bad, 2.0], [0.0, 1.0, 2.0]])
     torch.testing.assert_close(getattr(P, name)(x, 1), getattr(F, name)(x, 1), equal_nan=True)
 
@@ -230,8 +229,8 @@ def test_rows_of_minus_infinity(dtype):
         assert second.isfinite().all()
 
 
-def test_zero_vectors_have_a_gradient():
-    """The derivative of what is computed: below eps the length is a constant."""
+def test_gradient_of_zero_vectors():
+    """Below eps, the length is a constant."""
     x = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
     y = torch.tensor([[1.0, 2.0, 2.0]], dtype=torch.float64)
     result = P.cosine_similarity(x, y, eps=1e-3)
@@ -250,7 +249,7 @@ def test_half_precision_lengths_do_not_overflow():
     assert P.cosine_similarity(x, x).item() == 1  # torch: 0
 
 
-def test_edges_of_log_and_relu():
+def test_special_values_of_log_and_relu():
     x = torch.tensor([0.0, -1.0, 2.0, float("nan"), INF], requires_grad=True)
     for mine, theirs in ((P.log, torch.log), (P.relu, F.relu)):
         torch.testing.assert_close(mine(x), theirs(x), equal_nan=True)
@@ -258,17 +257,17 @@ def test_edges_of_log_and_relu():
         torch.testing.assert_close(*grads, equal_nan=True)
 
 
-def test_mean_of_nothing():
+def test_mean_of_no_elements():
     x = torch.zeros(0, 2, requires_grad=True)
     assert P.mean(x, 0).isnan().all()
     assert torch.autograd.grad(P.mean(x), x)[0].shape == (0, 2)
     assert P.mean(x, 1).shape == (0,)
 
 
-# Types.
+# Dtypes
 
 
-def test_integers_as_torch():
+def test_integers_agree_with_torch():
     whole = torch.tensor([1, 2, 3])
     torch.testing.assert_close(P.log(whole), torch.log(whole))
     torch.testing.assert_close(P.log(whole > 1), torch.log(whole > 1))
@@ -290,7 +289,7 @@ def test_complex(name):
     assert gradgradcheck(lambda *x: call(P, *x), inputs)
 
 
-def test_gradients_in_each_tensor_s_own_dtype():
+def test_gradients_have_the_dtype_of_their_tensor():
     wide, narrow, half = (floats(2, 3, dtype=d).requires_grad_() for d in (torch.float64, torch.float32, torch.float16))
     joined = P.cat([wide, narrow, half])
     assert joined.dtype == torch.float64
@@ -303,7 +302,7 @@ def test_gradients_in_each_tensor_s_own_dtype():
 
 
 @pytest.mark.parametrize("name", [*CALLS])
-def test_autocast_as_torch(name):
+def test_autocast_agrees_with_torch(name):
     call, shapes = CALLS[name]
     for dtype in (torch.float32, torch.bfloat16):
         inputs = [floats(*shape, dtype=dtype) for shape in shapes]
@@ -322,156 +321,7 @@ def test_non_contiguous_and_expanded():
         torch.testing.assert_close(call(P, *spread), call(THEIRS, *spread), msg=name)
 
 
-# What is kept, and what may be overwritten.
-
-
-def saved_bytes(call) -> int:
-    """The bytes kept for backward, inputs included."""
-    kept = {}
-
-    def pack(tensor):
-        kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        call()
-    return sum(kept.values())
-
-
-def test_what_is_saved():
-    x, a = floats(30, 20, dtype=torch.float32).requires_grad_(), floats(10, 20, dtype=torch.float32)
-    full = 30 * 20 * 4
-    assert saved_bytes(lambda: P.softmax(x, 1)) == full
-    assert saved_bytes(lambda: P.relu(x)) == full
-    assert saved_bytes(lambda: P.log(x)) == full
-    assert saved_bytes(lambda: P.mean(x)) == 0
-    assert saved_bytes(lambda: P.cat([x, x])) == 0
-    assert saved_bytes(lambda: P.linear(x, a)) == 10 * 20 * 4  # the weight, for the input's gradient
-    assert saved_bytes(lambda: P.linear(x.detach(), a.requires_grad_())) == full
-    assert saved_bytes(lambda: P.nll_loss(x, torch.zeros(30, dtype=torch.int64), reduction="sum")) == 30 * 8
-
-
-def test_inplace_returns_its_argument():
-    x = floats(3, 4)
-    assert P.relu(x, inplace=True) is x
-    assert (x >= 0).all()
-    view = (y := floats(3, 4).requires_grad_() * 1)[:, :2]
-    P.relu(view, inplace=True)
-    expected = torch.cat([F.relu(y.detach()[:, :2]), y.detach()[:, 2:]], 1)
-    torch.testing.assert_close(y.detach(), expected)
-
-
-def test_inplace_through_views():
-    source = floats(3, 4).requires_grad_()
-
-    def half(relu):
-        y = source * 2
-        relu(y[:, 1:3], inplace=True)
-        return torch.autograd.grad(y.pow(2).sum(), source)[0]
-
-    torch.testing.assert_close(half(P.relu), half(F.relu))
-
-
-@pytest.mark.parametrize("view", [False, True])
-def test_inplace_refuses_leaves_before_it_writes(view):
-    leaf = floats(4).requires_grad_()
-    before = leaf.detach().clone()
-    for relu in (P.relu, F.relu):
-        with pytest.raises(RuntimeError, match=r"leaf Variable that requires grad is being used in an in-place op"):
-            relu(leaf[1:] if view else leaf, inplace=True)
-    assert torch.equal(leaf.detach(), before)
-    with torch.no_grad():
-        assert P.relu(leaf, inplace=True).min() >= 0
-
-
-@pytest.mark.parametrize(
-    ("saves", "raises"),
-    [
-        (lambda x: P.softmax(x, 0), True),  # its output
-        (lambda x: P.log_softmax(x, 0), True),
-        (lambda x: P.relu(x), True),  # its output: relu would leave it as it is, but a counter cannot know that
-        (lambda x: P.mean(x, 1), False),
-        (lambda x: P.cat([x, x]), False),
-        (lambda x: P.linear(x, torch.ones(2, 4, dtype=x.dtype)), False),  # the weight, not the output
-        (lambda x: P.log(x.abs()), False),  # its input
-    ],
-)
-def test_overwriting_an_output(saves, raises):
-    x = floats(3, 4).requires_grad_()
-    y = saves(x * 1)
-    P.relu(y, inplace=True)
-    if raises:
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            torch.autograd.grad(y.sum(), x)
-    else:
-        torch.autograd.grad(y.sum(), x)
-
-
-@pytest.mark.parametrize(
-    ("uses", "raises"),
-    [
-        (lambda x: P.log(x), True),
-        (lambda x: P.cosine_similarity(x, x), True),
-        (lambda x: P.linear(x, torch.ones(2, 4, dtype=x.dtype, requires_grad=True)), True),
-        (lambda x: P.cross_entropy(x, torch.tensor([0, 1, 2])), True),
-        (lambda x: P.softmax(x, 1), False),
-        (lambda x: P.nll_loss(x, torch.tensor([0, 1, 2])), False),
-        (lambda x: P.mean(x), False),
-        (lambda x: P.cat([x, x]), False),
-    ],
-)
-def test_overwriting_an_input(uses, raises):
-    """As in PyTorch, which keeps the same of all but cross_entropy: there it keeps the softmax."""
-    x = floats(3, 4).requires_grad_()
-    y = x * 1
-    result = uses(y)
-    y.add_(1)
-    if raises:
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            torch.autograd.grad(result.sum(), x)
-    else:
-        torch.autograd.grad(result.sum(), x)
-
-
-# Errors: name, contract, received.
-
-x = torch.zeros(2, 3)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: P.softmax([1.0], 0), TypeError, "input must be a torch.Tensor, got list"),
-        (lambda: P.softmax(x.long(), 0), TypeError, "input must be float32, float64, float16 or bfloat16, got int64"),
-        (lambda: P.softmax(x, 2), ValueError, "dim must be in [-2, 2), got 2"),
-        (lambda: P.log_softmax(x, 0.5), TypeError, "dim must be an int, got float 0.5"),
-        (lambda: P.log(3.0), TypeError, "input must be a torch.Tensor, got float 3.0"),
-        (lambda: P.relu(x > 0), TypeError, "input must be float32, float64, float16, bfloat16, int64, int32, int16, int8 or uint8, got bool"),  # noqa: E501
-        (lambda: P.mean(x.long()), TypeError, "input must be float32, float64, float16, bfloat16, complex64 or complex128, got int64"),  # noqa: E501
-        (lambda: P.mean(x, dtype=torch.int64), ValueError, "dtype must be floating or complex, got torch.int64"),
-        (lambda: P.mean(x, 2), ValueError, "dim must be in [-2, 2), got 2"),
-        (lambda: P.mean(x, (0, -2)), ValueError, "dim must be distinct dimensions, got (0, -2)"),
-        (lambda: P.cat([]), TypeError, "tensors must be a non-empty sequence of tensors, got list"),
-        (lambda: P.cat([x, 1]), TypeError, "tensors[1] must be a torch.Tensor, got int 1"),
-        (lambda: P.cat([x[0, 0]]), ValueError, "tensors must have at least one dimension, got ()"),
-        (lambda: P.cat([x, x[:1]], 1), ValueError, "tensors[1] must be (2, 3) except in dimension 1, got (1, 3)"),
-        (lambda: P.cat([x], 2), ValueError, "dim must be in [-2, 2), got 2"),
-        (lambda: P.linear(x, x[:, :2]), ValueError, "weight must be (O, 3) or (3,) with this input, got (2, 2)"),
-        (lambda: P.linear(x, x.double()), TypeError, "weight must have the dtype of input, float32, got float64"),
-        (lambda: P.linear(x, x[0], x[0]), ValueError, "bias must be None with a weight (I,), got a tensor"),
-        (lambda: P.linear(x[0, 0], x), ValueError, "input must be (..., I), got ()"),
-        (lambda: P.cosine_similarity(x, x[:, :2]), ValueError, "x2 must be broadcastable with x1 (2, 3), got (2, 2)"),
-        (lambda: P.cosine_similarity(x, x.long()), TypeError, "x2 must be float32, float64, float16 or bfloat16, got int64"),  # noqa: E501
-        (lambda: P.cosine_similarity(x[0], x[0]), ValueError, "dim must be in [-1, 1), got 1"),
-    ],
-)  # fmt: skip
-def test_errors(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
-
-
-def test_deprecated_arguments_warn_as_torch():
+def test_deprecated_arguments_warn_as_in_torch():
     y, target = floats(2, 3), torch.tensor([0, 2])
     with pytest.warns(UserWarning, match="Implicit dimension choice for softmax has been deprecated"):
         torch.testing.assert_close(P.softmax(y), F.softmax(y, 1))

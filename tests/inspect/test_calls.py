@@ -1,4 +1,4 @@
-"""What a call runs: its operators are checked against the graph that a plain run leaves behind."""
+"""Traces of calls, compared with the autograd graph of the same call without tracing."""
 
 import gc
 import weakref
@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import pointgrad
+from pointgrad.catalog import Make
 from pointgrad.inspect import Calls, calls, graph
-from tests.cases import CASES, Make
+from tests.cases import CASES
 
 
 def rows(found: Calls) -> list[tuple[int, str, str, str]]:
@@ -24,7 +25,7 @@ def only(found: Calls, name: str):
 
 
 def scaled_by(factor):
-    """Functions whose forwards are one piece of code."""
+    """Functions whose forwards share a code object."""
 
     class Scaled(torch.autograd.Function):
         @staticmethod
@@ -65,7 +66,7 @@ def test_cross_entropy():
     assert only(found, "torch.nn.functional.cross_entropy").result == "() float32"
 
 
-def test_modules_have_their_names():
+def test_modules_are_named():
     net = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
     found = calls(net, torch.rand(2, 3))
     assert [(call.level, call.name) for call in found if call.kind == "module"] == [
@@ -80,19 +81,24 @@ def test_modules_have_their_names():
 @pytest.mark.parametrize(
     ("fn", "name", "backward", "why"),
     [
-        (lambda x: x.argmax(), "aten::argmax", "none", "returns int64: no derivative"),
-        (lambda x: x > 0, "aten::gt.Scalar", "none", "returns bool: no derivative"),
-        (lambda x: x.detach(), "aten::detach", "none", "stops the gradient: that is its purpose"),
-        (lambda x: torch.zeros_like(x), "aten::zeros_like", "none", "takes only the shape of its input"),
-        (lambda x: x.new_zeros(3), "aten::new_zeros", "none", "takes only the shape of its input"),
-        (lambda x: torch.rand(3), "aten::rand", "none", "depends on no tensor"),
+        (lambda x: x.argmax(), "aten::argmax", "none", "returns int64: not differentiable"),
+        (lambda x: x > 0, "aten::gt.Scalar", "none", "returns bool: not differentiable"),
+        (lambda x: x.detach(), "aten::detach", "none", "stops the gradient"),
+        (lambda x: torch.zeros_like(x), "aten::zeros_like", "none", "uses only the shape of its input"),
+        (lambda x: x.new_zeros(3), "aten::new_zeros", "none", "uses only the shape of its input"),
+        (lambda x: torch.rand(3), "aten::rand", "none", "has no tensor inputs"),
         (lambda x: x.sum().item(), "aten::_local_scalar_dense", "none", "returns no tensor"),
         (lambda x: x.detach().exp(), "aten::exp", "own", "not recorded: no input requires grad"),
         (torch.no_grad()(lambda x: x.exp()), "aten::exp", "own", "not recorded: under torch.no_grad()"),
         (torch.inference_mode()(lambda x: x.exp()), "aten::exp", "own", "not recorded: under torch.inference_mode()"),
         (lambda x: x.exp(), "aten::exp", "own", ""),
-        (lambda x: x.to(torch.float32), "aten::to.dtype", "composed", "of nothing: returns what it is given"),
-        (lambda x: torch.result_type(x, x), "aten::result_type.Tensor", "composed", "of nothing: returns no tensor"),
+        (lambda x: x.to(torch.float32), "aten::to.dtype", "composed", "of no operators: returns its input"),
+        (
+            lambda x: torch.result_type(x, x),
+            "aten::result_type.Tensor",
+            "composed",
+            "of no operators: returns no tensor",
+        ),
         (lambda x: x.reshape(-1), "aten::reshape", "composed", "of aten::view"),
         (lambda x: x.t().reshape(-1), "aten::reshape", "composed", "of aten::clone, aten::_unsafe_view"),
         (lambda x: torch.histc(x), "aten::histc", "none", "torch declares it not differentiable"),
@@ -100,9 +106,9 @@ def test_modules_have_their_names():
             lambda x: torch.histogram(x, 3),
             "aten::histogram.bin_ct",
             "missing",
-            "torch has no derivative for it: backward raises",
+            "not implemented in torch: backward raises",
         ),
-        (lambda x: x.round(), "aten::round", "own", ""),  # its derivative is zero, and recorded
+        (lambda x: x.round(), "aten::round", "own", ""),  # a node with a zero derivative
         (
             lambda x: torch.no_grad()(x.clone().mul_)(2),
             "aten::mul_.Tensor",
@@ -125,7 +131,7 @@ def test_in_place_on_a_view():
 
     call = only(calls(fill, torch.rand(2, 3, requires_grad=True)), "aten::mul_.Tensor")
     assert call.grad_fn.endswith("CopySlices")
-    assert call.why == "in place on a view: recorded on what it is a view of"
+    assert call.why == "in-place on a view: recorded on the base tensor"
 
 
 def test_our_operators():
@@ -152,7 +158,7 @@ def test_autograd_function():
         (0, "Double", "custom", "DoubleBackward")
     ] * 2
     inside = [call for call in found if call.name == "aten::exp"]
-    assert [call.why for call in inside] == ["not recorded: Double has a backward for all of it"] * 2
+    assert [call.why for call in inside] == ["not recorded: inside Double, which has its own backward"] * 2
     assert only(found, "aten::sum").level == 1
     assert calls(Double.apply, x)[0].grad_fn == "DoubleBackward"
     frozen = calls(Double.apply, x.detach())[0]
@@ -183,22 +189,22 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize(("fn", "shapes"), FUNCTIONS.values(), ids=FUNCTIONS)
-def test_what_is_recorded_is_what_a_plain_run_records(fn, shapes):
+def test_recorded_nodes_are_those_of_an_untraced_run(fn, shapes):
     inputs = [torch.rand(shape, requires_grad=True) for shape in shapes]
     assert grad_fns(calls(fn, *inputs)) == recorded(fn(*inputs))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.differentiable], ids=lambda case: case.name)
-def test_every_operator_of_ours(case):
-    arguments = case.inputs(Make())
+def test_every_pointgrad_operator(case):
+    arguments = case.sample.build(Make())
     arguments |= {name: arguments[name].detach().requires_grad_() for name in case.differentiable}
     found = calls(case, arguments)
     outputs = [result for result in case(arguments) if result.requires_grad]
-    assert recorded(outputs) <= grad_fns(found)  # not all that is recorded reaches an output
+    assert recorded(outputs) <= grad_fns(found)  # some nodes do not reach an output
     assert not [call for call in found if call.backward == "missing"]
 
 
-def test_the_result_and_its_gradient_are_unchanged():
+def test_tracing_changes_no_result_or_gradient():
     net = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2))
     x = torch.rand(5, 3, requires_grad=True)
     kept = []
@@ -216,14 +222,14 @@ def test_the_result_and_its_gradient_are_unchanged():
     torch.testing.assert_close(torch.autograd.grad(seen, [x, *net.parameters()]), expected, rtol=0, atol=0)
 
 
-def test_autocast_casts_are_seen():
+def test_autocast_casts_are_listed():
     with torch.autocast("cpu", torch.bfloat16):
         found = calls(F.linear, torch.rand(2, 3, requires_grad=True), torch.rand(4, 3))
     assert only(found, "torch.nn.functional.linear").result == "(2, 4) bfloat16"
     assert "aten::_to_copy" in {call.name for call in found}
 
 
-def test_an_error_passes_through_and_leaves_nothing_behind():
+def test_errors_propagate_and_hooks_are_removed():
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         calls(lambda x: nn.Linear(3, 4)(x), torch.rand(2, 5))
     from torch.nn.modules import module
@@ -231,7 +237,7 @@ def test_an_error_passes_through_and_leaves_nothing_behind():
     assert not module._global_forward_pre_hooks
     assert not module._global_forward_hooks
     x = torch.rand(2, requires_grad=True)
-    assert x.exp().grad_fn is not None  # autograd is back
+    assert x.exp().grad_fn is not None  # autograd is enabled again
 
 
 def test_keyword_arguments_and_operators():
@@ -239,13 +245,13 @@ def test_keyword_arguments_and_operators():
     assert [call.name for call in found.operators] == ["aten::_softmax"]
 
 
-def test_wrong_function():
+def test_fn_must_be_callable():
     with pytest.raises(TypeError, match="fn must be callable, got Tensor"):
         calls(torch.rand(2))
 
 
-def test_functions_are_told_apart_by_their_classes():
-    twice, thrice = scaled_by(2).apply, scaled_by(3).apply  # bound before: not looked up while recording
+def test_functions_with_the_same_forward_code_are_distinguished():
+    twice, thrice = scaled_by(2).apply, scaled_by(3).apply  # bound before recording
     found = calls(lambda x: thrice(twice(x)), torch.rand(3, requires_grad=True))
     assert [call.name for call in found if call.kind == "autograd.Function"] == ["Times2", "Times3"]
 
@@ -296,7 +302,7 @@ class Separate(Double):
     ("function", "grad_fn"),
     [(Forgets, "ForgetsBackward"), (Largest, ""), (Borrows, "BorrowsBackward"), (Separate, "SeparateBackward")],
 )
-def test_forwards_of_all_kinds(function, grad_fn):
+def test_kinds_of_forward(function, grad_fn):
     found = calls(function.apply, torch.rand(3, requires_grad=True))
     assert functions(found) == [(function.__name__, grad_fn, "")]
 
@@ -305,18 +311,18 @@ def test_forwards_of_all_kinds(function, grad_fn):
     "apply" not in vars(torch.autograd.Function) or not hasattr(torch.autograd.Function.apply, "__code__"),
     reason="this torch has no Python frame for a Function that runs no operator",
 )
-def test_a_function_that_returns_what_it_is_given():
+def test_function_that_returns_its_input():
     assert functions(calls(Identity.apply, torch.rand(3, requires_grad=True))) == [("Identity", "IdentityBackward", "")]
 
 
-def test_a_forward_that_is_called_as_any_function_is_no_function():
+def test_forward_called_as_a_plain_function():
     found = calls(lambda x: Double.forward(None, x), torch.rand(3, requires_grad=True))
     assert functions(found) == []
     assert only(found, "aten::exp").grad_fn == "ExpBackward0"
 
 
-def test_results_do_not_wait_for_the_garbage_collector():
-    """A frame on the stack that is held keeps its results alive, and torch copies a result that somebody else holds."""
+def test_results_are_freed_without_the_garbage_collector():
+    """A reference to a stack frame keeps its results alive, and torch copies results with other references."""
     made = []
 
     def fn(x):

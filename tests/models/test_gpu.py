@@ -1,4 +1,4 @@
-"""Whole networks on a GPU: the CPU's answers, compiled and in mixed precision."""
+"""Networks on a GPU: agreement with the CPU, compilation and mixed precision."""
 
 import pytest
 import torch
@@ -18,8 +18,8 @@ def pair(name, task):
     cpu = models.build(name, task=task, classes=5, width=0.25, dropout=0.0)
     with torch.no_grad():
         for parameter in cpu.parameters():
-            # A fresh batch norm leaves a centre's zero offset to itself at the kink of the ReLU behind it, where the
-            # last bit of a mean decides about a gradient.
+            # The relative position of a center to itself is zero. With the initial batch norm, it stays at the kink of
+            # the following ReLU, where rounding errors of a mean decide about the gradient.
             if parameter.dim() == 1:
                 parameter.uniform_(0.1, 1.0)
     gpu = models.build(**cpu.config).cuda()
@@ -35,13 +35,13 @@ def inputs(layout):
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 @every_network
-def test_as_on_the_cpu(name, task, layout):
-    """In float64, where rounding cannot make other neighbours or maxima of features."""
+def test_agrees_with_cpu(name, task, layout):
+    """In float64, where rounding errors do not change neighbors or maxima."""
     cpu, gpu = (network.double() for network in pair(name, task))
     given = {key: value.double() if value.is_floating_point() else value for key, value in inputs(layout).items()}
     results = []
     for network, device in ((cpu, "cpu"), (gpu, "cuda")):
-        network.train(layout == "padded")  # a batch norm over one point has nothing to learn from
+        network.train(layout == "padded")  # batch norm in training needs more than one point
         out = network(**{key: value.to(device) for key, value in given.items()})
         out.square().mean().backward()
         results.append([out, *(p.grad for p in network.parameters() if p.grad is not None)])
@@ -59,7 +59,7 @@ def test_mixed_precision(name, task):
     assert all(p.grad.isfinite().all() for p in network.parameters() if p.grad is not None)
 
 
-@pytest.mark.filterwarnings("ignore:TensorFloat32")  # torch's advice, which would make the results differ
+@pytest.mark.filterwarnings("ignore:TensorFloat32")  # torch recommends TF32, which would change the results
 def test_compiled_with_the_default_backend():
     _, network = pair("pointnet2", "classification")
     network.eval()

@@ -1,4 +1,4 @@
-"""Whole networks: published sizes, both layouts, compilation, export, low precision, errors."""
+"""Networks: published sizes, layouts, compilation, export, low precision and errors."""
 
 import json
 import sys
@@ -15,9 +15,9 @@ from pointgrad.models import options
 SEGMENT = {"task": "segmentation", "classes": 13}
 PARTS = {"task": "segmentation", "classes": 50, "categories": 16}
 
-# Published counts in millions, as they are printed, and where. Sources:
-# PCT: Guo et al. 2021, "PCT: Point cloud transformer", table 8, of networks with 1024 points and 40 classes.
-# OpenPoints: the header of each configuration in github.com/guochengqian/PointNeXt, cfgs/, by its authors.
+# Published numbers of parameters in millions, with their sources:
+# PCT: Guo et al. 2021, "PCT: Point cloud transformer", table 8, for 1024 points and 40 classes.
+# OpenPoints: headers of the configurations in github.com/guochengqian/PointNeXt, cfgs/.
 # PointNeXt: Qian et al. 2022, "PointNeXt", table 1 (Point Transformer, S3DIS).
 SIZES = [
     ("pointnet", {}, "3.47", "PCT"),
@@ -44,9 +44,12 @@ def test_published_sizes(name, config, published, source):
     assert f"{count(network) / 1e6:.{digits}f}" == published, source
 
 
-def test_published_sizes_with_biases_that_norms_cancel():
-    """PCT's table 8 gives 1.48 for PointNet++ SSG, whose layers have a bias before every norm. The authors' DGCNN
-    (github.com/WangYueFt/dgcnn, pytorch/model.py) has one such bias, of 256; its layers, added by hand:"""
+def test_published_sizes_with_biases_before_norms():
+    """Published networks with biases that the following norm cancels.
+
+    Table 8 of PCT gives 1.48 for PointNet++ SSG, which has a bias before every norm. The authors' DGCNN
+    (github.com/WangYueFt/dgcnn, pytorch/model.py) has one such bias, with 256 values.
+    """
     with torch.device("meta"):
         ssg, dgcnn = models.pointnet2(), models.dgcnn()
     cancelled = sum(norm.num_features for norm in ssg.modules() if isinstance(norm, nn.BatchNorm1d))
@@ -77,7 +80,7 @@ def network(request):
 
 
 def inputs_of(network, *shape):
-    """Points and what else the network takes, for clouds of this shape: (N,) packed or (B, N)."""
+    """Inputs of the network for clouds of this shape: (N,) packed or (B, N) padded."""
     config, batch = network.config, shape[0] if len(shape) == 2 else 1
     features = torch.randn(*shape, config["channels"]) if config["channels"] else None
     category = torch.arange(batch) % config["categories"] if config.get("categories") else None
@@ -95,7 +98,7 @@ def uneven(network):
 
 
 def test_uneven_clouds(network):
-    """Packed and padded, each cloud gets what it gets alone: one is a single point, some are smaller than k."""
+    """Each cloud gives the same result in a packed batch, in a padded batch and alone."""
     network.eval()
     inputs = uneven(network)
     together = network(**inputs)
@@ -123,7 +126,7 @@ def test_uneven_clouds(network):
         assert not out[~real].any()
 
 
-def test_clouds_of_one_size_in_both_layouts(network):
+def test_clouds_of_equal_size_in_both_layouts(network):
     network.eval()
     inputs = inputs_of(network, 2, 40)
     padded = network(**inputs)
@@ -133,7 +136,7 @@ def test_clouds_of_one_size_in_both_layouts(network):
     assert padded.shape == ((2, network.config["classes"]) if padded.dim() == 2 else (2, 40, network.config["classes"]))
 
 
-def test_every_parameter_learns_and_the_config_builds_it_again(network):
+def test_every_parameter_has_a_gradient_and_config_rebuilds_the_network(network):
     network(**uneven(network)).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in network.parameters())
     again = models.build(**json.loads(json.dumps(network.config)))
@@ -143,14 +146,14 @@ def test_every_parameter_learns_and_the_config_builds_it_again(network):
 
 
 def test_no_host_reads_for_padded_clouds(network):
-    """Tensors on the meta device have no values: reading one raises."""
+    """Reading the values of tensors on the meta device would raise."""
     network.to("meta")
     inputs = {name: None if value is None else value.to("meta") for name, value in inputs_of(network, 2, 40).items()}
     assert network(**inputs).is_meta
 
 
 def test_bfloat16(network):
-    """Under autocast, training and evaluation; errors of the logits are those of 8 bits."""
+    """Training and evaluation under autocast."""
     inputs = inputs_of(network, 2, 40)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         network(**inputs).float().square().sum().backward()
@@ -162,13 +165,13 @@ def test_bfloat16(network):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu(network):
-    """As on the CPU, and a step on padded clouds in which the host never waits."""
+    """Results agree with the CPU, and training on padded clouds needs no synchronization."""
     inputs = inputs_of(network, 4, 60)
     expected = network.eval()(**inputs)
     network.cuda()
     inputs = {name: None if value is None else value.cuda() for name, value in inputs.items()}
     torch.testing.assert_close(network(**inputs).cpu(), expected, rtol=1e-3, atol=1e-4)
-    for _ in range(2):  # what is compiled or allocated at first may wait
+    for _ in range(2):  # compilation and allocation in the first steps may synchronize
         network.train()(**inputs).square().sum().backward()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -180,20 +183,20 @@ def test_on_a_gpu(network):
 
 @pytest.fixture
 def shallow(monkeypatch):
-    """Two of Point Transformer's five levels have all of its parts, and are traced in seconds."""
+    """Reduce Point Transformer to two levels, which contain all of its parts and are traced in seconds."""
     module = sys.modules["pointgrad.models.point_transformer"]
     for name in ("WIDTHS", "BLOCKS", "NEIGHBORS"):
         monkeypatch.setattr(module, name, (getattr(module, name)[0], getattr(module, name)[1]))
     monkeypatch.setattr(module, "BLOCKS", (1, 1))
 
 
-# Each network once, and each task.
+# Each network and each task at least once.
 TRACED = ["pointnet, parts", "pointnet2, objects", "dgcnn, scenes", "point_transformer, scenes", "pointnext, objects"]
 
 
 @pytest.mark.parametrize("config", TRACED)
 def test_compiled(config, shallow):
-    """In one graph; one of them with gradients, whose tracing takes as long again."""
+    """Compilation in one graph, for one network with gradients, which doubles the time of tracing."""
     network = models.build(**{**CONFIGS[config], "width": 0.125}).eval()
     inputs = inputs_of(network, 2, 24)
     torch._dynamo.reset()
@@ -216,15 +219,15 @@ def test_exported(config, shallow):
     torch.testing.assert_close(program.module()(points, **inputs), network(points, **inputs), rtol=1e-4, atol=1e-5)
 
 
-def test_group_norm_makes_clouds_independent_in_training():
+def test_group_norm_makes_clouds_independent():
     network = models.pointnet2(classes=5, width=0.25, norm="group", dropout=0.0)
     clouds = torch.rand(3, 50, 3)
     torch.testing.assert_close(network(clouds)[:1], network(clouds[:1]), rtol=1e-4, atol=1e-5)
     assert not any(isinstance(module, nn.BatchNorm1d) for module in network.modules())
 
 
-def test_it_learns():
-    """Shells from full balls, in evaluation too once the norms have statistics of the weights as they are."""
+def test_learns():
+    """A network learns to distinguish shells from balls, also in evaluation mode with updated batch statistics."""
     network = models.pointnet2(classes=2, width=0.125, radius=2.5, dropout=0.0)
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
 
@@ -241,7 +244,7 @@ def test_it_learns():
     for module in network.modules():
         if isinstance(module, nn.BatchNorm1d):
             module.reset_running_stats()
-            module.momentum = None  # a plain mean over what follows
+            module.momentum = None  # a cumulative mean
     with torch.no_grad():
         for _ in range(4):
             network(draw(16)[0])
@@ -249,7 +252,7 @@ def test_it_learns():
     assert (network.eval()(points).argmax(1) == label).float().mean() >= 0.9
 
 
-def test_batches_go_in_as_they_are():
+def test_collated_batches_are_valid_inputs():
     network = models.pointnet2(task="segmentation", classes=3, channels=1, width=0.25).eval()
     for sizes in ((20, 30), (25, 25)):
         clouds = [Cloud(torch.rand(size, 3), {"height": torch.rand(size)}) for size in sizes]
@@ -277,7 +280,7 @@ def _level(points):
     return Level(points)
 
 
-def test_names_say_what_they_are():
+def test_names_have_descriptions():
     assert list(models.names()) == ["pointnet", "pointnet2", "dgcnn", "point_transformer", "pointnext"]
     assert all(line.endswith(".") and ":" in line for line in models.names().values())
 
@@ -301,8 +304,8 @@ def test_summary(rich, capsys, monkeypatch):
 
 
 BAD_OPTIONS = [
-    ({"name": "dgcn"}, ValueError, "name must be pointnet or pointnet2 or .*, got 'dgcn'; did you mean 'dgcnn'"),
-    ({"name": "pointnet2", "klasses": 3}, TypeError, "options of pointnet2 must be .*; did you mean 'classes'"),
+    ({"name": "dgcn"}, ValueError, "name must be one of pointnet, pointnet2, .*, got 'dgcn'; did you mean 'dgcnn'"),
+    ({"name": "pointnet2", "klasses": 3}, TypeError, "options of pointnet2 must be among .*; did you mean 'classes'"),
     ({"name": "pointnet2", "task": "detection"}, ValueError, "task must be classification or segmentation, got 'det"),
     ({"name": "pointnet2", "variant": "xl"}, ValueError, "variant must be ssg or msg, got 'xl'"),
     ({"name": "pointnext", "variant": "xl"}, ValueError, "variant must be s or b, got 'xl'"),
@@ -325,11 +328,11 @@ def test_bad_options(config, kind, message):
 
 ROWS, CLOUDS = torch.rand(10, 3), torch.rand(2, 5, 3)
 BAD_INPUTS = [
-    ({"points": ROWS, "offsets": torch.tensor([0, 4, 4, 10])}, "at least one point in each cloud, got 0 in cloud 1"),
-    ({"points": ROWS[:0]}, "points must be at least one point in each cloud, got 0 in cloud 0"),
-    ({"points": ROWS[:0], "offsets": torch.tensor([0])}, "points must be at least one cloud, got none"),
-    ({"points": CLOUDS[:, :0]}, r"points must be at least one point in each cloud, got \(2, 0, 3\)"),
-    ({"points": CLOUDS[:0]}, r"points must be at least one cloud, got \(0, 5, 3\)"),
+    ({"points": ROWS, "offsets": torch.tensor([0, 4, 4, 10])}, "cloud 1 must have at least one point, got 0"),
+    ({"points": ROWS[:0]}, "cloud 0 must have at least one point, got 0"),
+    ({"points": ROWS[:0], "offsets": torch.tensor([0])}, "points must contain at least one cloud, got none"),
+    ({"points": CLOUDS[:, :0]}, r"points must be \(B, N, 3\) with B and N at least 1, got \(2, 0, 3\)"),
+    ({"points": CLOUDS[:0]}, r"points must be \(B, N, 3\) with B and N at least 1, got \(0, 5, 3\)"),
     ({"points": CLOUDS, "lengths": torch.tensor([5, 0])}, r"lengths\[1\] must be in \[1, N = 5\], got 0"),
     ({"points": CLOUDS, "lengths": torch.tensor([5, 6])}, r"lengths\[1\] must be in \[1, N = 5\], got 6"),
     ({"points": ROWS, "offsets": torch.tensor([0, 4, 9])}, r"offsets\[-1\] must equal N = 10, got 9"),
@@ -348,11 +351,11 @@ def test_bad_inputs(inputs, message):
 def test_bad_features_and_categories():
     network = models.pointnet2(task="segmentation", channels=2, categories=4, width=0.25)
     features, category = torch.rand(2, 5, 2), torch.tensor([0, 3])
-    with pytest.raises(ValueError, match="features must be a tensor of 2 channels, got None"):
+    with pytest.raises(ValueError, match="features must be a tensor with 2 channels, got None"):
         network(CLOUDS, category=category)
     with pytest.raises(ValueError, match=r"features must be \(2, 5, 2\), got \(2, 5, 1\)"):
         network(CLOUDS, features[..., :1], category=category)
-    with pytest.raises(ValueError, match=r"category must be \(B,\) in \[0, 4\), got None"):
+    with pytest.raises(ValueError, match=r"category must be a tensor \(B,\) with values in \[0, 4\), got None"):
         network(CLOUDS, features)
     with pytest.raises(ValueError, match=r"category must be \(B,\) = \(2,\), got \(1,\)"):
         network(CLOUDS, features, category=category[:1])

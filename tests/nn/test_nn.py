@@ -1,9 +1,8 @@
-"""Layers of networks: both layouts, uneven clouds, missing neighbours, and the short ways against the plain ones."""
+"""Layers of networks: layouts, clouds of different sizes, gradients, and comparison with their definitions."""
 
 import doctest
 import importlib
 import pkgutil
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -24,14 +23,14 @@ from pointgrad.nn import (
     TransitionUp,
     VectorAttention,
     edge_conv,
-    pooled,
 )
+from tests.nn.norms import randomize_norms
 
 CHANNELS = 8
 
 
 class Pair(nn.Module):
-    """A layer that goes up, with a layer that goes down before it."""
+    """An upsampling layer with a downsampling layer before it."""
 
     def __init__(self, up):
         super().__init__()
@@ -42,7 +41,7 @@ class Pair(nn.Module):
         return self.up(level, self.down(level))
 
 
-# Every layer on features of 8 channels.
+# Every layer, on features with 8 channels.
 LAYERS = {
     "shared MLP": lambda: Rowwise(SharedMLP(CHANNELS, [16, 8])),
     "set abstraction": lambda: SetAbstraction(CHANNELS, [16, 16, 24], samples=6, radius=0.4, k=5),
@@ -81,31 +80,19 @@ def packed(sizes, channels=CHANNELS, dtype=torch.float32):
     return Level(points, torch.randn(sum(sizes), channels, dtype=dtype), offsets)
 
 
-def unevenly_trained(layer):
-    """Norms as after some training: falling ones too, and statistics of their own."""
-    for module in layer.modules():
-        if isinstance(module, (nn.BatchNorm1d, nn.GroupNorm)):
-            nn.init.normal_(module.weight)
-            nn.init.normal_(module.bias)
-        if isinstance(module, nn.BatchNorm1d):
-            nn.init.normal_(module.running_mean)
-            nn.init.uniform_(module.running_var, 0.5, 2.0)
-    return layer
-
-
 @pytest.fixture(params=LAYERS)
 def layer(request):
-    return unevenly_trained(LAYERS[request.param]())
+    return randomize_norms(LAYERS[request.param]())
 
 
 def clouds_of(level):
-    """Each cloud of a packed level by itself, padded."""
+    """Each cloud of a packed level as a padded level."""
     for begin, end in zip(level.offsets[:-1], level.offsets[1:], strict=True):
         yield Level(level.points[None, begin:end], level.features[None, begin:end])
 
 
-def test_packed_clouds_do_not_see_each_other(layer):
-    """Uneven ones: fewer points than samples, fewer than neighbours, and a single point."""
+def test_packed_clouds_are_independent(layer):
+    """Clouds of different sizes: fewer points than samples, fewer than neighbors, and a single point."""
     layer.eval()
     level = packed([40, 1, 5, 23, 2])
     together = layer(level)
@@ -130,8 +117,8 @@ def test_packed_equals_padded(layer, training):
     torch.testing.assert_close(layer.state_dict(), after, rtol=1e-5, atol=1e-6)
 
 
-def test_the_plain_way_is_the_same(layer):
-    """With hooks on every module, all layers run one after another, as they do on a GPU."""
+def test_optimized_and_separate_layers_agree(layer):
+    """With hooks on every module, all layers run separately, as on a GPU."""
     level = packed([40, 1, 5, 23])
     level.features.requires_grad_()
     names, parameters = zip(*layer.named_parameters(), strict=True)
@@ -157,7 +144,7 @@ def test_the_plain_way_is_the_same(layer):
 
 
 def test_gradients(layer):
-    """Of points and features, in training, against finite differences."""
+    """Gradients of points and features in training agree with finite differences."""
     layer.double()
     level = packed([7, 1, 4], dtype=torch.float64)
 
@@ -168,12 +155,12 @@ def test_gradients(layer):
     assert torch.autograd.gradcheck(call, inputs, fast_mode=True, atol=1e-4)
 
 
-def test_no_host_reads_once_sizes_are_known(layer):
-    """Tensors on the meta device have no values: reading one raises."""
+def test_no_host_reads_with_known_sizes(layer):
+    """Reading the values of tensors on the meta device would raise."""
     layer.to("meta")
     level = packed([40, 1, 5, 23]).with_sizes()
-    elsewhere = Level(*(tensor.to("meta") for tensor in level[:3]), level.sizes)
-    assert layer(elsewhere).features.is_meta
+    on_meta = Level(*(tensor.to("meta") for tensor in level[:3]), level.sizes)
+    assert layer(on_meta).features.is_meta
     dense = Level(torch.rand(2, 30, 3, device="meta"), torch.rand(2, 30, CHANNELS, device="meta"))
     assert layer(dense).features.is_meta
 
@@ -190,92 +177,15 @@ def test_shared_mlp_is_linear_norm_activation():
     assert (SharedMLP(5, [64], last="norm")(x) < 0).any()
 
 
-def test_group_norm_leaves_rows_alone():
+def test_group_norm_makes_rows_independent():
     mlp = SharedMLP(5, [16, 24], norm="group")
     x = torch.randn(9, 5)
     torch.testing.assert_close(mlp(x)[2:3], mlp(x[2:3]))
     assert [norm.num_groups for norm in mlp.norms] == [2, 2]
 
 
-# The maximum over lists in a training step on the CPU.
-
-
-def repeated(mlp, rows, offsets, weights):
-    """The same with torch's own layers, each row as often as its weight says."""
-    index = torch.repeat_interleave(torch.arange(len(rows)), weights)
-    x = rows[index]
-    for layer, norm in enumerate(mlp.norms):
-        x = norm(x if layer == 0 else mlp.linears[layer](x))
-        if mlp.last == "full" or layer < len(mlp.norms) - 1:
-            x = mlp.activation(x.clone())
-    owner = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())[index]
-    lowest = torch.full((len(offsets) - 1, x.shape[1]), -torch.inf, dtype=x.dtype)
-    out = lowest.scatter_reduce(0, owner[:, None].expand_as(x), x, "amax")
-    return out.masked_fill(out == -torch.inf, 0)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("options", [{}, {"activation": "leaky_relu"}, {"last": "norm"}], ids=str)
-@pytest.mark.parametrize("widths", [[16], [16, 24], [16, 8, 40]], ids=str)
-def test_pooled_step_is_the_layers_one_after_another(widths, options, weighted, monkeypatch):
-    monkeypatch.setattr(pooled, "BLOCK", 300)  # several blocks
-    mlp = unevenly_trained(SharedMLP(5, widths, **options)).double()
-    sizes = torch.tensor([3, 0, 1, 8, 2, 40, 5, 0, 7])
-    offsets = functional.pad(sizes.cumsum(0), (1, 0))
-    rows = torch.randn(int(offsets[-1]), 16, dtype=torch.float64, requires_grad=True)
-    weights = torch.randint(1, 4, rows.shape[:1]) if weighted else torch.ones(len(rows), dtype=torch.int64)
-    parameters = [*mlp.norms.parameters(), *mlp.linears[1:].parameters()]
-    twin = SharedMLP(5, widths, **options).double()
-    twin.load_state_dict(mlp.state_dict())
-    assert pooled.applies(mlp)
-    quick = pooled.pooled_mlp(mlp, rows, offsets, weights.double() if weighted else None)
-    plain = repeated(twin, rows, offsets, weights)
-    torch.testing.assert_close(quick, plain)
-    upstream = torch.randn_like(quick)
-    twins = [*twin.norms.parameters(), *twin.linears[1:].parameters()]
-    grads = torch.autograd.grad(quick, [rows, *parameters], upstream)
-    torch.testing.assert_close(grads, torch.autograd.grad(plain, [rows, *twins], upstream))
-    torch.testing.assert_close(mlp.state_dict(), twin.state_dict())
-
-
-def test_pooled_step_twice_differentiable():
-    mlp = unevenly_trained(SharedMLP(5, [4, 3], activation="leaky_relu")).double()
-    rows = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
-    offsets = torch.tensor([0, 4, 4, 9])
-    assert torch.autograd.gradgradcheck(lambda x: pooled.pooled_mlp(mlp, x, offsets, None), rows)
-
-
-def test_pooled_statistics_survive_a_large_mean():
-    """As torch's own do: the variance of numbers near 10,000 that differ by about one."""
-    mlp = SharedMLP(5, [4])
-    rows = 1e4 + torch.randn(5000, 4)
-    pooled.pooled_mlp(mlp, rows, torch.tensor([0, 2000, 5000]), None)
-    expected = 0.9 + 0.1 * rows.double().var(0)
-    torch.testing.assert_close(mlp.norms[0].running_var, expected.float(), rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_pooled_step_does_not_depend_on_threads(threads, monkeypatch):
-    """Nor does it change how many torch uses, here or in threads to come."""
-    monkeypatch.setattr(pooled, "BLOCK", 64)
-    rows = torch.randn(500, 8, requires_grad=True)
-    mlp, offsets = SharedMLP(5, [8, 4]), torch.arange(0, 501, 5)
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for count in (1, threads):
-            torch.set_num_threads(count)
-            out = pooled.pooled_mlp(mlp, rows, offsets, None)
-            results.append((out, *torch.autograd.grad(out.sum(), [rows, *mlp.linears[1].parameters()])))
-            with ThreadPoolExecutor(1) as another:
-                assert another.submit(torch.get_num_threads).result() == torch.get_num_threads() == count
-    finally:
-        torch.set_num_threads(before)
-    torch.testing.assert_close(*results, rtol=0, atol=0)
-
-
 def test_half_precision_without_autocast():
-    """Parameters in 16 bits take the plain way, where statistics are torch's own."""
+    """Parameters in 16 bits use separate layers."""
     layer = SetAbstraction(0, [16, 8], samples=5, radius=0.2, k=6).to(torch.bfloat16)
     out = layer(Level(torch.rand(2, 30, 3, dtype=torch.bfloat16))).features
     out.float().sum().backward()
@@ -283,23 +193,13 @@ def test_half_precision_without_autocast():
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
-def test_pooled_step_backward_twice_and_one_row():
-    mlp = SharedMLP(5, [4, 8])
-    rows = torch.randn(6, 4, requires_grad=True)
-    out = pooled.pooled_mlp(mlp, rows, torch.tensor([0, 2, 6]), None)
-    first = torch.autograd.grad(out.sum(), rows, retain_graph=True)
-    torch.testing.assert_close(torch.autograd.grad(out.sum(), rows), first, rtol=0, atol=0)
-    with pytest.raises(ValueError, match="batch norm in training must have more than one row, got 1"):
-        pooled.pooled_mlp(mlp, rows[:1], torch.tensor([0, 1]), None)
-
-
-# Layers against their definitions, written with dense distances.
+# Comparison with definitions that use dense distances
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_set_abstraction_by_definition(training):
-    """Balls by all distances, the first points in order, and the first one again where there are fewer."""
-    layer = unevenly_trained(SetAbstraction(CHANNELS, [16, 12], samples=9, radius=0.4, k=6)).train(training)
+    """Balls contain the first points within the radius; the first is repeated where there are fewer than k."""
+    layer = randomize_norms(SetAbstraction(CHANNELS, [16, 12], samples=9, radius=0.4, k=6)).train(training)
     points, features = torch.rand(2, 40, 3), torch.randn(2, 40, CHANNELS)
     state = {name: value.clone() for name, value in layer.state_dict().items()}
     received = layer(Level(points, features))
@@ -317,8 +217,8 @@ def test_set_abstraction_by_definition(training):
     torch.testing.assert_close(received.points, centers)
 
 
-def test_positions_stay_exact_far_from_the_origin():
-    """A shift that float32 holds exactly changes nothing, although products with such coordinates would be rounded."""
+def test_relative_positions_are_exact_far_from_the_origin():
+    """A shift without rounding errors in float32 changes nothing, although products of such coordinates would round."""
     layer = SetAbstraction(CHANNELS, [16], samples=9, radius=0.3, k=6).eval()
     points = torch.randint(0, 2**10, (40, 3)) / 2.0**10
     features = torch.randn(40, CHANNELS)
@@ -328,7 +228,7 @@ def test_positions_stay_exact_far_from_the_origin():
 
 @pytest.mark.parametrize("channels", [3, 24])
 def test_edge_conv_by_definition(channels):
-    layer = unevenly_trained(EdgeConv(channels, [16, 12], k=5))
+    layer = randomize_norms(EdgeConv(channels, [16, 12], k=5))
     features = torch.randn(2, 30, channels)
     state = {name: value.clone() for name, value in layer.state_dict().items()}
     received = layer(Level(torch.rand(2, 30, 3), features)).features
@@ -340,7 +240,7 @@ def test_edge_conv_by_definition(channels):
     torch.testing.assert_close(received, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_neighbors_among_many_channels_block_by_block(monkeypatch):
+def test_neighbors_in_blocks(monkeypatch):
     space = torch.randn(2, 50, 20, dtype=torch.float64)
     level = Level(torch.rand(2, 50, 3))
     whole = edge_conv.nearest_in(space, 7, level)
@@ -353,7 +253,7 @@ def test_neighbors_among_many_channels_block_by_block(monkeypatch):
 
 
 def test_vector_attention_by_definition():
-    layer = unevenly_trained(VectorAttention(CHANNELS, k=5, share=4)).eval()
+    layer = randomize_norms(VectorAttention(CHANNELS, k=5, share=4)).eval()
     points, x = torch.rand(12, 3), torch.randn(12, CHANNELS)
     received = layer(Level(points, x)).features
     index = torch.cdist(points, points).topk(5, largest=False).indices
@@ -366,24 +266,24 @@ def test_vector_attention_by_definition():
         torch.testing.assert_close(received[i], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_going_up_by_definition():
+def test_upsampling_by_definition():
     fine, coarse = Level(torch.rand(20, 3), torch.randn(20, 8)), Level(torch.rand(6, 3), torch.randn(6, 16))
     near = torch.cdist(fine.points, coarse.points).topk(3, largest=False)
     weights = (1 / near.values) / (1 / near.values).sum(1, keepdim=True)
 
-    def raised(features):
+    def interpolated(features):
         return (features[near.indices] * weights[..., None]).sum(1)
 
-    layer = unevenly_trained(FeaturePropagation(24, [8])).eval()
-    expected = layer.mlp(torch.cat([fine.features, raised(coarse.features)], 1))
+    layer = randomize_norms(FeaturePropagation(24, [8])).eval()
+    expected = layer.mlp(torch.cat([fine.features, interpolated(coarse.features)], 1))
     torch.testing.assert_close(layer(fine, coarse).features, expected, rtol=1e-4, atol=1e-5)
-    layer = unevenly_trained(TransitionUp(16, 8)).eval()
-    expected = layer.own(fine.features) + raised(layer.coarse(coarse.features))
+    layer = randomize_norms(TransitionUp(16, 8)).eval()
+    expected = layer.own(fine.features) + interpolated(layer.coarse(coarse.features))
     torch.testing.assert_close(layer(fine, coarse).features, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_inverted_residual_by_definition():
-    layer = unevenly_trained(InvResMLP(CHANNELS, radius=0.4, k=5)).eval()
+    layer = randomize_norms(InvResMLP(CHANNELS, radius=0.4, k=5)).eval()
     points, features = torch.rand(30, 3), torch.randn(30, CHANNELS)
     expected = []
     for i in range(30):
@@ -394,7 +294,7 @@ def test_inverted_residual_by_definition():
 
 
 def test_patches_by_definition():
-    layer = unevenly_trained(PatchEmbedding(12, patches=5, k=6)).eval()
+    layer = randomize_norms(PatchEmbedding(12, patches=5, k=6)).eval()
     points = torch.rand(30, 3)
     received = layer(Level(points))
     for center, token in zip(received.points, received.features, strict=True):
@@ -408,13 +308,13 @@ def test_bad_calls():
     level = Level(torch.rand(4, 3), torch.rand(4, 5))
     with pytest.raises(ValueError, match=r"features must be \(4, 8\), got \(4, 5\)"):
         EdgeConv(8, [4])(level)
-    with pytest.raises(ValueError, match="features must be a tensor of 8 channels, got None"):
+    with pytest.raises(ValueError, match="features must be a tensor with 8 channels, got None"):
         EdgeConv(8, [4])(Level(torch.rand(4, 3)))
     with pytest.raises(ValueError, match='norm must be "batch", "group" or None, got \'layer\''):
         SharedMLP(3, [4], norm="layer")
     with pytest.raises(ValueError, match="activation must be relu or leaky_relu or gelu, got 'tanh'"):
         SharedMLP(3, [4], activation="tanh")
-    with pytest.raises(ValueError, match="radius, k and widths must be of one length"):
+    with pytest.raises(ValueError, match="radius, k and widths must be of equal length"):
         SetAbstraction(0, [[4], [4]], samples=2, radius=0.1, k=4)
     with pytest.raises(ValueError, match="channels must be a multiple of share = 8, got 12"):
         VectorAttention(12)

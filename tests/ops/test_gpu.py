@@ -178,7 +178,7 @@ def test_sampling_shares_only_what_its_words_can_name():
         assert how.programs == 1 or -(-size // how.programs) < 2**24
 
 
-@pytest.mark.parametrize("name", ["gather", "group", "scatter", "interpolate"])
+@pytest.mark.parametrize("name", ["gather", "group", "scatter", "interpolate_at"])
 def test_more_than_two_billion_numbers(name):
     """Forward and backward, compared with plain indexing at many places, the last among them."""
     if torch.cuda.get_device_properties(0).total_memory < 40 * 2**30:

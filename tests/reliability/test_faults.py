@@ -1,4 +1,4 @@
-"""What a training withstands, in short. `make faults` does the same, longer, and counts."""
+"""Fault injection for training, in short. `make faults` runs more and longer scenarios."""
 
 import csv
 import errno
@@ -27,44 +27,44 @@ def reference(tmp_path_factory):
     return disturb.Reference(tmp_path_factory.mktemp("faults") / "trainings")
 
 
-def test_killed_at_random_moments(reference):
+def test_kills_at_random_moments(reference):
     record = disturb.kills(reference, 3, 0, "--checkpoint-minutes", "1e-9")
     assert record["kills"] == 3
     assert record["different"] == []
 
 
 @pytest.mark.parametrize("kind", ["a bit flipped in a tensor", "without an entry"])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(reference, kind):
+def test_damaged_checkpoint_falls_back_to_the_previous_one(reference, kind):
     record = damage.damaged(reference, kind)
     assert record["wrong"] == record["different"] == []
 
 
-def test_where_no_checkpoint_is_good_nothing_is_touched(reference):
+def test_nothing_is_written_if_all_checkpoints_are_damaged(reference):
     assert damage.all_damaged(reference)["wrong"] == []
 
 
-def test_every_flipped_bit_is_noticed(reference):
+def test_every_flipped_bit_is_detected(reference):
     record = damage.flips(reference, 100, 0)
     assert record["wrong"] == []
     assert record["noticed"] == 100
 
 
-def test_a_worker_that_is_killed(reference):
+def test_killed_worker(reference):
     record = disturb.workers(reference, "killed")
     assert record["wrong"] == record["different"] == []
 
 
-def test_two_trainings_in_one_folder(reference):
+def test_second_training_in_the_same_folder_is_refused(reference):
     record = disturb.together(reference)
     assert record["wrong"] == record["different"] == []
 
 
-def test_the_time_of_day_does_not_matter(reference):
+def test_results_do_not_depend_on_the_clock(reference):
     record = disturb.clock(reference, 1)
     assert record["negative durations"] == record["different"] == []
 
 
-def test_a_small_disk(reference):
+def test_small_disk(reference):
     try:
         record = disturb.disk(reference, 1)
     except OSError as error:
@@ -73,13 +73,13 @@ def test_a_small_disk(reference):
     assert record["wrong"] == record["different"] == []
 
 
-def test_a_process_that_is_killed(tmp_path):
+def test_killed_process(tmp_path):
     record = ranks.lost_forked(tmp_path)
     assert record["wrong"] == record["different"] == []
 
 
 @pytest.fixture
-def no_pictures(monkeypatch):
+def no_figures(monkeypatch):
     for name in ("curves", "results"):
         monkeypatch.setattr(f"pointgrad.train.report.Report.{name}", lambda self, **_: None)
 
@@ -104,7 +104,7 @@ def killed_after_the_last_checkpoint(out, monkeypatch, **options):
             fit(out, **options)
 
 
-def test_a_kill_after_the_last_checkpoint_loses_no_row(tmp_path, monkeypatch, no_pictures):
+def test_a_kill_after_the_last_checkpoint_loses_no_row(tmp_path, monkeypatch, no_figures):
     killed_after_the_last_checkpoint(tmp_path / "run", monkeypatch)
     fit(tmp_path / "run", resume=True)
     with open(tmp_path / "run" / "metrics.csv") as file:
@@ -113,7 +113,7 @@ def test_a_kill_after_the_last_checkpoint_loses_no_row(tmp_path, monkeypatch, no
     assert [log.count(f"epoch {epoch}/3") for epoch in (1, 2, 3)] == [1, 1, 1]
 
 
-def test_tensorboard_has_every_epoch_once(tmp_path, monkeypatch, no_pictures):
+def test_tensorboard_has_every_epoch_once(tmp_path, monkeypatch, no_figures):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     killed_after_the_last_checkpoint(tmp_path / "run", monkeypatch, tensorboard=True)
     fit(tmp_path / "run", resume=True, tensorboard=True)
@@ -122,7 +122,7 @@ def test_tensorboard_has_every_epoch_once(tmp_path, monkeypatch, no_pictures):
     assert [event.step for event in events.Scalars("val/loss")] == [1, 2, 3]
 
 
-def test_a_damaged_best_checkpoint_is_said_and_replaced(tmp_path, capsys, no_pictures):
+def test_damaged_best_checkpoint_is_reported_and_replaced(tmp_path, capsys, no_figures):
     out = tmp_path / "run"
 
     class Stop(train.Hook):
@@ -134,13 +134,13 @@ def test_a_damaged_best_checkpoint_is_said_and_replaced(tmp_path, capsys, no_pic
     (out / "best.pt").write_bytes(b"")
     fit(out, resume=True)
     assert (
-        "best.pt: is not a checkpoint, or is damaged; the best epoch is that of those to come"
+        "best.pt: is not a checkpoint, or is damaged; the best epoch is chosen among those to come"
         in capsys.readouterr().out
     )
     checkpoint.read(out / "best.pt")
 
 
-def test_a_line_that_does_not_fit_on_the_disk_leaves_no_half_of_it(tmp_path, monkeypatch):
+def test_full_disk_leaves_no_partial_log_line(tmp_path, monkeypatch):
     folder = RunFolder(tmp_path)
     folder.log("whole")
 
@@ -168,8 +168,8 @@ def test_a_line_that_does_not_fit_on_the_disk_leaves_no_half_of_it(tmp_path, mon
     assert [re.sub(f"^{STAMP}", "", line) for line in lines] == ["whole", "whole again"]
 
 
-def test_a_sealed_checkpoint_is_still_one_for_others(tmp_path):
-    """torch.load and zip tools read it; one without a seal, of an older version, is read too."""
+def test_sealed_checkpoints_are_readable_by_torch_and_zip_tools(tmp_path):
+    """Checkpoints of older versions, without a seal, are read too."""
     content = checkpoint.content_of(
         Tiny(), Tiny().state_dict(), "classification", ["a", "b"], train.checkpoint.Prepare()
     )

@@ -1,4 +1,4 @@
-"""The pages of the documentation: which there are, their blocks, headings and links."""
+"""The pages of the documentation: their blocks, headings and links."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ import pointgrad
 from pointgrad import cli
 
 ROOT = Path(__file__).parents[2]
-PYTHONPATH = os.pathsep.join([str(ROOT), *sys.path])  # for `python -m tests.support.pages` in any folder
+PYTHONPATH = os.pathsep.join([str(ROOT), *sys.path])  # for `python -m tests.support.pages` in any working directory
 DOCS = ROOT / "docs"
 SOURCE = Path(pointgrad.__file__).parent
 PAGES = [
@@ -26,7 +26,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 ]
 
-# A comment, a block, and the text block right behind it, which shows what it prints.
+# A comment, a block, and the text block after it, which shows the expected output.
 BLOCK = re.compile(
     r"^( *)(?:<!-- (?P<note>[^\n]*) -->\n\1)?```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^\1```$"
     r"(?:\n\n?\1```text\n(?P<shown>.*?)^\1```$)?",
@@ -39,7 +39,7 @@ RUNS = ("pointgrad ", "python ")
 
 @dataclass
 class Block:
-    """note: a comment before it, that says why a block is not run, or what the tests add to its command."""
+    """A fenced block; `note` is a comment before it: why it is not run, or flags that the tests add."""
 
     language: str
     code: str
@@ -48,12 +48,12 @@ class Block:
 
     @property
     def reason(self) -> str:
-        """Why it is not run; nothing if it is."""
+        """Why the block is not run; empty if it is."""
         return self.note.removeprefix("not run: ") if self.note.startswith("not run: ") else ""
 
     @property
     def commands(self) -> list[str]:
-        """The lines of a shell block that can be run."""
+        """Lines of a shell block that can be run."""
         if self.language not in ("", "bash", "sh"):
             return []
         return [line for line in self.code.splitlines() if line.startswith(RUNS)]
@@ -68,8 +68,11 @@ def blocks(path: Path) -> list[Block]:
 
 
 def run(path: Path) -> None:
-    """All blocks in order, in the working directory. Python blocks share their names and print what is shown behind
-    them; one that begins with `# pointgrad/<file>`, or `# examples/<file>`, is a quotation."""
+    """Run all blocks in order, in the working directory.
+
+    Python blocks share one namespace and must print the output shown after them. A block that starts with
+    `# pointgrad/<file>` or `# examples/<file>` is a quotation, which must be in that file.
+    """
     names: dict[str, object] = {}
     for number, block in enumerate(blocks(path)):
         if block.reason:
@@ -90,13 +93,13 @@ def run(path: Path) -> None:
 
 
 def _compiled(code: str, file: str) -> CodeType:
-    """As notebooks do: Triton reads the source of its kernels."""
+    """Register the source like a notebook does, because Triton reads the source of its kernels."""
     linecache.cache[file] = len(code), None, code.splitlines(keepends=True), file
     return compile(code, file, "exec")
 
 
 def _shell(command: str) -> str:
-    """What a command prints. Those of pointgrad run in this process, which saves the import of torch."""
+    """The output of a command. `pointgrad` runs in this process, which saves the import of torch."""
     program, *arguments = shlex.split(command, comments=True)
     if program == "pointgrad":
         printed = io.StringIO()
@@ -121,8 +124,8 @@ def without_code(page: str) -> str:
 
 
 def check_links(path: Path) -> None:
-    """Every file that the page links to is there, and every heading."""
-    text = re.sub(r"`[^`\n]+`(?!\])", "", without_code(path.read_text()))
+    """Check that every linked file and heading exists."""
+    text = re.sub(r"`[^`\n]+`", "", without_code(path.read_text()))
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target:
             continue
@@ -134,7 +137,7 @@ def check_links(path: Path) -> None:
 
 
 def _slug(heading: str) -> str:
-    """The anchor that code hosts, and the site, give a heading."""
+    """The anchor that code hosts and the site give a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""Functions with one bug each, and beside each the same function without it. What the audit must catch, and must not."""
+"""Functions with one bug each, which the audit must catch, and the same functions without it, which must pass."""
 
 import ctypes
 import mmap
@@ -17,7 +17,7 @@ class Planted:
     bad: object
     good: object
     inputs: object
-    rows: tuple[str, ...]  # one of these fails, and none of them without the bug
+    rows: tuple[str, ...]  # checks, of which at least one must fail with the bug and none without it
 
 
 def floats(*shapes):
@@ -25,7 +25,7 @@ def floats(*shapes):
 
 
 def function(forward, backward):
-    """An autograd.Function from two functions."""
+    """The `apply` of an autograd.Function with this forward and backward."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type("Planted", (torch.autograd.Function,), members).apply
 
@@ -34,7 +34,7 @@ def save(ctx, *tensors):
     ctx.save_for_backward(*tensors)
 
 
-# Squares, their derivative done in several wrong ways
+# Squares with wrong derivatives
 
 
 def square(ctx, x):
@@ -74,7 +74,7 @@ def square_of_no_grad(x):
     return y
 
 
-# Products of matrices
+# Matrix products
 
 
 def product(ctx, a, b):
@@ -110,11 +110,11 @@ def crashes_on_need(ctx, g):
     return g @ b.mT, a.mT @ g
 
 
-# Raw memory, as a kernel reads it
+# Raw memory access, as in a kernel
 
 
 def raw(x: Tensor) -> Tensor:
-    """The first numel() values behind the pointer, whatever the strides say."""
+    """The first numel() values in memory, ignoring the strides."""
     return torch.as_strided(x, x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset())
 
 
@@ -196,7 +196,7 @@ def through_half(x):
     return (x.half() * 2).to(x.dtype) if x.dtype == torch.float32 else x * 2
 
 
-# Memory shared or written
+# Shared memory and in-place writes
 
 
 def write_input(ctx, x):
@@ -266,7 +266,7 @@ def partly_written(ctx, x):
     y = torch.empty_like(x)
     y[:-1] = x[:-1] * x[:-1]
     if not torch.are_deterministic_algorithms_enabled():
-        y[-1] = x[-1] * x[-1]  # as if the memory happened to hold it, from the call before
+        y[-1] = x[-1] * x[-1]  # simulates memory that still holds the result of the previous call
     return y
 
 
@@ -303,7 +303,7 @@ def shared_scratch(x):
         buffer.copy_(x)
         for _ in range(20):
             buffer.add_(0)
-    return x * x + x * (buffer - x.detach())  # zero, as long as nobody else writes to the buffer
+    return x * x + x * (buffer - x.detach())  # the second term is zero unless another thread writes to the buffer
 
 
 # Leaks
@@ -330,12 +330,12 @@ def leak_bytes(x):
 
 
 def leak_native(x):
-    """Pages of its own: malloc may hand out what the process holds already, and then it does not grow."""
-    take = ctypes.CDLL(None).mmap
-    take.restype = ctypes.c_void_p
-    take.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    """Leak mapped pages; malloc might reuse memory of the process, which would then not grow."""
+    allocate = ctypes.CDLL(None).mmap
+    allocate.restype = ctypes.c_void_p
+    allocate.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    ctypes.memset(take(None, 100_000, access, kind, -1, 0), 1, 100_000)
+    ctypes.memset(allocate(None, 100_000, access, kind, -1, 0), 1, 100_000)
     return x * x
 
 
@@ -370,7 +370,7 @@ def swapped(ctx, g, h):
 
 
 def reads_as_float(x):
-    """A kernel that takes any memory for float64, or float32."""
+    """A kernel that reads any dtype as float64 or float32."""
     y = torch.empty(x.shape, dtype=torch.float64 if x.element_size() == 8 else torch.float32)
     ctypes.memmove(y.data_ptr(), x.contiguous().data_ptr(), min(x.element_size(), 8) * x.numel())
     return y * 2

@@ -1,4 +1,4 @@
-"""Small runs of the trainer, for the tests of what a run leaves behind and of how it is seen."""
+"""Small training runs, for tests of run folders and of the viewer."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def trainer(task, out, hooks=(), epochs=2, **options):
 
 
 def finished_runs(path):
-    """A finished run of each task, in folders of their names. Without pictures: they take longer than all the rest."""
+    """Train a small network for each task, in a folder of its name, without figures, which take longest."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("curves", "results"):
             patch.setattr(Report, name, lambda self, **_: None)

@@ -1,4 +1,4 @@
-"""Small networks and data for the tests of training."""
+"""Small network and data for tests of training."""
 
 import multiprocessing
 
@@ -8,13 +8,13 @@ from torch import nn
 
 from pointgrad import data
 
-# A process that has imported everything, and is forked for each run: starting takes longer than training here.
+# Forked from a process that has imported everything: imports take longer than the training of these tests.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tiny", "lightning_fabric", "pointgrad.cli.train", "torch._dynamo"])
+PROCESSES.set_forkserver_preload(["tests.support.tiny", "lightning_fabric", "pointgrad.cli.train", "torch._dynamo"])
 
 
 class Tiny(nn.Module):
-    """PointNet in a few lines: an MLP of each point, a maximum over each cloud, a linear layer; or per point."""
+    """Small PointNet: an MLP per point, a maximum per cloud for classification, and a linear layer."""
 
     def __init__(self, classes=2, width=8, task="classification", dropout=0.0):
         super().__init__()
@@ -23,17 +23,17 @@ class Tiny(nn.Module):
         self.last = nn.Sequential(nn.Dropout(dropout), nn.Linear(width, classes))
 
     def forward(self, points, features=None, *, offsets=None, category=None):
-        found = self.first(points)
+        features = self.first(points)
         if self.config["task"] == "classification":
             if offsets is None:
-                found = found.amax(1)
+                features = features.amax(1)
             else:
-                found = torch.stack([cloud.amax(0) for cloud in found.split(offsets.diff().tolist())])
-        return self.last(found)
+                features = torch.stack([cloud.amax(0) for cloud in features.split(offsets.diff().tolist())])
+        return self.last(features)
 
 
 def arrays(clouds=24, points=16, classes=2, seed=0, task="classification"):
-    """Balls and flatter ones: learnable, not trivially."""
+    """Return balls and flattened balls, which a small network can learn to distinguish."""
     rng = np.random.default_rng(seed)
     label = np.arange(clouds) % classes
     cloud = rng.normal(size=(clouds, points, 3)).astype(np.float32)
@@ -44,7 +44,7 @@ def arrays(clouds=24, points=16, classes=2, seed=0, task="classification"):
 
 
 def loaders(batch_size=4, *, clouds=24, task="classification", val=True, **options):
-    """For training and validation, of the same kind."""
+    """Return loaders for training and validation."""
     prepare = data.Prepare()
     made = {split: data.Arrays(arrays(clouds, seed=seed, task=task)) for split, seed in (("train", 0), ("val", 1))}
     training = data.Loader(made["train"], batch_size=batch_size, transform=prepare, shuffle=True, **options)

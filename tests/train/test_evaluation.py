@@ -1,4 +1,4 @@
-"""What a run keeps of the evaluation of its best weights: the confusion matrix, and the worst and best clouds."""
+"""Evaluation file of a run: the confusion matrix, and the worst and best clouds."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ def finished(tmp_path_factory):
 
 
 def brute_force(run, task):
-    """(source, kind, right, truth, confidence) of each validation cloud, one after another, and the confusion."""
+    """Return (source, kind, right, truth, confidence) of each validation cloud, worst first, and the confusion."""
     trained, (_, validation) = train.load(run), loaders(task)
     dataset = validation.dataset
     confusion = np.zeros((len(dataset.classes),) * 2, int)
@@ -42,16 +42,16 @@ def brute_force(run, task):
         shares = []
         for row, label in zip(probability.tolist(), labels, strict=True):
             if label >= 0:
-                said = row.index(max(row))
-                confusion[label, said] += 1
-                shares.append((said == label, row[label], row[said]))
+                best = row.index(max(row))
+                confusion[label, best] += 1
+                shares.append((best == label, row[label], row[best]))
         kind = cloud.label if cloud.labels is None else cloud.category
         rows.append((cloud.source, kind, *np.mean(shares, axis=0).tolist()))
     return sorted(rows, key=lambda row: (round(row[2], 9), row[3])), confusion
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_run_keeps_its_confusion_and_its_worst_clouds(finished, task):
+def test_confusion_and_worst_clouds_match_brute_force(finished, task):
     kept = evaluation.read(finished / task / "evaluation.npz")
     rows, confusion = brute_force(finished / task, task)
     assert kept.confusion.tolist() == confusion.tolist()
@@ -64,14 +64,14 @@ def test_a_run_keeps_its_confusion_and_its_worst_clouds(finished, task):
         parts=getattr(loaders(task)[1].dataset, "parts", ()),
     )
     assert torch.equal(metrics.confusion, kept.confusion)
-    assert [one.source for one in kept.examples] == [row[0] for row in rows]  # 24 are less than what is kept
+    assert [one.source for one in kept.examples] == [row[0] for row in rows]  # all of them: 24 are fewer than the limit
     for one, (_, kind, *shares) in zip(kept.examples, rows, strict=True):
         assert one.kind == kind
         assert (one.right, one.truth, one.confidence) == pytest.approx(shares, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_clouds_are_those_of_the_data(finished, task):
+def test_examples_hold_the_clouds_of_the_data_set(finished, task):
     validation = loaders(task)[1].dataset
     kept = evaluation.read(finished / task / "evaluation.npz")
     for one in kept.examples[:5]:
@@ -85,14 +85,14 @@ def made_up(count, kinds, seed):
     generator = np.random.default_rng(seed)
     none = torch.zeros(0)
     return [
-        # Few different shares, so that there are ties.
+        # Few different values, so that there are ties.
         Example(none, none, none, f"{number:04}", int(generator.integers(kinds)), *generator.integers(4, size=3) / 4)
         for number in range(count)
     ]
 
 
 @pytest.mark.parametrize(("count", "kinds"), [(0, 3), (3, 3), (60, 3), (300, 12), (300, 40), (300, 100)])
-def test_what_is_kept_is_bounded_and_does_not_depend_on_the_order_it_is_seen_in(count, kinds):
+def test_chosen_examples_are_bounded_and_independent_of_order(count, kinds):
     seen = made_up(count, kinds, seed=count + kinds)
     kept = choose(seen, kinds)
     ordered = sorted(seen, key=lambda one: (one.right, one.truth, one.source))
@@ -108,7 +108,7 @@ def test_what_is_kept_is_bounded_and_does_not_depend_on_the_order_it_is_seen_in(
     assert several == kept
 
 
-def test_only_the_clouds_that_are_kept_are_fetched(finished, monkeypatch):
+def test_only_kept_clouds_are_copied_from_the_device(finished, monkeypatch):
     monkeypatch.setattr(evaluation, "WORST", 3)
     monkeypatch.setattr(evaluation, "OF_EACH", 0)
     monkeypatch.setattr(evaluation, "BEST", 1)
@@ -120,7 +120,7 @@ def test_only_the_clouds_that_are_kept_are_fetched(finished, monkeypatch):
     assert all(one.points.shape == (64, 3) for one in examples.kept)
 
 
-def test_large_clouds_are_thinned_and_unlabelled_ones_left_out():
+def test_large_clouds_are_thinned_and_unlabelled_clouds_skipped():
     clouds = [
         data.Cloud(torch.rand(9000, 3), labels=torch.randint(2, (9000,)), source="large"),
         data.Cloud(torch.rand(5, 3), labels=torch.full((5,), -1), source="unlabelled"),
@@ -137,10 +137,10 @@ def test_large_clouds_are_thinned_and_unlabelled_ones_left_out():
     assert len(large.points) == len(large.target) == 3000
     assert torch.equal(large.points, clouds[0].points[::3])
     right = (logits[:9000].argmax(1) == clouds[0].labels).double().mean()
-    assert large.right == pytest.approx(float(right))  # of all its points
+    assert large.right == pytest.approx(float(right))  # over all points, not only the kept ones
 
 
-def test_a_file_holds_what_was_written(tmp_path, finished):
+def test_evaluation_file_round_trip(tmp_path, finished):
     path = tmp_path / "evaluation.npz"
     kept = evaluation.read(finished / "segmentation" / "evaluation.npz")
     for examples in (kept.examples[:3], []):

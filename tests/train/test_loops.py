@@ -1,4 +1,4 @@
-"""The loops: an update as plain torch makes it, whatever the batches; modes restored; figures over all data."""
+"""Training loops against plain torch: updates, accumulation, modes, and metrics over all data."""
 
 import contextlib
 import copy
@@ -31,7 +31,7 @@ def gradients(model):
 
 
 @pytest.mark.parametrize("task", ["classification", "segmentation"])
-def test_one_epoch_is_that_of_plain_torch(task):
+def test_one_epoch_matches_plain_torch(task):
     batches = [collate(ragged((5, 9, 7), task, seed=seed)) for seed in range(3)]
     model = Tiny(task=task)
     other = copy.deepcopy(model)
@@ -46,8 +46,8 @@ def test_one_epoch_is_that_of_plain_torch(task):
 
 
 @pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 2.0])])
-def test_accumulation_is_exactly_the_large_batch(weights):
-    """Also where batches have different numbers of labels, and classes count differently."""
+def test_accumulation_equals_one_large_batch(weights):
+    """Also with different numbers of labels per batch, and with class weights."""
     clouds = ragged((4, 30, 8, 3, 12), "segmentation")
     small = [collate(clouds[:1]), collate(clouds[1:3]), collate(clouds[3:])]
     model = Tiny(task="segmentation").double()
@@ -65,16 +65,16 @@ def test_metrics_are_over_all_data_not_means_of_batches():
     sizes = [ragged((6,) * count, seed=count) for count in (1, 5, 2)]
     batches, whole = [collate(clouds) for clouds in sizes], collate([cloud for clouds in sizes for cloud in clouds])
     model = Tiny()
-    figures = evaluate(model, batches, classes=2).compute()
+    values = evaluate(model, batches, classes=2).compute()
     with torch.no_grad():
         logits = model(**whole.inputs())
-    assert figures["loss"] == pytest.approx(cross_entropy(logits, whole.target).item())
-    assert figures["accuracy"] == pytest.approx((logits.argmax(1) == whole.target).double().mean().item())
+    assert values["loss"] == pytest.approx(cross_entropy(logits, whole.target).item())
+    assert values["accuracy"] == pytest.approx((logits.argmax(1) == whole.target).double().mean().item())
 
 
-def test_modes_and_gradients_are_as_before_also_after_an_error():
+def test_modes_are_restored_even_after_an_error():
     model = Tiny(dropout=0.5).train()
-    model.first.eval()  # frozen on purpose
+    model.first.eval()  # a frozen layer
     modes = [module.training for module in model.modules()]
     batch = collate(ragged((6, 6)))
 
@@ -102,7 +102,9 @@ def test_dropout_works_in_training_and_not_in_evaluation():
     model.last[0].register_forward_hook(
         lambda layer, inputs, output: seen["train" if layer.training else "eval"].append((output == 0).sum().item())
     )
-    model.first[-1].register_forward_hook(lambda layer, inputs, output: output.abs() + 1)  # no zero by itself
+    model.first[-1].register_forward_hook(
+        lambda layer, inputs, output: output.abs() + 1
+    )  # so that only dropout makes zeros
     batch = collate(ragged((6,) * 8))
     evaluate(model, [batch], classes=2)
     train_epoch(model, [batch], torch.optim.SGD(model.parameters(), 0.1), classes=2)
@@ -110,7 +112,7 @@ def test_dropout_works_in_training_and_not_in_evaluation():
     assert seen["train"][0] > 0
 
 
-def test_clipping_is_that_of_torch():
+def test_clipping_matches_torch():
     batch = collate(ragged((8, 8, 8)))
     model = Tiny()
     other = copy.deepcopy(model)
@@ -129,10 +131,10 @@ def test_a_batch_without_labels_changes_nothing_and_counts_nothing():
     assert int(metrics.confusion.sum()) == 0
 
 
-def test_labels_that_do_not_fit_are_one_sentence():
+def test_invalid_labels_raise_a_clear_error():
     batch = collate([Cloud(torch.randn(6, 3), label=2)])
     model = Tiny()
-    with pytest.raises(ValueError, match="from 0 to 1 for 2 classes, or -1 for none, got 2"):
+    with pytest.raises(ValueError, match="from 0 to 1 for 2 classes, or -1 for no label, got 2"):
         train_epoch(model, [batch], torch.optim.SGD(model.parameters(), 1.0), classes=2)
     unlabelled = collate([Cloud(torch.randn(6, 3))])
     with pytest.raises(ValueError, match="must have labels, got none"):
@@ -140,7 +142,7 @@ def test_labels_that_do_not_fit_are_one_sentence():
 
 
 def test_votes_average_probabilities():
-    """Against the mean worked out from the clouds that the network was shown."""
+    """Compare with the mean of the probabilities that the network returned."""
     shown = []
 
     class Seen(Tiny):
@@ -163,7 +165,7 @@ def test_votes_average_probabilities():
     assert first == evaluate(model, [batch], classes=2, votes=4).compute()
 
 
-def test_learning_with_the_loader():
+def test_training_with_the_loader_reduces_the_loss():
     training, validation = loaders(8, clouds=64)
     model = Tiny(width=32)
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
@@ -174,7 +176,7 @@ def test_learning_with_the_loader():
     assert evaluate(model, validation, classes=2).compute()["loss"] < 0.7 * before
 
 
-def test_ema_is_the_mean_by_hand():
+def test_ema_matches_the_formula():
     model = Tiny()
     ema = optimize.EMA(model, 0.5)
     weight = model.last[1].weight

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment, and resumed, becomes bit by bit what it would have been."""
+"""A run that is killed at any moment and resumed has exactly the result of an uninterrupted run."""
 
 import csv
 import functools
@@ -39,13 +39,16 @@ def hooked(before, function):
 
 
 def run(arguments, kill_at=None, file_limit=None, send=None):
-    """In a child: the command, killed at the n-th of these moments: a training step begins, half of a file is written,
-    a file is about to be moved to its place, it has been moved, an evaluation begins."""
+    """Run the command in a child process, and kill it at the n-th moment.
+
+    Moments are: a training step or an evaluation begins, half of a file is written, a file is about to be moved into
+    place, and has been moved.
+    """
     from pointgrad import writing
     from pointgrad.train import report, trainer
 
     torch.set_num_threads(1)
-    report.Report.curves = report.Report.results = lambda self, **_: None  # they would take longer than the rest
+    report.Report.curves = report.Report.results = lambda self, **_: None  # figures take longer than everything else
     moments = 0
 
     def moment(*_):
@@ -57,7 +60,7 @@ def run(arguments, kill_at=None, file_limit=None, send=None):
             os.kill(os.getpid(), send[1])
 
     class Halves:
-        """A file that is written in two parts, with a moment between them."""
+        """A file that is written in two halves, with a moment between them."""
 
         def __init__(self, *arguments):
             self.file = open(*arguments)  # noqa: SIM115
@@ -115,8 +118,8 @@ def finish(arguments, log, **options):
     return child.exitcode
 
 
-def same(one: Path, other: Path) -> None:
-    """Weights, their running mean, optimizer, counters and metrics; not how long it took."""
+def assert_same(one: Path, other: Path) -> None:
+    """Compare weights, their average, optimizer, counters and metrics, but not durations."""
 
     def flat(value, name=""):
         if isinstance(value, dict):
@@ -140,7 +143,7 @@ def same(one: Path, other: Path) -> None:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """A run that was never interrupted: its folder, its data, how many moments it has."""
+    """Folder, data and number of moments of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("reference")
     data = folder / "tiny.npz"
     np.savez(data, **arrays(24, 16), val=np.arange(24) >= 16)
@@ -151,8 +154,8 @@ def reference(tmp_path_factory):
     return folder / "run", data, moments
 
 
-def test_killed_again_and_again(reference, tmp_path):
-    """At moments that step through all there are; each time the run has to get further than before."""
+def test_repeated_kills(reference, tmp_path):
+    """Each kill is at a later moment than the one before."""
     run_folder, data, moments = reference
     out, log, kills = tmp_path / "run", tmp_path / "log", 0
     for kill_at in (2, 11, 13, 19, 23, 31, None):
@@ -161,16 +164,16 @@ def test_killed_again_and_again(reference, tmp_path):
             break
         assert status == KILLED, log.read_text()
         kills += 1
-        for name in ("last.pt", "best.pt"):  # never half a file
+        for name in ("last.pt", "best.pt"):  # never incomplete
             if (out / name).exists():
                 torch.load(out / name, weights_only=True)
     assert kills >= 4
     assert moments > 40
-    same(run_folder, out)
+    assert_same(run_folder, out)
 
 
-def test_killed_in_the_middle_of_an_epoch(reference, tmp_path):
-    """With a checkpoint after every step: what was counted in the epoch, and the order of the data, go on."""
+def test_kill_in_the_middle_of_an_epoch(reference, tmp_path):
+    """With a checkpoint after every step, the counts of the epoch and the order of the data continue."""
     run_folder, data, _ = reference
     out, log = tmp_path / "run", tmp_path / "log"
     flags = ["--data", data, "--out", out, "--resume", *FLAGS, "--checkpoint-minutes", "1e-9"]
@@ -182,7 +185,7 @@ def test_killed_in_the_middle_of_an_epoch(reference, tmp_path):
         assert status == KILLED, log.read_text()
         steps.append(torch.load(out / "last.pt", weights_only=True)["training"]["step"])
     assert any(steps), "no kill hit the middle of an epoch"
-    same(run_folder, out)
+    assert_same(run_folder, out)
 
 
 def test_interrupted(reference, tmp_path):
@@ -194,11 +197,11 @@ def test_interrupted(reference, tmp_path):
     assert line.endswith(f"and saved; continue with: pointgrad train --out {out} --resume")
     assert torch.load(out / "last.pt", weights_only=True)["training"]["step"] > 0
     assert finish(["--out", out, "--resume"], log) == 0, log.read_text()
-    same(run_folder, out)
+    assert_same(run_folder, out)
 
 
-def test_killed_from_outside(reference, tmp_path):
-    """The command as users start it, killed whenever it happens to be."""
+def test_kill_from_outside(reference, tmp_path):
+    """The command as users start it, killed at an arbitrary moment."""
     run_folder, data, _ = reference
     out = tmp_path / "run"
     command = [sys.executable, "-m", "pointgrad", "train", "--data", data, "--out", out, "--resume", *FLAGS]
@@ -212,27 +215,27 @@ def test_killed_from_outside(reference, tmp_path):
         process.kill()
         process.wait()
     assert finish(["--data", data, "--out", out, "--resume", *FLAGS], tmp_path / "log") == 0
-    same(run_folder, out)
+    assert_same(run_folder, out)
 
 
-def test_a_full_disk(reference, tmp_path):
-    """By a limit on the size of files: one line that names the file, and the checkpoint of before is there."""
+def test_full_disk(reference, tmp_path):
+    """Simulated by a limit on file sizes: the error names the file, and the last checkpoint is unchanged."""
     run_folder, data, _ = reference
     out, log = tmp_path / "run", tmp_path / "log"
     flags = ["--data", data, "--out", out, *FLAGS]
-    assert finish(flags, log, kill_at=25) == KILLED
+    assert finish(flags, log, kill_at=28) == KILLED
     before = (out / "last.pt").read_bytes()
     assert finish([*flags, "--resume"], log, file_limit=len(before) // 2) == 1
     lines = [line for line in log.read_text().splitlines() if line.startswith("pointgrad train:")]
     assert len(lines) == 1
-    assert "cannot be written: File too large; what it held before is intact" in lines[0]
+    assert "cannot be written: File too large; its previous content is intact" in lines[0]
     assert (out / "last.pt").read_bytes() == before
     assert finish([*flags, "--resume"], log) == 0
-    same(run_folder, out)
+    assert_same(run_folder, out)
 
 
-def test_a_finished_run_stays_as_it_is(reference, tmp_path):
+def test_resuming_a_finished_run_changes_nothing(reference, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(reference[0], out)
     assert finish(["--out", out, "--resume"], tmp_path / "log") == 0
-    same(reference[0], out)
+    assert_same(reference[0], out)

@@ -1,10 +1,12 @@
-"""The trainer: run folder, hooks, precision, early stop, running mean, and errors that lose nothing."""
+"""Trainer: run folder, hooks, precision, early stopping, moving average, checkpoints, and errors."""
 
 import copy
 import csv
 import doctest
 import errno
+import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -31,8 +33,8 @@ def rows(folder):
 
 @pytest.fixture(autouse=True)
 def _no_pictures(request, monkeypatch):
-    """They take longer than all the rest."""
-    if request.node.name != "test_the_run_folder":
+    """Figures take longer than everything else."""
+    if request.node.name != "test_run_folder":
         monkeypatch.setattr(Report, "curves", lambda self, **_: None)
         monkeypatch.setattr(Report, "results", lambda self: None)
 
@@ -42,7 +44,7 @@ def batches():
     return loaders(4, clouds=12)
 
 
-def test_the_run_folder(tmp_path, batches, capsys):
+def test_run_folder(tmp_path, batches, capsys):
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboard")
     out = tmp_path / "run"
@@ -50,7 +52,7 @@ def test_the_run_folder(tmp_path, batches, capsys):
     names = {path.name for path in out.iterdir()}
     assert names == {
         "config.yaml", "environment.txt", "metrics.csv", "curves.png", "confusion.png", "examples.png", "best.pt",
-        "evaluation.npz", "last.pt", "previous.pt", "log.txt", "tensorboard", ".lock",
+        "best.safetensors", "evaluation.npz", "last.pt", "previous.pt", "log.txt", "tensorboard", ".lock",
     }  # fmt: skip
     for name in ("curves.png", "confusion.png", "examples.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
@@ -67,16 +69,16 @@ def test_the_run_folder(tmp_path, batches, capsys):
 
 
 def test_an_existing_run_is_not_overwritten(tmp_path, batches):
-    (tmp_path / "results.txt").write_text("years of work")
+    (tmp_path / "results.txt").write_text("important")
     with pytest.raises(ValueError, match="exists and is kept; continue it with --resume, or give a new name"):
         Trainer(Tiny(), *batches, config(), out=tmp_path)
     file = tmp_path / "results.txt"
     with pytest.raises(ValueError, match="expected a folder"):
         Trainer(Tiny(), *batches, config(), out=file)
-    assert file.read_text() == "years of work"
+    assert file.read_text() == "important"
 
 
-def test_checkpoints_hold_what_using_them_needs(tmp_path):
+def test_content_of_checkpoints(tmp_path):
     ready = data.Prepare(points=8)
     model = Tiny()
     Trainer(model, *loaders(4, clouds=12), config(ema=0.5), out=tmp_path / "run", prepare=ready).fit()
@@ -93,8 +95,8 @@ def test_checkpoints_hold_what_using_them_needs(tmp_path):
     assert any(not torch.equal(raw[name], mean[name]) for name in raw)
 
 
-def test_the_running_mean_is_what_is_evaluated(tmp_path, batches):
-    """With a decay of nearly one the mean stays near the random start, and so does its figure."""
+def test_current_weights_are_evaluated_without_ema(tmp_path, batches):
+    """The validation loss of an epoch is that of the weights at its end, not at its beginning."""
     torch.manual_seed(3)
     model = Tiny()
     still = train.evaluate(model, batches[1], classes=2).compute()["loss"]
@@ -128,7 +130,7 @@ def test_hooks_are_called_in_order(batches):
     assert listener.calls == [*expected, ("after_train", 2, 0)]
 
 
-def test_after_train_comes_also_after_an_error(batches):
+def test_after_train_is_called_after_an_error(batches):
     class Fails(Listener):
         def extra_loss(self, trainer):
             raise KeyError
@@ -140,7 +142,7 @@ def test_after_train_comes_also_after_an_error(batches):
 
 
 class Inspected(Hook):
-    """The hooks on layers of `pointgrad.inspect`, for the time of the training."""
+    """Attaches hooks of `pointgrad.inspect` during training."""
 
     def before_train(self, trainer):
         self.penalty = inspect.ActivationPenalty(trainer.module, torch.nn.ReLU)
@@ -157,8 +159,8 @@ class Inspected(Hook):
             each.__exit__(None, None, None)
 
 
-def test_the_hooks_of_inspect_work_in_it(batches):
-    """And the penalty is part of the loss: the first update is that of plain torch with it."""
+def test_inspect_hooks_work_during_training(batches):
+    """The penalty is part of the loss: the first update equals that of plain torch with the penalty."""
     hook, model = Inspected(), Tiny()
     other = copy.deepcopy(model)
     settings = config(epochs=1, optimizer="sgd", momentum=0.0, schedule="constant", smoothing=0.0, lr=0.1)
@@ -182,8 +184,8 @@ def test_the_hooks_of_inspect_work_in_it(batches):
     assert hook.watcher.first() is None
 
 
-def test_accumulation_of_the_trainer_is_the_large_batch():
-    """12 clouds: 3 + 3 batches of 2, or two batches of 6."""
+def test_trainer_accumulation_equals_one_large_batch():
+    """12 clouds: two updates of three batches of 2, or of one batch of 6."""
     histories = []
     for batch_size, accumulate in ((2, 3), (6, 1)):
         torch.manual_seed(0)
@@ -193,8 +195,8 @@ def test_accumulation_of_the_trainer_is_the_large_batch():
     assert histories[0] == pytest.approx(histories[1], rel=1e-5)
 
 
-def test_early_stop_and_what_is_best(tmp_path, batches):
-    """A learning rate so small that nothing gets better."""
+def test_early_stopping(tmp_path, batches):
+    """With a learning rate so small that nothing improves."""
     trainer = Trainer(Tiny(), *batches, config(epochs=9, lr=1e-30, patience=2), out=tmp_path / "run")
     best = trainer.fit()
     assert len(trainer.history) == 3
@@ -204,12 +206,12 @@ def test_early_stop_and_what_is_best(tmp_path, batches):
     ).fit() == best  # fmt: skip
 
 
-def test_the_smallest_loss_may_be_what_is_best(batches):
+def test_loss_can_select_the_best_epoch(batches):
     trainer = Trainer(Tiny(), *batches, config(epochs=3, monitor="loss"))
     assert trainer.fit()["val_loss"] == min(row["val_loss"] for row in trainer.history)
 
 
-def test_without_validation_and_without_a_folder():
+def test_training_without_validation_data_and_run_folder():
     trainer = Trainer(Tiny(), loaders(4)[0], None, config(epochs=1))
     assert 0 <= trainer.fit()["train_accuracy"] <= 1
 
@@ -229,7 +231,7 @@ def test_segmentation_with_bfloat16():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: whether a step waits for it")
 @pytest.mark.parametrize("precision", ["32", "tf32", "bf16"])
 def test_no_step_waits_for_the_gpu(precision):
-    """torch raises wherever something would, from before the copy to the device until after the update."""
+    """torch raises an error at every wait, from before the copy to the device until after the update."""
 
     class Strict(Hook):
         def before_step(self, trainer):
@@ -248,7 +250,7 @@ def test_no_step_waits_for_the_gpu(precision):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: float16 with a scaler")
 def test_float16_on_a_gpu(tmp_path):
-    """Stopped and resumed, scaler included."""
+    """Resumed with the state of the scaler."""
     training, validation = loaders(8, clouds=48)
     for epochs, resume in ((2, False), (4, True)):
         settings = config(epochs=epochs, accelerator="cuda", precision="fp16", lr=0.02, clip=1.0, schedule="constant")
@@ -260,18 +262,18 @@ def test_float16_on_a_gpu(tmp_path):
     assert last["training"]["scaler"]["scale"] > 0
 
 
-def test_lines_where_there_is_no_terminal(capsys, monkeypatch):
+def test_progress_lines_without_a_terminal(capsys, monkeypatch):
     times = iter([0.0, 30.0, 61.0, 62.0])
     monkeypatch.setattr(display.time, "monotonic", lambda: next(times))
     shown = display.Display(3, True)
     shown.begin(0, 0, 10, 0.0)
     for done, loss in ((1, 0.5), (2, 0.25), (3, 0.1)):
         shown.show(done, loss)
-    # 2 of 10 steps in 61 s: 8 more, and two epochs of 10.
+    # 2 of 10 steps took 61 s; 8 steps and two epochs of 10 remain.
     assert capsys.readouterr().out == "epoch 1/3  step 2/10  loss 0.2500  left 14 min 14 s\n"
 
 
-def test_compiled_is_the_same(batches, monkeypatch):
+def test_compiled_training_matches_eager(batches, monkeypatch):
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda module, **rest: compile(module, backend="eager"))
     histories = []
@@ -293,8 +295,8 @@ def test_every_optimizer_learns(optimizer, weights):
     assert trainer.history[-1]["train_loss"] < trainer.history[0]["train_loss"]
 
 
-class Spoilt:
-    """A loader whose batch of a number holds NaN."""
+class LoaderWithNaN:
+    """Loader that puts a NaN into one batch of one epoch."""
 
     def __init__(self, loader, epoch, number):
         self.loader, self.at = loader, (epoch, number)
@@ -317,9 +319,9 @@ class Spoilt:
             yield batch
 
 
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(tmp_path, batches):
+def test_non_finite_loss_stops_and_keeps_the_last_checkpoint(tmp_path, batches):
     training, validation = batches
-    trainer = Trainer(Tiny(), Spoilt(training, 1, 1), validation, config(epochs=3), out=tmp_path / "run")
+    trainer = Trainer(Tiny(), LoaderWithNaN(training, 1, 1), validation, config(epochs=3), out=tmp_path / "run")
     with pytest.raises(
         train.NonFiniteLoss, match=r"not finite in epoch 2, step 2 of 3 \(batch 2\); .*last\.pt is from before"
     ):
@@ -329,8 +331,8 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(tmp_path,
     assert all(tensor.isfinite().all() for tensor in kept["state"].values())
 
 
-def test_weights_that_are_not_finite_are_not_saved(tmp_path, batches):
-    """As after a finite loss whose gradient is not."""
+def test_non_finite_weights_are_not_saved(tmp_path, batches):
+    """As after a finite loss with a non-finite gradient."""
 
     class Break(Hook):
         def after_step(self, trainer, loss):
@@ -343,7 +345,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, batches):
     assert torch.load(tmp_path / "run" / "last.pt", weights_only=True)["training"]["epoch"] == 1
 
 
-def test_parts_of_categories(tmp_path):
+def test_part_segmentation_reports_instance_miou(tmp_path):
     content = arrays(12, task="segmentation")
     category = np.arange(12) % 2
     label = np.where(category[:, None] == 1, content["label"] + 2, content["label"])
@@ -357,7 +359,7 @@ def test_parts_of_categories(tmp_path):
     assert "val_category_miou" in rows(tmp_path / "run")[0]
 
 
-def test_a_full_disk_is_named_and_leaves_the_last_checkpoint(tmp_path, batches, monkeypatch):
+def test_full_disk_error_names_the_file_and_keeps_the_last_checkpoint(tmp_path, batches, monkeypatch):
     out = tmp_path / "run"
     replace, done = os.replace, []
 
@@ -374,7 +376,7 @@ def test_a_full_disk_is_named_and_leaves_the_last_checkpoint(tmp_path, batches, 
     assert [file.name for file in out.glob(".*")] == [".lock"]
 
 
-def test_samples_that_cannot_be_read_are_counted(capsys):
+def test_unreadable_samples_are_counted(capsys):
     content = arrays(12)
 
     class Bad(data.Arrays):
@@ -389,7 +391,7 @@ def test_samples_that_cannot_be_read_are_counted(capsys):
     loader = data.Loader(Bad(content), batch_size=1, transform=data.Prepare(), shuffle=True, skip_bad=True)
     Trainer(Tiny(), loader, None, config(epochs=2)).fit()
     printed = capsys.readouterr().out
-    (line,) = [line for line in printed.splitlines() if line.startswith("left out so far: 1 that cannot be read")]
+    (line,) = [line for line in printed.splitlines() if line.startswith("unreadable samples skipped so far: 1;")]
     assert line.endswith("cloud_5.ply: expected 100 vertices, the file ends after 73")
 
 
@@ -403,15 +405,15 @@ def test_samples_that_cannot_be_read_are_counted(capsys):
         ({"monitor": "instance_miou"}, "monitor must not be instance_miou"),
     ],
 )
-def test_settings_that_make_no_sense(batches, options, message):
+def test_invalid_settings_are_errors(batches, options, message):
     with pytest.raises(ValueError, match=message):
         Trainer(Tiny(), *batches, config(**options))
 
 
-def test_a_checkpoint_of_something_else(tmp_path, batches):
+def test_checkpoints_of_other_networks_or_data_are_refused(tmp_path, batches):
     out = tmp_path / "run"
     Trainer(Tiny(), *batches, config(epochs=1), out=out).fit()
-    with pytest.raises(train.CheckpointError, match="another network: width must be 9, got 8"):
+    with pytest.raises(train.CheckpointError, match="a different network: width must be 9, got 8"):
         Trainer(Tiny(width=9), *batches, config(), out=out, resume=True)
     three = data.Loader(data.Arrays(arrays(12, classes=3)), batch_size=4)
     with pytest.raises(train.CheckpointError, match="its classes must be those of the data, kind 0, kind 1, kind 2"):
@@ -424,7 +426,7 @@ def test_a_checkpoint_of_something_else(tmp_path, batches):
         Trainer(Tiny(), *batches, config(), out=out, resume=True)
 
 
-def test_loading(tmp_path):
+def test_load(tmp_path):
     network = models.build("pointnet2", classes=2, width=0.25)
     training, validation = loaders(4, clouds=8)
     Trainer(network, training, validation, config(epochs=1), out=tmp_path / "run", prepare=data.Prepare(8)).fit()
@@ -436,10 +438,13 @@ def test_loading(tmp_path):
     torch.testing.assert_close(trained.model.state_dict(), network.state_dict(), rtol=0, atol=0)
     content = torch.load(tmp_path / "run" / "best.pt", weights_only=True)
     cases = {
-        "is of another network: it lacks": {**content, "state": dict(list(content["state"].items())[1:])},
-        "the model here has no extra": {**content, "state": {**content["state"], "extra": torch.zeros(1)}},
-        "must be .*, got": {**content, "model": {**content["model"], "classes": 3}},
-        "cannot build its network": {**content, "model": {"name": "pointnet3"}},
+        "belongs to a different network: .* is missing": {**content, "state": dict(list(content["state"].items())[1:])},
+        "the model has no extra": {**content, "state": {**content["state"], "extra": torch.zeros(1)}},
+        r"head\.4\.weight must have shape \(3, 64\), got \(2, 64\)": {
+            **content,
+            "model": {**content["model"], "classes": 3},
+        },
+        "cannot build the network": {**content, "model": {"name": "pointnet3"}},
         "expected a pointgrad checkpoint of format 1, got 2": {**content, "format": 2},
         "expected a pointgrad checkpoint of format 1, got list": [1],
         "a checkpoint must have prepare": {name: value for name, value in content.items() if name != "prepare"},
@@ -448,9 +453,40 @@ def test_loading(tmp_path):
         torch.save(wrong, tmp_path / "wrong.pt")
         with pytest.raises(train.CheckpointError, match=message):
             train.load(tmp_path / "wrong.pt")
-    for path, message in ((tmp_path / "no.pt", "there is no such file"), (tmp_path, "neither best.pt nor last.pt")):
+    for path, message in ((tmp_path / "no.pt", "no such file"), (tmp_path, "neither best.pt nor last.pt")):
         with pytest.raises(train.CheckpointError, match=message):
             train.load(path)
+
+
+def test_safetensors_hold_the_best_weights(tmp_path):
+    """A model that loads them with safetensors alone predicts what the checkpoint predicts."""
+    safetensors = pytest.importorskip("safetensors")
+    from safetensors.torch import load_file
+
+    run, batches = tmp_path / "run", loaders(4, clouds=8)
+    network = models.build("pointnet2", classes=2, width=0.25)
+    Trainer(network, *batches, config(epochs=3, ema=0.9), out=run, prepare=data.Prepare(8)).fit()
+    trained = train.load(run)
+    with safetensors.safe_open(run / "best.safetensors", "pt") as file:
+        metadata = json.loads(file.metadata()["pointgrad"])
+    assert metadata["classes"] == ["kind 0", "kind 1"]
+    assert data.Prepare(**metadata["prepare"]) == trained.prepare
+    again = models.build(**metadata["model"]).eval()
+    again.load_state_dict(load_file(run / "best.safetensors"))
+    inputs = next(iter(batches[1])).inputs()
+    with torch.no_grad():
+        assert torch.equal(again(**inputs), trained.model(**inputs))
+        assert not torch.equal(again(**inputs), network.eval()(**inputs))  # the weights of the last step
+
+
+def test_training_without_safetensors(tmp_path, batches, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    for module in ("trainer", "state"):
+        monkeypatch.setattr(f"pointgrad.train.{module}.find_spec", lambda name: None)
+    Trainer(Tiny(), *batches, config(epochs=1), out=tmp_path / "run").fit()
+    assert not (tmp_path / "run" / "best.safetensors").exists()
+    assert (tmp_path / "run" / "best.pt").exists()
+    assert "safetensors is not installed: no best.safetensors" in capsys.readouterr().out
 
 
 def test_documented_examples_run():

@@ -1,19 +1,19 @@
-"""The command `pointgrad`: one file per subcommand, each a dataclass whose fields are its arguments and flags."""
+"""The `pointgrad` command: one module per subcommand, each a dataclass whose fields are arguments and flags."""
 
 import sys
 from collections.abc import Callable
 from typing import Any
 
-MISSING = 2  # exit status of a wrong command line, as everywhere
+from .status import ExitStatus
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs `pointgrad ...` and returns the exit status."""
+    """Run `pointgrad` with these arguments, by default those of the process, and return the exit status."""
     try:
         import tyro
     except ModuleNotFoundError as error:
         print(f"pointgrad: the command line needs {error.name}: pip install 'pointgrad[cli]'", file=sys.stderr)
-        return MISSING
+        return ExitStatus.USAGE
     from .bench import Bench
     from .check import Check
     from .convert import Convert

@@ -6,11 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from .fail import fail
-
-WRONG = 2  # exit statuses, see the docstring of the command
-REFUSED = 1
-STOPPED = 130
+from .status import ExitStatus, fail
 
 
 @dataclass
@@ -45,11 +41,12 @@ class Bench:
         if self.list:
             for name in bench.NAMES:
                 print(f"{name:12} {bench.describe(name)}")
-            return 0
+            return ExitStatus.OK
         try:
             record = bench.run(self.families, self.device, self.only, self.out, self.quick)
         except bench.RequestError as error:
-            return fail("bench", WRONG, str(error))
+            return fail("bench", ExitStatus.USAGE, error)
         except KeyboardInterrupt:
-            return fail("bench", STOPPED, "interrupted; no results were written")
-        return REFUSED if any(row["state"] in ("wrong", "failed") for row in record["rows"]) else 0
+            return fail("bench", ExitStatus.INTERRUPTED, "interrupted; no results were written")
+        wrong = any(row["state"] in ("wrong", "failed") for row in record["rows"])
+        return ExitStatus.FAILED if wrong else ExitStatus.OK

@@ -1,4 +1,4 @@
-"""What runs in the child process of `pointgrad check`: it loads the target, finds inputs, and reports row after row."""
+"""Child process of `pointgrad check`: loads the target, finds inputs, and reports one row after another."""
 
 import functools
 import inspect
@@ -14,41 +14,42 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from pointgrad.inspect.audit import rows
-from pointgrad.inspect.audit.subject import InputsError, Subject, input_names, told
+from pointgrad.inspect.audit.subject import InputsError, Subject, describe_error, input_names
 
-from .target import TargetError, load, sizes
+from .status import ExitStatus
+from .target import TargetError, load, parse_shape
 
-NO_INPUTS = 4
-GUESSES = [(5, 7), (5, 5), (2, 5, 7), (7,), (2, 3, 8, 8)]  # shapes that all arguments get, until a call works
+GUESSES = [(5, 7), (5, 5), (2, 5, 7), (7,), (2, 3, 8, 8)]  # shapes to try for all arguments
 
 
 def main(pipe: int, spec: dict[str, Any]) -> None:
+    """Audit the target of `spec`, and write messages as lines of JSON to a pipe."""
     with os.fdopen(pipe, "w", encoding="utf-8") as report:
 
-        def say(kind: str, value: Any) -> None:
+        def send(kind: str, value: Any) -> None:
             report.write(json.dumps([kind, value]) + "\n")
             report.flush()
 
         try:
-            say("versions", {"python": sys.version.split()[0], "torch": torch.__version__})
-            say("stage", f"importing {spec['target']}")
+            send("versions", {"python": sys.version.split()[0], "torch": torch.__version__})
+            send("stage", f"importing {spec['target']}")
             fn = _callable(spec["target"])
             reference = _callable(spec["reference"]) if spec["reference"] else None
-            say("stage", f"making inputs for {spec['target']}")
+            send("stage", f"making inputs for {spec['target']}")
             make_inputs = _find_inputs(fn, spec)
             subject = Subject(fn, make_inputs, reference, spec["device"], spec["seeded"], isolated=True)
-            subject.progress = functools.partial(say, "progress")
+            subject.progress = functools.partial(send, "progress")
             for name in spec["checks"]:
-                say("doing", name)
+                send("running", name)
                 for row in rows(subject, [name]):
-                    say("row", asdict(row))
-            say("done", None)
+                    send("row", asdict(row))
+            send("done", None)
         except TargetError as error:
-            say("error", [error.status, str(error)])
+            send("error", [error.status, str(error)])
         except InputsError as error:
-            say("error", [NO_INPUTS, f"{spec['target']}: {error}"])
+            send("error", [ExitStatus.BAD_TARGET, f"{spec['target']}: {error}"])
     sys.stdout.flush()
-    os._exit(0)  # no exit handler of the user's code changes the result
+    os._exit(0)  # without exit handlers of the user's code
 
 
 def _callable(target: str) -> Callable[..., Any]:
@@ -59,7 +60,7 @@ def _callable(target: str) -> Callable[..., Any]:
         try:
             return found()
         except Exception as error:
-            raise TargetError(f"{target} cannot be made without arguments: {told(error)}") from error
+            raise TargetError(f"{target} cannot be constructed without arguments: {describe_error(error)}") from error
     if not callable(found):
         raise TargetError(f"{target} must be a function, got {type(found).__name__}")
     return found
@@ -69,10 +70,10 @@ def _find_inputs(fn: Callable[..., Any], spec: dict[str, Any]) -> Callable[..., 
     if spec["inputs"]:
         return _callable(spec["inputs"])
     if spec["shapes"]:
-        return _random([sizes(shape) for shape in spec["shapes"]])
+        return _random([parse_shape(shape) for shape in spec["shapes"]])
     module, _, name = spec["target"].partition(":")
-    beside = [found for found in map(_or_none, (f"{module}:{name}_inputs", f"{module}:make_inputs")) if found]
-    return beside[0] if beside else _guess(fn)
+    found = filter(None, map(_or_none, (f"{module}:{name}_inputs", f"{module}:make_inputs")))
+    return next(found, None) or _guess(fn)
 
 
 def _or_none(target: str) -> Callable[..., Any] | None:
@@ -83,27 +84,27 @@ def _or_none(target: str) -> Callable[..., Any] | None:
 
 
 def _guess(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Random tensors for the required arguments, if a call with them gives tensors."""
+    """Find a shape of random tensors for the required arguments with which a call returns tensors."""
     names = _required(fn)
-    how = "give --shapes, or --inputs module:make_inputs, where make_inputs(dtype, device) returns the tuple of inputs"
+    hint = "give --shapes, or --inputs module:make_inputs, where make_inputs(dtype, device) returns a tuple of inputs"
     if not names:
-        raise InputsError(f"it takes no tensors: it has no arguments that must be given; {how}")
+        raise InputsError(f"it takes no tensors: it has no required arguments; {hint}")
     reason = ""
     for shape in GUESSES:
         make = _random([shape] * len(names))
         try:
             result = fn(*make(torch.float32, "cpu"))
         except Exception as error:
-            reason = reason or f"with random {shape} tensors it raises {told(error)}"
+            reason = reason or f"with random {shape} tensors it raises {describe_error(error)}"
             continue
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
             return make
         reason = f"with random {shape} tensors it returns {type(result).__name__}"
-    raise InputsError(f"no inputs could be guessed for ({', '.join(names)}): {reason}; {how}")
+    raise InputsError(f"no inputs could be guessed for ({', '.join(names)}): {reason}; {hint}")
 
 
 def _required(fn: Callable[..., Any]) -> list[str]:
-    """Names of the arguments that must be given."""
+    """Return the names of the required arguments."""
     target: Any = fn.forward if isinstance(fn, nn.Module) else fn
     owner = getattr(fn, "__self__", None)
     names = input_names(fn)
@@ -112,7 +113,7 @@ def _required(fn: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(target).parameters
     except (TypeError, ValueError):
-        raise InputsError("it does not tell its arguments: give --shapes, or --inputs module:make_inputs") from None
+        raise InputsError("its signature is not available: give --shapes, or --inputs module:make_inputs") from None
     required = [name for name in names if parameters[name].default is inspect.Parameter.empty]
     plain = [
         name

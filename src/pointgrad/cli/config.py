@@ -1,4 +1,4 @@
-"""Configurations as YAML: dataclasses to files and back, with one-line errors."""
+"""Reading dataclasses from YAML files, with one-line errors."""
 
 import dataclasses
 import difflib
@@ -15,11 +15,19 @@ T = TypeVar("T")
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used. The message starts with its path."""
+    """A configuration cannot be used. The message starts with its path."""
 
 
 def read_config(kind: type[T], path: Path) -> T:
-    """A dataclass from a YAML file. Keys that it does not have and values of another type are errors."""
+    """Read a dataclass from a YAML file.
+
+    Args:
+        kind: The dataclass.
+        path: The file.
+
+    Raises:
+        ConfigError: The file cannot be read, or has unknown keys or values of the wrong type.
+    """
     try:
         content = read_yaml(path)
     except ModuleNotFoundError as error:
@@ -35,6 +43,7 @@ def read_config(kind: type[T], path: Path) -> T:
 
 
 def from_mapping(kind: type[T], content: Mapping[Any, Any], prefix: str = "") -> T:
+    """Create a dataclass from keys and values. `prefix`: path of the keys, for messages. Raises `ConfigError`."""
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
     values = {}
@@ -42,7 +51,7 @@ def from_mapping(kind: type[T], content: Mapping[Any, Any], prefix: str = "") ->
         if key not in names:
             key = str(key)[:60]
             near = difflib.get_close_matches(key, names, 1)
-            hint = f"; did you mean {prefix}{near[0]}?" if near else f"; there are {', '.join(names)}"
+            hint = f"; did you mean {prefix}{near[0]}?" if near else f"; known keys are {', '.join(names)}"
             raise ConfigError(f"unknown key {prefix}{key}{hint}")
         values[key] = _convert(hints[key], value, f"{prefix}{key}")
     try:
@@ -52,7 +61,7 @@ def from_mapping(kind: type[T], content: Mapping[Any, Any], prefix: str = "") ->
 
 
 def _convert(hint: Any, value: Any, name: str) -> Any:
-    """The value as its type, or an error that says what was expected."""
+    """Convert a value to a type. Raises `ConfigError`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _convert(arguments[0], value, name)
@@ -62,7 +71,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
         (hint,) = [each for each in arguments if each is not type(None)]
         return _convert(hint, value, name)
     if origin is Literal:
-        if isinstance(value, bool) or str(value) not in arguments:  # YAML reads 32 as a number
+        if isinstance(value, bool) or str(value) not in arguments:  # YAML parses 32 as a number
             raise ConfigError(f"{name} must be one of {', '.join(arguments)}, got {_shown(value)}")
         return str(value)
     if dataclasses.is_dataclass(hint):
@@ -81,14 +90,14 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     if hint is Path:
         _expect(isinstance(value, str), name, "a path", value)
         return Path(value)
-    words = {int: "a whole number", bool: "true or false", str: "a text"}
+    words = {int: "a whole number", bool: "true or false", str: "text"}
     right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     _expect(right, name, words.get(hint, str(hint)), value)
     return value
 
 
 def _number(value: Any) -> Any:
-    """YAML reads 1e-3 as a text, and whole numbers of any length."""
+    """Convert to float where possible: YAML parses 1e-3 as text, and integers of any length."""
     try:
         return float(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else value
     except (ValueError, OverflowError):

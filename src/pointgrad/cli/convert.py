@@ -1,4 +1,4 @@
-"""`pointgrad convert IN OUT`: from one format to another, or to fewer points."""
+"""`pointgrad convert IN OUT`: another format, or fewer points."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,48 +8,49 @@ import torch
 from tyro.conf import Positional, arg
 
 from pointgrad import data
+from pointgrad.errors import one_line
 from pointgrad.ops.sampling import voxel_sampling
 
-from .fail import fail
+from .status import ExitStatus, fail
 
-WRONG = 2  # exit status, as the help of the command says
 LAS = (".las", ".laz")
 
 
 @dataclass
 class Convert:
-    """Converts a file of points to another format, with all its columns, and may thin it or sample a mesh.
+    """Convert a point cloud file to another format with all its columns; optionally thin it or sample a mesh.
 
-    A LAS made of a LAS keeps version, point format, scale, offset and coordinate system. What was in OUT before is
-    replaced only when all is written. Exit status: 0; 2 if a file cannot be read or written, or a wrong command line.
+    A LAS file converted from LAS keeps version, point format, scale, offset and coordinate system. An existing OUT is
+    replaced only once the new file is complete. Exit status: 0; 2 if a file cannot be read or written, or for a wrong
+    command line.
     """
 
     source: Annotated[Positional[Path], arg(metavar="IN")]
-    """The file to read."""
+    """File to read."""
 
     target: Annotated[Positional[Path], arg(metavar="OUT")]
-    """The file to write; its suffix says the format."""
+    """File to write; its suffix determines the format."""
 
     sample: int = 0
-    """So many points at random: of the faces of a mesh by area, else of the points. 0: all."""
+    """Number of random points to keep: sampled on the faces of a mesh by area, else from the points. 0: all."""
 
     voxel: float = 0.0
     """Keep one point in each cube of this edge length. 0: all."""
 
     seed: int = 0
-    """Of --sample."""
+    """Random seed of --sample."""
 
     columns: str | None = None
-    """Names of the columns of a source that has none of its own: --columns "x y z class intensity"."""
+    """Names of the columns, for a file that does not name them: --columns "x y z class intensity"."""
 
     labels: str | None = None
-    """The column that holds the class of each point, if it is not called label, class, classification or the like."""
+    """Column with the class of each point, if its name is not label, class, classification or similar."""
 
     encoding: str | None = None
-    """Of PLY: binary_little_endian, binary_big_endian, ascii. Of PCD: binary_compressed, binary, ascii."""
+    """PLY: binary_little_endian, binary_big_endian or ascii. PCD: binary_compressed, binary or ascii."""
 
     lossy: bool = False
-    """Leave out columns that the target's format cannot hold, instead of refusing."""
+    """Drop columns that the target format cannot hold, instead of failing."""
 
     def run(self) -> int:
         try:
@@ -63,6 +64,6 @@ class Convert:
             like = self.source if both else None
             data.write(self.target, cloud, encoding=self.encoding, like=like, lossy=self.lossy)
         except (ValueError, ModuleNotFoundError) as error:
-            return fail("convert", WRONG, str(error).splitlines()[0])
+            return fail("convert", ExitStatus.USAGE, one_line(error, first=True))
         print(f"{self.target}: {len(cloud):,} points")
-        return 0
+        return ExitStatus.OK

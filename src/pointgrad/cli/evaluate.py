@@ -1,4 +1,4 @@
-"""`pointgrad evaluate RUN --data ...`: how good a trained network is, on any data with its classes."""
+"""`pointgrad evaluate RUN --data ...`: metrics of a trained network on any data with its classes."""
 
 import json
 import math
@@ -16,51 +16,49 @@ from pointgrad.data import Cloud
 from pointgrad.train import Metrics, Trained, WriteError
 from pointgrad.train.files import write_atomically
 
-from .fail import fail
 from .learning import Repeated, cropped, workers
-
-FAILED, WRONG = 1, 2  # exit statuses, as the help of the command says
+from .status import ExitStatus, fail
 
 
 @dataclass
 class Evaluate:
-    """Evaluates a trained network: accuracy, mean class accuracy, mean IoU, and a table of classes.
+    """Evaluate a trained network: accuracy, mean class accuracy, mean IoU, and a table of classes.
 
     Exit status: 0; 1 if the result cannot be written; 2 for a wrong command line or unusable data.
     """
 
     checkpoint: Positional[Path]
-    """A run folder, of which the best checkpoint is taken, or a checkpoint."""
+    """Run folder, whose best checkpoint is used, or a checkpoint."""
 
     data: str
-    """As for `pointgrad train`. Classes are matched by name: the data may have fewer, in any order, but no others."""
+    """Data, as for `pointgrad train`. Classes are matched by name: any subset of those of the network, in any order."""
 
     split: Literal["train", "val", "test"] = "test"
-    """Which part of the data."""
+    """Part of the data."""
 
     votes: int = 1
-    """How often each cloud is seen; from the second time on it is scaled at random, and the mean decides."""
+    """Predictions per cloud, whose mean decides; the first of the cloud as it is, the others with random scales."""
 
     batch_size: int = 32
     """Clouds per batch."""
 
     samples_per_cloud: int | None = None
-    """Where the network was trained on pieces of scenes: how many pieces of each scene are evaluated. By default 8."""
+    """Random crops of each scene, for a network trained on crops of scenes. By default 8."""
 
     workers: int = -1
-    """Processes that read clouds; -1: as many as cores, up to 8, beside a GPU, else 0."""
+    """Processes that read clouds; -1: one per core, up to 8, with a GPU, else 0."""
 
     skip_bad: bool = False
-    """Leaves out samples that cannot be read, and counts them, instead of stopping."""
+    """Skip and count unreadable samples instead of stopping."""
 
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto: on a GPU if there is one."""
+    """Device type; auto: a GPU if one is available."""
 
     seed: int = 0
-    """Of points, pieces and scales that are chosen at random."""
+    """Random seed of points, crops and scales."""
 
     json: Path | None = None
-    """A file for the figures as JSON."""
+    """JSON file for the metrics."""
 
     def run(self) -> int:
         try:
@@ -68,13 +66,13 @@ class Evaluate:
             if self.json is not None:
                 write_atomically(self.json, json.dumps(self._report(trained, metrics), indent=1).encode())
         except WriteError as error:
-            return fail("evaluate", FAILED, str(error))
+            return fail("evaluate", ExitStatus.FAILED, error)
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("evaluate", WRONG, " ".join(str(error).split()))
+            return fail("evaluate", ExitStatus.USAGE, error)
         print(table(trained.classes, metrics))
         if skipped:
-            print(f"left out {len(skipped)} that cannot be read: {next(iter(skipped.values()))}")
-        return 0
+            print(f"unreadable samples skipped: {len(skipped)}; the first: {next(iter(skipped.values()))}")
+        return ExitStatus.OK
 
     def _evaluate(self) -> tuple[Trained, Metrics, dict[int, str]]:
         for name in ("votes", "batch_size"):
@@ -105,10 +103,10 @@ class Evaluate:
             trained.model, loader, classes=len(trained.classes), parts=parts, votes=self.votes, seed=self.seed
         )
         if not int(metrics.confusion.sum()):
-            raise ValueError(f"{self.data}: nothing in its {self.split} part has a label")
+            raise ValueError(f"{self.data}: its {self.split} part has no labels")
         if getattr(dataset, "whole", False):
-            note = f"on all {len(dataset)} clouds of {self.data}, which has no test part"
-            print(f"{note}; if the network was trained on it, --split val leaves out what it has seen", file=sys.stderr)
+            note = f"evaluating all {len(dataset)} clouds of {self.data}, which has no test part"
+            print(f"{note}; if the network was trained on it, use --split val", file=sys.stderr)
         return trained, metrics, loader.skipped
 
     def _report(self, trained: Trained, metrics: Metrics) -> dict[str, Any]:
@@ -126,7 +124,11 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Relabel:
-    """Labels of the data as those of the network. numbers: (classes of the data,)."""
+    """Transform that replaces labels of the data by those of the network.
+
+    Attributes:
+        numbers: (classes of the data,) label of each class in the network.
+    """
 
     numbers: Tensor
 
@@ -141,7 +143,7 @@ class Relabel:
 
 
 def match(trained: tuple[str, ...], own: tuple[str, ...], source: str) -> Tensor:
-    """The number that each class of the data has in the network, by name."""
+    """Return the label in the network of each class of the data, by name."""
     unknown = [name for name in own if name not in trained]
     if unknown:
         raise ValueError(
@@ -151,7 +153,7 @@ def match(trained: tuple[str, ...], own: tuple[str, ...], source: str) -> Tensor
 
 
 def table(classes: tuple[str, ...], metrics: Metrics) -> str:
-    """The figures as text."""
+    """Format the metrics as a table."""
     width = max(map(len, classes))
     lines = [f"{'class':{width}}  {'count':>10}  accuracy     iou"]
     for name, row in zip(classes, metrics.per_class(), strict=True):
@@ -162,5 +164,5 @@ def table(classes: tuple[str, ...], metrics: Metrics) -> str:
 
 
 def _number(value: Any) -> Any:
-    """JSON has no NaN."""
+    """Replace NaN, which JSON does not have, by None."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""The best checkpoint of a run on the run's own validation data, for runs that have not kept what it does there."""
+"""Evaluation of the best checkpoint of a run on its own validation data, for runs without an evaluation file."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +12,7 @@ from pointgrad import data, train
 from pointgrad.data import Batch
 from pointgrad.train.checkpoint import BEST
 from pointgrad.train.evaluation import Evaluation, Examples
-from pointgrad.train.trainer import parts_of
+from pointgrad.train.metrics import parts_of
 
 from .config import read_config
 from .device import device as choose_device
@@ -20,18 +20,27 @@ from .train import Train
 
 
 def evaluate_run(run: Path, progress: Callable[[int, int], None], *, device: str) -> Evaluation:
-    """The data and how they are prepared are those of the run's config.yaml; epoch is 0, it is not known here.
+    """Evaluate the best checkpoint with the data and the preparation of the run's config.yaml.
 
-    progress: called with the batches that are done, and all. Raises ValueError or OSError, one sentence each.
+    Args:
+        run: Run folder.
+        progress: Called with the number of finished batches and of all batches.
+        device: A torch device, or "auto".
+
+    Returns:
+        The evaluation; its epoch is 0, because the epoch of the checkpoint is not known.
+
+    Raises:
+        ValueError, OSError: The run cannot be evaluated. The message is one sentence.
     """
     flags = replace(read_config(Train, run / "config.yaml"), workers=0)
     if not flags.data:
-        raise ValueError(f"{run / 'config.yaml'}: names no data to evaluate on; runs of `pointgrad train` do")
-    where = choose_device(device)  # only now: a GPU that nothing asks for belongs to the training
+        raise ValueError(f"{run / 'config.yaml'}: names no data to evaluate on; only runs of `pointgrad train` do")
+    where = choose_device(device)  # not earlier: while nothing is evaluated, the training may need the whole GPU
     trained = train.load(run / BEST, where)
     dataset: Any = data.open_dataset(flags.data, "val", trained.task)  # type: ignore[arg-type]
     if tuple(dataset.classes) != trained.classes:
-        raise ValueError(f"{flags.data}: its classes must be those of the run, they have changed")
+        raise ValueError(f"{flags.data}: its classes must be those of the run, but they have changed")
     if not len(dataset):
         raise ValueError(f"{flags.data}: has no validation data")
     alone = SimpleNamespace(device=where, global_rank=0, world_size=1)

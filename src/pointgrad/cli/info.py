@@ -1,4 +1,4 @@
-"""`pointgrad info FILE...`: what files of points hold."""
+"""`pointgrad info FILE...`: contents of point cloud files."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,46 +9,44 @@ from tyro.conf import Positional, arg
 
 from pointgrad import data
 
-from .fail import fail
-
-WRONG = 2  # exit status, as the help of the command says
+from .status import ExitStatus, fail
 
 
 @dataclass
 class Info:
-    """Shows what files of points hold: format, counts, bounds, attributes, labels, spacing, doubled points.
+    """Show the contents of point cloud files: format, counts, bounds, attributes, labels, spacing, duplicate points.
 
-    Exit status: 0; 2 if a file cannot be read (the others are shown) or the command line is wrong.
+    Exit status: 0; 2 if a file cannot be read (the others are shown), or for a wrong command line.
     """
 
     files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]
-    """Files of any format: PLY, PCD, LAS, LAZ, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
+    """Point cloud files: PLY, PCD, LAS, LAZ, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
 
     format: str | None = None
-    """The format, if the suffix does not say: ply, pcd, las, ..."""
+    """Format (ply, pcd, las, ...), if the suffix does not determine it."""
 
     columns: str | None = None
-    """Names of the columns of files that have none of their own: --columns "x y z class intensity"."""
+    """Names of the columns, for files that do not name them: --columns "x y z class intensity"."""
 
     labels: str | None = None
-    """The column that holds the class of each point, if it is not called label, class, classification or the like."""
+    """Column with the class of each point, if its name is not label, class, classification or similar."""
 
     json: bool = False
-    """Print a list of objects, one per file, instead of tables."""
+    """Print a JSON list with one object per file instead of tables."""
 
     def run(self) -> int:
         if not self.files:
-            return fail("info", WRONG, "expected at least one file, got none")
+            return fail("info", ExitStatus.USAGE, "expected at least one file, got none")
         found = [each for path in self.files if (each := self._describe(path)) is not None]
         if self.json:
             print(json.dumps([asdict(each) for each in found], indent=2))
-        return 0 if len(found) == len(self.files) else WRONG
+        return ExitStatus.OK if len(found) == len(self.files) else ExitStatus.USAGE
 
     def _describe(self, path: Path) -> data.FileInfo | None:
         try:
             found = data.info(path, format=self.format, columns=self.columns, labels=self.labels)
         except (data.FileError, ModuleNotFoundError) as error:
-            fail("info", WRONG, str(error))
+            fail("info", ExitStatus.USAGE, error)
             return None
         if not self.json:
             _show(found)
@@ -72,10 +70,10 @@ def _show(found: data.FileInfo) -> None:
         for axis, low, high in zip("xyz", found.lower, found.upper, strict=True):
             row(f"  {axis}", f"{low:.12g} to {high:.12g}")
     row("spacing", "none" if found.spacing is None else f"{found.spacing:.4g}")
-    row("doubled points", f"{found.doubled:,}")
-    row("not finite", f"{found.nonfinite:,}")
+    row("duplicate points", f"{found.doubled:,}")
+    row("non-finite points", f"{found.nonfinite:,}")
     for attribute in found.attributes:
-        bounds = "no numbers" if attribute.low is None else f"{attribute.low:.12g} to {attribute.high:.12g}"
+        bounds = "not numeric" if attribute.low is None else f"{attribute.low:.12g} to {attribute.high:.12g}"
         row(f"  {attribute.name}", f"{attribute.dtype}, {bounds}")
     if found.labels is not None:
         row("labels", ", ".join(f"{label}: {count:,}" for label, count in found.labels.items()))

@@ -8,8 +8,19 @@ from pointgrad.data.files.formats import FORMATS
 
 
 def cloud_files(inputs: Sequence[Path], purpose: str, out: Path | None = None) -> list[tuple[Path, Path]]:
-    """Each file, also those of folders, and where it lies in its folder. purpose: what is done with files, a verb. out:
-    the folder of results, in which nothing is looked for."""
+    """Find point cloud files.
+
+    Args:
+        inputs: Files, or folders, which are searched recursively.
+        purpose: A verb for error messages, such as "draw".
+        out: Output folder, which is not searched.
+
+    Returns:
+        Pairs of a file and its folder relative to the searched folder.
+
+    Raises:
+        ValueError: There are no inputs, or a folder holds no point cloud files.
+    """
     found: list[tuple[Path, Path]] = []
     for path in inputs:
         if not path.is_dir():

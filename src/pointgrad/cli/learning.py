@@ -1,4 +1,4 @@
-"""What training and evaluation share: which data, how they are prepared and augmented."""
+"""Flags for data, preparation and augmentation, shared by training and evaluation."""
 
 import contextlib
 import os
@@ -13,59 +13,58 @@ import pointgrad
 from pointgrad import data, models
 from pointgrad.data import Cloud, Prepare, Transform
 
-SCENE = 16384  # more points than this are a scene, which is cut into pieces
-SCENE_VOXEL = 0.04  # that the radii of networks for scenes are made for, in metres
+SCENE = 16384  # labelled clouds with more points are scenes, which are cropped
+SCENE_VOXEL = 0.04  # voxel size in metres for which the radii of networks are designed
 
 
 @dataclass
 class PrepareFlags:
-    """What clouds go through before the network, in training, evaluation and prediction."""
+    """Preparation of clouds for the network, in training, evaluation and prediction."""
 
     points: int | None = None
-    """Points per cloud, chosen at random; 0: all. By default 1024 for classification, crop_points for scenes, else
-    all."""
+    """Random points per cloud; 0: all. By default 1024 for classification, crop_points for scenes, else all."""
 
     normalize: Literal["sphere", "center", "none"] | None = None
-    """Centred and scaled to the unit sphere, centred only, or neither. By default sphere; center for scenes."""
+    """Center and scale to the unit sphere, only center, or neither. By default sphere; center for scenes."""
 
     voxel: float | None = None
-    """Edge of voxels of which one point is kept, in the units of the data; 0: off. By default off; for scenes twice the
-    distance of neighbouring points."""
+    """Keep one point per voxel of this edge length, in units of the data; 0: off.
+    By default off; for scenes twice the distance between neighboring points."""
 
     features: tuple[str, ...] = ()
-    """Names of columns that the network gets beside the coordinates."""
+    """Names of columns that the network receives in addition to the coordinates."""
 
 
 @dataclass
 class Augment:
-    """Random changes of training clouds, after they are prepared. What is not given depends on the task."""
+    """Random augmentation of training clouds, after preparation. Defaults depend on the task."""
 
     rotate: Literal["none", "x", "y", "z", "any"] | None = None
-    """Axis of rotation. By default z for scenes, else none."""
+    """Rotation axis. By default z for scenes, else none."""
 
     degrees: float = 180.0
-    """Largest angle of rotation."""
+    """Maximum rotation angle."""
 
     scale: tuple[float, float] | None = None
-    """Range of the scale. By default 0.67 1.5 for classification, 0.8 1.25 for parts, 0.9 1.1 for scenes."""
+    """Range of the random scale. By default 0.67 1.5 for classification, 0.8 1.25 for parts, 0.9 1.1 for scenes."""
 
     scale_axes: bool | None = None
-    """Each axis has its own scale. By default for classification only."""
+    """Scale each axis separately. By default only for classification."""
 
     translate: float | None = None
-    """Largest shift along each axis. By default 0.2 for classification, else 0."""
+    """Maximum shift along each axis. By default 0.2 for classification, else 0."""
 
     jitter: float | None = None
-    """Standard deviation of noise on each coordinate, at most five times of which is added. By default 0."""
+    """Standard deviation of noise on each coordinate, clipped at five deviations. By default 0."""
 
     flip: str | None = None
-    """Axes along which a cloud is mirrored, half of the time. By default none; xy for scenes."""
+    """Axes along which a cloud is mirrored with probability 1/2. By default none; xy for scenes."""
 
     dropout: float | None = None
-    """Largest share of points that are dropped. By default 0."""
+    """Maximum fraction of dropped points. By default 0."""
 
     def transforms(self) -> list[Transform]:
-        """As callables, in their order. All values must be given."""
+        """Return the transforms in order, for flags with all defaults filled in."""
         out: list[Transform] = []
         if self.rotate not in (None, "none"):
             out.append(data.Rotate(cast(Any, self.rotate), self.degrees))
@@ -84,44 +83,44 @@ class Augment:
 
 @dataclass
 class DataFlags:
-    """What to learn from, and the network."""
+    """Flags for the data and the network."""
 
     data: str = ""
-    """shapes (built in); an .npz or .h5 file of arrays; a folder of point clouds; or modelnet:ROOT, scanobjectnn:ROOT,
-    shapenetpart:ROOT, s3dis:ROOT, semantickitti:ROOT."""
+    """Data set: shapes (built in); an .npz or .h5 file of arrays; a folder of point clouds; or a published one:
+    modelnet:ROOT, scanobjectnn:ROOT, shapenetpart:ROOT, s3dis:ROOT, semantickitti:ROOT."""
 
     task: Literal["auto", "classification", "segmentation"] = "auto"
-    """A class per cloud, or per point; auto: what the labels of the data are for."""
+    """One class per cloud, or per point; auto: depends on the labels of the data."""
 
     model: str = "pointnet2"
-    """The network; `pointgrad models` lists them."""
+    """Network; `pointgrad models` lists them."""
 
     options: tuple[str, ...] = ()
-    """Of the network: --options variant=msg dropout=0.3. By default, radii of networks for scenes follow the voxels."""
+    """Options of the network: --options variant=msg dropout=0.3. For scenes, radius is scaled with the voxel size."""
 
     prepare: PrepareFlags = field(default_factory=PrepareFlags)
     augment: Augment = field(default_factory=Augment)
 
     batch_size: int = 0
-    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes. In training, what is left over at the end of an
-    epoch for a smaller batch is not used; it is something else each time."""
+    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes.
+    Training drops the last batch of an epoch if it is incomplete; the dropped clouds differ from epoch to epoch."""
 
     crop_points: int | None = None
-    """Scenes are cut into pieces of so many points around random centres; 0: not. By default 8192 for scenes."""
+    """Crop scenes to this many points around random centers; 0: no cropping. By default 8192 for scenes."""
 
     samples_per_cloud: int | None = None
-    """How many pieces of each cloud are seen in an epoch. By default 8 for scenes, else 1."""
+    """Random crops of each cloud per epoch. By default 8 for scenes, else 1."""
 
     workers: int = -1
-    """Processes that read and change clouds; -1: as many as cores, up to 8, beside a GPU, else 0. Results do not depend
-    on it."""
+    """Processes that read and transform clouds; -1: one per core, up to 8, with a GPU, else 0.
+    Results do not depend on it."""
 
     skip_bad: bool = False
-    """Leaves out samples that cannot be read, and counts them, instead of stopping."""
+    """Skip and count unreadable samples instead of stopping."""
 
 
 class Repeated(torch.utils.data.Dataset[Cloud]):
-    """Every cloud several times in a row; each time it gets other random numbers."""
+    """Data set that repeats every cloud several times in a row, each time with different random numbers."""
 
     def __init__(self, dataset: Any, times: int) -> None:
         self.dataset, self.times = dataset, times
@@ -138,7 +137,7 @@ class Repeated(torch.utils.data.Dataset[Cloud]):
 
 
 def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
-    """The same with everything that depends on the data filled in."""
+    """Return the flags with all defaults that depend on the data filled in."""
     classify = dataset.task == "classification"
     first = first_cloud(dataset)
     scene = not classify and len(first) > SCENE
@@ -182,29 +181,29 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
 
 
 def has_radius(model: str) -> bool:
-    """Whether the network looks into balls."""
+    """Return whether the network has a radius option."""
     return "radius" in models.build(model, task="segmentation", classes=2).config
 
 
 def first_cloud(dataset: Any) -> Cloud:
-    """The first that can be read."""
+    """Return the first cloud that can be read. Raises ValueError or OSError if there is none."""
     for index in range(len(dataset)):
         with contextlib.suppress(ValueError, OSError):
             return dataset[index]
     if not len(dataset):
         raise ValueError("data must have clouds to train on, got none")
-    return dataset[0]  # which raises, and says why
+    return dataset[0]  # raises the reason
 
 
 def spacing(points: Tensor) -> float:
-    """The median distance of a point to its nearest neighbour, of a thousand points."""
+    """Return the median distance to the nearest neighbor, over a thousand points."""
     chosen = points[:: max(len(points) // 1000, 1)].float()
     distance2 = pointgrad.knn(points.float(), 2, chosen).distance2[:, 1]
     return float(distance2.median().sqrt()) or 1e-3
 
 
 def preparation(flags: DataFlags) -> Prepare:
-    """What checkpoints keep. The flags must be resolved."""
+    """Return the preparation that checkpoints hold, for flags with all defaults filled in."""
     own = flags.prepare
     assert own.points is not None
     assert own.normalize is not None
@@ -213,7 +212,7 @@ def preparation(flags: DataFlags) -> Prepare:
 
 
 def cropped(prepare: Prepare, points: int) -> Transform:
-    """The preparation of a piece of so many points around a random centre, cut after voxels are thinned; 0: of all."""
+    """Return a preparation that first thins voxels and crops to `points` points around a random center; 0: no crop."""
     if not points:
         return prepare
     thin: list[Transform] = [data.VoxelSample(prepare.voxel)] if prepare.voxel else []
@@ -221,12 +220,12 @@ def cropped(prepare: Prepare, points: int) -> Transform:
 
 
 def workers(wanted: int, device: torch.device) -> int:
-    """How many processes read clouds."""
+    """Return the number of processes that read clouds; `wanted`: the flag."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return wanted if wanted >= 0 else min(8, cores) if device.type == "cuda" else 0
 
 
 def channels(dataset: Any, features: Sequence[str]) -> int:
-    """How many columns the features have."""
+    """Return the number of columns of the features."""
     columns = first_cloud(dataset).stack(features)
     return 0 if columns is None else columns.shape[1]

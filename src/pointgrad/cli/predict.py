@@ -1,4 +1,4 @@
-"""`pointgrad predict RUN FILES...`: labels for files, from a trained network."""
+"""`pointgrad predict RUN FILES...`: label files with a trained network."""
 
 import csv
 import io
@@ -15,68 +15,68 @@ from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.data.files.workspace import publish_bytes
+from pointgrad.data.tiles import Progress
+from pointgrad.errors import one_line
 from pointgrad.predict.labels import Settings
-from pointgrad.predict.scene import Progress
 from pointgrad.writing import make_folder
 
 from .device import device
-from .fail import fail, line
 from .inputs import cloud_files
+from .status import ExitStatus, fail
 
-FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
-TOP = 3  # classes that are shown of each cloud
+TOP = 3  # classes shown per cloud
 TABLE = "predictions.csv"
 ERRORS = (ValueError, OSError, ModuleNotFoundError, MemoryError, RuntimeError)
 
 
 @dataclass
 class Predict:
-    """Labels files with a trained network. Segmentation writes each file again, into a folder, with the label and the
-    confidence of every point; classification prints the class of each file, and writes a table.
+    """Label files with a trained network. Segmentation writes a copy of each file with the label and confidence of
+    every point; classification prints the class of each file and writes a table.
 
-    Exit status: 0; 1 if some of the files could not be labelled, the others are; 2 for a wrong command line.
+    Exit status: 0; 1 if some files could not be labelled (the others are); 2 for a wrong command line.
     """
 
     network: Positional[Path]
-    """A run folder of `pointgrad train`, of which the best checkpoint is taken, or a checkpoint."""
+    """Run folder of `pointgrad train`, whose best checkpoint is used, or a checkpoint."""
 
     inputs: Positional[tuple[Path, ...]]
-    """Files of any format that pointgrad reads, or folders, which are searched for such files."""
+    """Point cloud files of any supported format, or folders, which are searched for them."""
 
     out: Path = Path("predictions")
-    """Folder for the results; made if it is not there. What is found in an input folder keeps its place in it."""
+    """Folder for the results; created if needed. Files of an input folder keep their relative paths."""
 
     device: str = "auto"
-    """cpu, cuda, cuda:1 ...; auto: a GPU if there is one."""
+    """Device: cpu, cuda, cuda:1 ...; auto: a GPU if one is available."""
 
     tile: float | None = None
-    """Segmentation: edge length, in the units of the file, of the square columns that the network is asked about one at
-    a time. Without it: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are few
-    points; else columns that hold half as many points as the network was trained on."""
+    """Segmentation: edge length, in units of the file, of the square columns that are predicted one at a time.
+    By default the whole cloud if it is small or the network was trained on clouds scaled to a sphere;
+    else columns with half as many points as the network was trained on."""
 
     votes: int = 3
-    """How often each point is seen, each time in other columns or with other points. More: better and slower."""
+    """Predictions per point, each in different columns or among different points. More is better and slower."""
 
     max_points: int = 65_536
-    """How many points go through the network at once. Less if memory runs out, more for speed on a large GPU."""
+    """Points per forward pass. Lower it if memory runs out, raise it for speed on a large GPU."""
 
     columns: str | None = None
-    """Names of the columns of text, NPY and BIN files that have none: "x y z class intensity"."""
+    """Names of the columns, for text, NPY and BIN files that do not name them: "x y z class intensity"."""
 
     category: int | None = None
-    """Part segmentation: the number of the kind of object that the files show."""
+    """Part segmentation: number of the category of the objects in the files."""
 
     classification: tuple[int, ...] = ()
-    """LAS and LAZ: a code per class, in their order, which is also written to the classification of the points."""
+    """LAS and LAZ: codes of the classes, in order, to write to the classification field of the points as well."""
 
     evaluate: bool = False
-    """Compares with the labels in the files (classification: with the name of the folder that each file is in)."""
+    """Compare with the labels in the files; for classification, with the name of the folder of each file."""
 
     overwrite: bool = False
-    """Replaces results that are already there."""
+    """Replace existing results."""
 
     temp: Path | None = None
-    """LAS and LAZ: folder on a disk with room for 40 bytes per point while it runs; without it, the output folder."""
+    """LAS and LAZ: folder for temporary files of 40 bytes per point; by default the output folder."""
 
     def run(self) -> int:
         try:
@@ -86,19 +86,19 @@ class Predict:
             if trained.task == "segmentation":
                 _check_targets(files)
         except ERRORS as error:
-            return fail("predict", WRONG, str(error))
+            return fail("predict", ExitStatus.USAGE, error)
         try:
             if trained.task == "classification":
                 return self._classify(trained, [source for source, _ in files])
             return self._label(trained, files)
         except KeyboardInterrupt:
-            return fail("predict", INTERRUPTED, f"interrupted; complete results are in {self.out}")
+            return fail("predict", ExitStatus.INTERRUPTED, f"interrupted; complete results are in {self.out}")
 
     def _label(self, trained: train.Trained, files: Sequence[tuple[Path, Path]]) -> int:
-        status = 0
+        status = ExitStatus.OK
         total = train.Metrics(len(trained.classes))
         for source, folder in files:
-            with _shown(source) as progress:
+            with _progress_bar(source) as progress:
                 try:
                     with naming(folder, "a folder to write to"):
                         make_folder(self.out, folder.relative_to(self.out))
@@ -111,11 +111,11 @@ class Predict:
                 except ERRORS as error:
                     report, reason = None, _reason(source, error)
             if report is None:
-                status = fail("predict", FAILED, reason)
+                status = fail("predict", ExitStatus.FAILED, reason)
                 continue
             print(f"{source} -> {report.target}: {_shares(trained.classes, report.counts)}")
             if report.unlabelled:
-                print(f"  {report.unlabelled} points without finite coordinates got no label")
+                print(f"  {report.unlabelled} points without finite coordinates have no label")
             if report.metrics is not None:
                 total.confusion += report.metrics.confusion
                 print(f"  {_scores(report.metrics)}")
@@ -124,14 +124,14 @@ class Predict:
         return status
 
     def _columns(self, source: Path) -> str | None:
-        """Their names, for a file that does not name them itself."""
+        """Return the names of the columns, for a format that does not name them."""
         return self.columns if FORMATS[choose(source, None)].unnamed else None
 
     def _classify(self, trained: train.Trained, files: Sequence[Path]) -> int:
         table = self.out / TABLE
         if table.exists() and not self.overwrite:
-            return fail("predict", WRONG, f"{table}: exists already; --overwrite replaces it")
-        status, right, rows = 0, [], []
+            return fail("predict", ExitStatus.USAGE, f"{table}: exists already; use --overwrite to replace it")
+        status, right, rows = ExitStatus.OK, [], []
         try:
             for source in files:
                 try:
@@ -139,7 +139,7 @@ class Predict:
                     chances = predict.classify(trained, [cloud], votes=self.votes, max_points=self.max_points)
                     truth = _truth(cloud, source, trained.classes) if self.evaluate else None
                 except ERRORS as error:
-                    status = fail("predict", FAILED, _reason(source, error))
+                    status = fail("predict", ExitStatus.FAILED, _reason(source, error))
                     continue
                 best = chances.probabilities[0].topk(min(TOP, len(trained.classes)))
                 named = [(trained.classes[k], f"{p:.4f}") for p, k in zip(*(x.tolist() for x in best), strict=True)]
@@ -147,7 +147,7 @@ class Predict:
                 print(f"{source}: {', '.join(f'{name} {chance}' for name, chance in named)}")
                 if truth is not None:
                     right.append(truth == named[0][0])
-        finally:  # also what there is when it is interrupted
+        finally:  # also after an interruption
             if rows:
                 publish_bytes(table, _csv(rows).encode(), self.overwrite)
         if right:
@@ -158,7 +158,7 @@ class Predict:
 
 
 def _check_targets(files: Sequence[tuple[Path, Path]]) -> None:
-    """Refuses two files with one result."""
+    """Raise ValueError if two files have the same output."""
     targets: dict[Path, Path] = {}
     for source, folder in files:
         if is_cloud(source) and (other := targets.setdefault(predict.output(source, folder), source)) != source:
@@ -166,8 +166,8 @@ def _check_targets(files: Sequence[tuple[Path, Path]]) -> None:
 
 
 @contextmanager
-def _shown(source: Path) -> Iterator[Progress]:
-    """A bar on the terminal while a file is labelled."""
+def _progress_bar(source: Path) -> Iterator[Progress]:
+    """Show a progress bar in the terminal while a file is labelled."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -177,20 +177,20 @@ def _shown(source: Path) -> Iterator[Progress]:
         task = bar.add_task(source.name, total=None)
         stage, total = "", 0
 
-        def show(what: str, done: int) -> None:
+        def show(phase: str, done: int) -> None:
             nonlocal stage, total
-            if what == "reading":
-                total = done  # how many there are is known at the end
-            if what != stage:
-                stage = what
-                bar.reset(task, description=f"{source.name}: {what}")
-            bar.update(task, completed=done, total=None if what == "reading" else total)
+            if phase == "reading":
+                total = done  # the number of points is known at the end of this phase
+            if phase != stage:
+                stage = phase
+                bar.reset(task, description=f"{source.name}: {phase}")
+            bar.update(task, completed=done, total=None if phase == "reading" else total)
 
         yield show
 
 
 def _truth(cloud: data.Cloud, source: Path, classes: Sequence[str]) -> str:
-    """The name of the class that a file has by itself, or by its folder."""
+    """Return the true class of a file: its own label, or the name of its folder."""
     if cloud.label is not None and 0 <= cloud.label < len(classes):
         return classes[cloud.label]
     name = source.resolve().parent.name
@@ -208,19 +208,19 @@ def _csv(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _shares(classes: Sequence[str], counts: torch.Tensor) -> str:
-    """How the points are distributed, the most frequent classes first."""
+    """Format the fractions of the most frequent classes."""
     order = counts.argsort(descending=True, stable=True).tolist()
     shown = [f"{classes[k]} {counts[k] / counts.sum():.1%}" for k in order if counts[k]]
     return f"{int(counts.sum())} points, " + ", ".join(shown[:5]) + (", ..." if len(shown) > 5 else "")
 
 
 def _scores(metrics: train.Metrics) -> str:
-    figures = metrics.compute()
-    return f"accuracy {figures['accuracy']:.4f}, mIoU {figures['miou']:.4f} of {int(metrics.confusion.sum())} points"
+    values = metrics.compute()
+    return f"accuracy {values['accuracy']:.4f}, mIoU {values['miou']:.4f} of {int(metrics.confusion.sum())} points"
 
 
 def _reason(source: Path, error: BaseException) -> str:
     if isinstance(error, torch.OutOfMemoryError):
-        return f"{source}: the GPU has too little memory; --max-points makes less do"
-    text = line(error)
+        return f"{source}: the GPU is out of memory; use a smaller --max-points"
+    text = one_line(error)
     return text if isinstance(error, data.FileError) or str(source) in text else f"{source}: {text}"

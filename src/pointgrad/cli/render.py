@@ -1,4 +1,4 @@
-"""`pointgrad render FILES... --out picture.png`: pictures of files, without a display."""
+"""`pointgrad render FILES... --out image.png`: images of point clouds, without a display."""
 
 import os
 from collections.abc import Sequence
@@ -10,82 +10,81 @@ from tyro.conf import Positional, arg
 
 from pointgrad.data.files.formats import choose
 from pointgrad.data.files.workspace import exists
+from pointgrad.data.stream import Source
+from pointgrad.errors import one_line
 from pointgrad.render import class_names, save
 from pointgrad.render.legend import Title
 from pointgrad.render.save import LONGEST, SECONDS, check_suffix
 from pointgrad.render.scene import SAMPLE, Scene
-from pointgrad.render.source import Source
 from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scales
 
-from .fail import fail, line
 from .inputs import cloud_files
+from .status import ExitStatus, fail
 
-FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
-MOST_FRAMES = 360  # which are all in memory before they are written
-TURNED = 4_000_000  # points of a file that a turntable shows: each frame draws them all
+MAX_FRAMES = 360  # all are in memory before they are written
+TURNTABLE_POINTS = 4_000_000  # limit per file in a turntable: each frame draws them all
 ERRORS = (ValueError, OSError, ModuleNotFoundError, MemoryError)
 
 
 @dataclass
 class Render:
-    """Draws files of points: a picture, or a turntable. Several files stand side by side, in the same colours; or each
-    gets a picture of its own, if --out is a folder. LAS and LAZ may be larger than memory.
+    """Render point clouds to an image or a turntable animation. Several files are drawn side by side with the same
+    colors, or one image per file if --out is a folder. LAS and LAZ files may be larger than memory.
 
-    Exit status: 0; 1 if some of the files could not be drawn, the others are; 2 if none could, or for a wrong command
-    line.
+    Exit status: 0; 1 if some files could not be drawn (the others are); 2 if none could, or for a wrong command line.
     """
 
     inputs: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]
-    """Files of any format that pointgrad reads, or folders, which are searched for such files."""
+    """Point cloud files of any supported format, or folders, which are searched for them."""
 
     out: Path
-    """The picture: .png, .jpg, .webp, or .gif for a turntable. Without a suffix: a folder, for a .png of each file."""
+    """Image file: .png, .jpg, .webp, or .gif for a turntable. Without a suffix: a folder for one .png per file."""
 
     by: str | None = None
-    """What colours show: label, rgb, height, or a column of the file. Without it: labels, if there are several; else
-    colours; else height."""
+    """Quantity shown by colors: label, rgb, height, or a column of the file.
+    By default label if there are several labels, else rgb if available, else height."""
 
     azimuth: float = AZIMUTH
-    """Where the camera stands, seen from above: degrees from +x over +y."""
+    """Direction of the camera around the vertical axis, in degrees from +x towards +y."""
 
     elevation: float = ELEVATION
-    """How high it stands: 0 looks level, 90 straight down."""
+    """Elevation of the camera in degrees: 0 looks horizontally, 90 straight down."""
 
     width: int = SIZE[0]
-    """Of the picture, in pixels."""
+    """Width of the image, in pixels."""
 
     height: int = SIZE[1]
-    """Of the picture, in pixels."""
+    """Height of the image, in pixels."""
 
     point_size: float | None = None
-    """Diameter of the dots, in pixels. Without it: so that surfaces are closed."""
+    """Diameter of points, in pixels. By default large enough to close gaps in surfaces."""
 
     background: Background = "white"
-    """Transparent needs .png or .webp."""
+    """Background; transparent requires .png or .webp."""
 
     legend: bool = True
-    """The names of classes, or the range of a quantity."""
+    """Show a legend: names of classes, or the range of the quantity."""
 
     titles: tuple[str, ...] = ()
-    """A line above each file. Without it: their names, if there are several."""
+    """Title of each file. By default the file names, if there are several."""
 
     frames: int | None = None
-    """Of a turntable; 48 in a .gif. Makes a turntable of a .webp too."""
+    """Frames of a turntable; by default 48 for .gif. With .webp, the image becomes a turntable."""
 
     seconds: float = SECONDS
-    """That a turn takes."""
+    """Duration of one turn, in seconds."""
 
     columns: str | None = None
-    """Names of the columns of text, NPY and BIN files that have none: "x y z class intensity"."""
+    """Names of the columns, for text, NPY and BIN files that do not name them: "x y z class intensity"."""
 
     overwrite: bool = False
-    """Replaces pictures that are already there."""
+    """Replace existing images."""
 
     def run(self) -> int:
         try:
             return self._run()
         except KeyboardInterrupt:
-            return fail("render", INTERRUPTED, "interrupted; pictures that are there are complete")
+            return fail("render", ExitStatus.INTERRUPTED, "interrupted; all images written so far are complete")
 
     def _run(self) -> int:
         try:
@@ -94,27 +93,29 @@ class Render:
             )
             if not 0 < self.seconds <= LONGEST:
                 raise ValueError(f"--seconds must be above 0 and at most {LONGEST:.0f}, got {self.seconds}")
-            if self.frames is not None and not 2 <= self.frames <= MOST_FRAMES:
-                raise ValueError(f"--frames must be from 2 to {MOST_FRAMES}, got {self.frames}")
+            if self.frames is not None and not 2 <= self.frames <= MAX_FRAMES:
+                raise ValueError(f"--frames must be from 2 to {MAX_FRAMES}, got {self.frames}")
             files = [(file, self.out / place) for file, place in cloud_files(self.inputs, "draw", self.out)]
             if self.titles and len(self.titles) != len(files):
-                raise ValueError(f"--titles must be one for each of {len(files)} files, got {len(self.titles)}")
+                raise ValueError(f"--titles must have one title for each of {len(files)} files, got {len(self.titles)}")
             targets = self._targets(files)
         except ERRORS as error:
-            return fail("render", WRONG, line(error))
+            return fail("render", ExitStatus.USAGE, error)
         done = [self._draw(target, sources, look) for target, sources in targets.items()]
         drawn = sum(done)
-        return 0 if drawn == len(files) else FAILED if drawn else WRONG
+        if drawn == len(files):
+            return ExitStatus.OK
+        return ExitStatus.FAILED if drawn else ExitStatus.USAGE
 
     def _targets(self, files: Sequence[tuple[Path, Path]]) -> dict[Path, list[tuple[Path, str]]]:
-        """Which files, and their titles, are in which picture."""
+        """Return the files of each image, with their titles."""
         titles = [*self.titles] or [source.name if len(files) > 1 else "" for source, _ in files]
         targets: dict[Path, list[tuple[Path, str]]] = {}
         if self.out.is_dir() or not self.out.suffix:
             for (source, folder), title in zip(files, titles, strict=True):
                 target = folder / f"{_stem(source)}.png"
                 if target in targets:
-                    raise ValueError(f"{source} and {targets[target][0][0]} would have the same picture {target}")
+                    raise ValueError(f"{source} and {targets[target][0][0]} would have the same image {target}")
                 targets[target] = [(source, title if self.titles else "")]
         else:
             targets[self.out] = [(source, title) for (source, _), title in zip(files, titles, strict=True)]
@@ -129,23 +130,25 @@ class Render:
         return self.frames or (FRAMES if target.suffix.lower() == ".gif" else 0)
 
     def _draw(self, target: Path, sources: Sequence[tuple[Path, str]], look: Look) -> int:
-        """Draws those files that can be; how many."""
+        """Draw the files that can be read, and return their number."""
         frames = self._frames(target)
         scenes: list[Scene] = []
         titles: list[Title] = []
         names: dict[int, str] = {}
         for path, title in sources:
             try:
-                scene = Scene(Source(path, self.columns).parts, look.view, self.by, TURNED if frames else SAMPLE)
+                scene = Scene(
+                    Source(path, self.columns).parts, look.view, self.by, TURNTABLE_POINTS if frames else SAMPLE
+                )
                 scene = scene.sampled() if frames else scene
                 names = {**class_names(path, scene.scale(self.by, None).by), **names}
             except ERRORS as error:
-                fail("render", WRONG, _about(path, error))
+                fail("render", ExitStatus.USAGE, _about(path, error))
                 continue
             scenes.append(scene)
             titles.append(Title(title))
             if scene.dropped:
-                print(f"{path}: {scene.dropped:,} points without finite coordinates are left out")
+                print(f"{path}: {scene.dropped:,} points without finite coordinates are omitted")
         if not scenes:
             return 0
         try:
@@ -154,14 +157,14 @@ class Render:
             images = list(compose(scenes, scales, look, shown, frames=frames))
             save(target, images if frames else images[0], seconds=self.seconds, overwrite=self.overwrite)
         except ERRORS as error:
-            fail("render", WRONG, _about(target, error))
+            fail("render", ExitStatus.USAGE, _about(target, error))
             return 0
         print(f"{target}: {sum(scene.count for scene in scenes):,} points by {scales[0].by}")
         return len(scenes)
 
 
 def _stem(source: Path) -> str:
-    """The name without the suffix of its format, pcd.bin as well as ply."""
+    """Return the file name without the suffix of its format, such as ply or pcd.bin."""
     try:
         return source.name[: -len(choose(source, None)) - 1]
     except ValueError:
@@ -169,7 +172,7 @@ def _stem(source: Path) -> str:
 
 
 def _check_writable(target: Path) -> None:
-    """Before hours of drawing."""
+    """Raise ValueError if the image cannot be written, before hours of drawing."""
     place = target.parent
     while not place.exists():
         place = place.parent
@@ -178,5 +181,5 @@ def _check_writable(target: Path) -> None:
 
 
 def _about(path: Path, error: BaseException) -> str:
-    text = line(error)
+    text = one_line(error)
     return text if str(path) in text else f"{path}: {text}"

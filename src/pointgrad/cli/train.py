@@ -1,6 +1,5 @@
-"""`pointgrad train --data ...`: a network from a data set, with one command."""
+"""`pointgrad train --data ...`: train a network on a data set."""
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 import tyro
 
 from pointgrad import data, models
+from pointgrad.errors import one_line
 from pointgrad.train import (
     CheckpointError,
     Interrupted,
@@ -20,68 +20,73 @@ from pointgrad.train import (
     WriteError,
     launch,
 )
+from pointgrad.train.processes import is_first_process
 from pointgrad.train.run_folder import RunFolder
 from pointgrad.train.untrusted import parse_yaml
 
 from .config import ConfigError, read_config
-from .fail import fail
 from .learning import DataFlags, Repeated, channels, cropped, preparation, resolve, workers
+from .status import ExitStatus, fail
 
-FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit statuses, as the help of the command says
 NOT_SAVED = ("config", "resume")
 
 
 @dataclass
 class Train(TrainConfig, DataFlags):
-    """Trains a network on point clouds, and writes a run folder: checkpoints, metrics, curves, examples.
+    """Train a network on point clouds, and write a run folder with checkpoints, metrics, curves and examples.
 
-    Exit status: 0; 1 if training failed (loss not finite, disk full, a process lost); 2 for a wrong command line or
+    Exit status: 0; 1 if training failed (non-finite loss, full disk, lost process); 2 for a wrong command line or
     unusable data; 130 after Ctrl-C or SIGTERM, with everything saved.
     """
 
     out: Path | None = None
-    """The run folder. By default a new one under runs/."""
+    """Run folder. By default a new one under runs/."""
 
     resume: bool = False
-    """Continues the run in --out exactly where it was, with its configuration; starts it if there is none."""
+    """Continue the run in --out from its last checkpoint, with its configuration; start a new run if there is none."""
 
     config: Path | None = None
-    """A YAML file of these flags, such as the config.yaml of a run. Flags that are given win."""
+    """YAML file with values of these flags, such as the config.yaml of a run; the command line takes precedence."""
 
     def run(self) -> int:
         try:
             return self._run()
         except Interrupted as stop:
-            return _fail(INTERRUPTED, str(stop), together=True)
-        except NonFiniteLoss as error:
-            return _fail(FAILED, str(error), together=True)
+            return _fail_once(ExitStatus.INTERRUPTED, stop)
         except KeyboardInterrupt:
-            return _fail(INTERRUPTED, "interrupted", together=True)
-        except (WriteError, CheckpointError) as error:
-            return _fail(FAILED if isinstance(error, WriteError) else WRONG, str(error), together=True)
+            return _fail_once(ExitStatus.INTERRUPTED, "interrupted")
+        except (NonFiniteLoss, WriteError) as error:
+            return _fail_once(ExitStatus.FAILED, error)
+        except CheckpointError as error:
+            return _fail_once(ExitStatus.USAGE, error)
         except ProcessLost as error:
-            return FAILED if error.spoken else fail("train", FAILED, str(error))
+            return ExitStatus.FAILED if error.reported else fail("train", ExitStatus.FAILED, error)
         except torch.OutOfMemoryError as error:
-            return _fail(FAILED, f"{str(error).splitlines()[0]} A smaller --batch-size needs less (--accumulate)")
+            reason = f"{one_line(error, first=True)} Try a smaller --batch-size, with --accumulate"
+            return fail("train", ExitStatus.FAILED, reason)
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return _fail(WRONG, " ".join(str(error).split()))
+            return fail("train", ExitStatus.USAGE, error)
 
     def _run(self) -> int:
         if not self.data:
-            raise ValueError("--data is needed: shapes, a file of arrays, or a folder of point clouds")
+            raise ValueError("--data is required: shapes, a file of arrays, or a folder of point clouds")
         if self.resume and self.out is None:
-            raise ValueError("--resume needs --out, the run folder to continue")
+            raise ValueError("--resume requires --out, the run folder to continue")
         if self.out is None:
             self.out = free_folder(self.data, self.model)
-        if _first_process():
-            folder = RunFolder(self.out, resume=self.resume)  # refuses one that is in use, before processes are started
-            if self.out.exists():
-                folder.hold()
-                folder.release()
+        folder = RunFolder(self.out, resume=self.resume or not is_first_process())
+        try:
+            if is_first_process() and self.out.exists():
+                folder.hold()  # refuses a folder that is in use before data are read and processes are started
+            return self._train(folder)
+        finally:
+            folder.release()
+
+    def _train(self, folder: RunFolder) -> int:
         task = None if self.task == "auto" else self.task
         training, validation = (data.open_dataset(self.data, split, task) for split in ("train", "val"))
         if len(training.classes) < 2:
-            raise ValueError(f"{self.data}: expected at least two classes, found {', '.join(training.classes)} alone")
+            raise ValueError(f"{self.data}: expected at least two classes, found only {', '.join(training.classes)}")
         flags = resolve(self, training)
         assert isinstance(flags, Train)
         torch.manual_seed(self.seed)
@@ -103,7 +108,7 @@ class Train(TrainConfig, DataFlags):
             batches,
             val_batches,
             TrainConfig(**{field.name: getattr(self, field.name) for field in fields(TrainConfig)}),
-            out=self.out,
+            out=folder,
             prepare=preparation(flags),
             resume=self.resume,
             fabric=fabric,
@@ -114,12 +119,12 @@ class Train(TrainConfig, DataFlags):
         finally:
             for loader in filter(None, (batches, val_batches)):
                 loader.close()
-        figure = f"{trainer.monitor.replace('_', ' ')} {best[trainer.monitor]:.4f}"
-        trainer.say(f"best epoch {best['epoch']}: {figure}; see {self.out}")
-        return 0
+        metric = f"{trainer.monitor.replace('_', ' ')} {best[trainer.monitor]:.4f}"
+        trainer.log(f"best epoch {best['epoch']}: {metric}; see {self.out}")
+        return ExitStatus.OK
 
     def loader(self, dataset: Any, fabric: Any, *, training: bool) -> data.Loader:
-        """Batches for this process."""
+        """Return a loader of the batches of this process."""
         if self.samples_per_cloud and self.samples_per_cloud > 1:
             dataset = Repeated(dataset, self.samples_per_cloud)
         prepare = cropped(preparation(self), self.crop_points or 0)
@@ -135,17 +140,17 @@ class Train(TrainConfig, DataFlags):
             rank=fabric.global_rank,
             world=fabric.world_size,
             skip_bad=self.skip_bad,
-            # Batch norm needs more than one cloud; the clouds left out are others in each epoch.
+            # Batch norm needs more than one cloud. The dropped clouds differ from epoch to epoch.
             drop_last=training and len(dataset) >= self.batch_size * fabric.world_size,
         )
 
 
 def command(arguments: list[str]) -> Callable[..., Train]:
-    """For tyro: the flags, whose defaults are those of a file if the arguments name one."""
+    """Return the command for tyro; the defaults of its flags come from a file if the arguments name one."""
     try:
         default = _base(arguments) if arguments[:1] == ["train"] else Train()
     except ConfigError as error:
-        raise SystemExit(_fail(WRONG, str(error))) from None
+        raise SystemExit(fail("train", ExitStatus.USAGE, error)) from None
 
     def train(flags: Annotated[Train, tyro.conf.arg(name="")] = default) -> Train:
         return flags
@@ -155,7 +160,7 @@ def command(arguments: list[str]) -> Callable[..., Train]:
 
 
 def _base(arguments: list[str]) -> Train:
-    """What flags that are not given are: those of --config, or of the run that is resumed."""
+    """Return the defaults of flags: those of --config, or of the run to resume."""
     config, out = _value(arguments, "--config"), _value(arguments, "--out")
     earlier = Path(out) / "config.yaml" if out else None
     if config is None and "--resume" in arguments and earlier is not None and earlier.exists():
@@ -173,7 +178,7 @@ def _value(arguments: list[str], flag: str) -> str | None:
 
 
 def build(name: str, **options: Any) -> models.Network:
-    """The network. Options that it does not have are the user's mistake."""
+    """Build a network. Raises ValueError for options that it does not have."""
     try:
         return models.build(name, **options)
     except TypeError as error:
@@ -181,7 +186,7 @@ def build(name: str, **options: Any) -> models.Network:
 
 
 def option(text: str) -> tuple[str, Any]:
-    """name=value; the value is a number, a truth value or a text, as YAML reads it."""
+    """Parse name=value, where the value is YAML."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--options must be name=value, got {text!r}")
@@ -192,6 +197,7 @@ def option(text: str) -> tuple[str, Any]:
 
 
 def free_folder(spec: str, model: str) -> Path:
+    """Return a folder under runs/ that does not exist, named after data and model."""
     name = Path(spec.rpartition(":")[2] or spec).stem or "data"
     number = 1
     while (folder := Path("runs") / f"{name}-{model}-{number}").exists():
@@ -199,13 +205,6 @@ def free_folder(spec: str, model: str) -> Path:
     return folder
 
 
-def _first_process() -> bool:
-    """torchrun sets RANK; fabric, for the processes that it starts, LOCAL_RANK."""
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
-
-
-def _fail(status: int, reason: str, together: bool = False) -> int:
-    """together: all processes say so, the first is enough."""
-    if not together or _first_process():
-        fail("train", status, reason)
-    return status
+def _fail_once(status: ExitStatus, reason: BaseException | str) -> ExitStatus:
+    """Report an error that occurs in all processes: only the first prints it."""
+    return fail("train", status, reason) if is_first_process() else status

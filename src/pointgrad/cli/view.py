@@ -1,4 +1,4 @@
-"""`pointgrad view FILES... [--checkpoint RUN]`: clouds, or a training, in a browser."""
+"""`pointgrad view FILES... [--checkpoint RUN]`: point clouds, or a training run, in a browser."""
 
 import os
 import sys
@@ -19,63 +19,61 @@ from pointgrad.view.viewer import BUDGET
 
 from .device import device
 from .evaluate_run import evaluate_run
-from .fail import fail, line
 from .inputs import cloud_files
-
-WRONG = 2
+from .status import ExitStatus, fail
 
 
 @dataclass
 class View:
-    """Shows clouds in a browser: what they hold, what operators do on them, what a network says of them. Ctrl-C ends.
+    """Show point clouds in a browser: their contents, results of operators, predictions of a network. Ctrl-C quits.
 
     Exit status: 0; 2 if nothing can be shown.
     """
 
     inputs: Positional[tuple[Path, ...]]
-    """Files of any format that pointgrad reads, or folders, which are searched for such files; or one run folder of
-    `pointgrad train`, which is followed: curves, confusion matrix, worst examples."""
+    """Point cloud files of any supported format, or folders, which are searched for them;
+    or one run folder of `pointgrad train`, whose curves, confusion matrix and worst examples are shown."""
 
     checkpoint: Path | None = None
-    """A run folder of `pointgrad train`, or a checkpoint: labels the clouds, and shows what the network looks at."""
+    """Run folder of `pointgrad train`, or a checkpoint, to label the clouds and show which points influence it."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. As it is, only programs of this machine can connect; 0.0.0.0: everybody who can reach
-    this machine, without a password."""
+    """Address to listen on. By default only this machine can connect;
+    with 0.0.0.0, everyone who can reach this machine can, without a password."""
 
     port: int | None = None
-    """Without it, the first free one from 8080 on."""
+    """Port; by default the first free one from 8080."""
 
     points: int = BUDGET
-    """How many points are drawn at once; of larger clouds the nearest parts in detail, the rest in fewer points."""
+    """Maximum number of points drawn. Larger clouds are drawn in detail near the camera, and coarsely elsewhere."""
 
     columns: str | None = None
-    """Names of the columns of text, NPY and BIN files that have none: "x y z class intensity"."""
+    """Names of the columns, for text, NPY and BIN files that do not name them: "x y z class intensity"."""
 
     category: int | None = None
-    """Part segmentation: the number of the kind of object that the files show."""
+    """Part segmentation: number of the category of the objects in the files."""
 
     device: str = "auto"
-    """Of the network: cpu, cuda, cuda:1 ...; auto: a GPU if there is one."""
+    """Device of the network: cpu, cuda, cuda:1 ...; auto: a GPU if one is available."""
 
     def run(self) -> int:
         try:
             return self._run()
         except KeyboardInterrupt:
-            _end()
+            _quit()
 
     def _run(self) -> int:
         try:
             runs = [path for path in self.inputs if is_run(path)]
             if runs and (len(self.inputs) > 1 or self.checkpoint is not None):
-                raise ValueError(f"{runs[0]}: a run folder must be the only thing to show, without --checkpoint")
+                raise ValueError(f"{runs[0]}: a run folder must be the only input, without --checkpoint")
             paths = runs or list(dict.fromkeys(path for path, _ in cloud_files(self.inputs, "show")))
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
             trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))
             web = server.start(self.host, self.port, "pointgrad")
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("view", WRONG, line(error))
+            return fail("view", ExitStatus.USAGE, error)
         if runs:
             RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=self.device))
         else:
@@ -83,28 +81,32 @@ class View:
                 web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category
             )
         try:
-            print(f"{server.address(web)}  (Ctrl-C ends)", flush=True)
+            print(f"{server.address(web)}  (Ctrl-C quits)", flush=True)
             if not server.is_local(self.host):
-                print(f"listening on {self.host}: whoever can reach this machine can see and steer this", flush=True)
+                print(
+                    f"listening on {self.host}: everyone who can reach this machine can see and control it", flush=True
+                )
             if not runs and not _opened(viewer, paths):
-                return WRONG
+                return ExitStatus.USAGE
             while True:
                 time.sleep(3600)
         finally:
             server.stop(web)
 
 
-def _end() -> NoReturn:
-    """Without taking the interpreter down: a thread that is in compiled code by then, which reads or predicts, would
-    abort the process. Temporary files have no names, and vanish with it."""
-    with suppress(OSError):  # nobody may listen any more
+def _quit() -> NoReturn:
+    """Exit without shutting down the interpreter, which would abort if a thread is in compiled code.
+
+    Temporary files have no names, and disappear with the process.
+    """
+    with suppress(OSError):  # the other end of a pipe may be closed
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(0)
 
 
 def _opened(viewer: Viewer, paths: Sequence[Path]) -> bool:
-    """Whether one of the files can be shown: the first that can is."""
+    """Open the first file that can be shown, and return whether there is one."""
     for path in paths[1:]:
         if viewer.wait():
             return True

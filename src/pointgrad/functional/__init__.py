@@ -1,6 +1,6 @@
-"""Elementary operators with the signatures and results of `torch.nn.functional`, their backward derived by hand.
+"""Elementary operators with the signatures and results of `torch.nn.functional`, and a backward derived by hand.
 
-Each is derived and checked on a page of docs/book.
+docs/book has one page per operator with the derivation.
 """
 
 from pointgrad.ops.conv import conv1d as conv1d

@@ -1,4 +1,4 @@
-"""Functions of one number: the logarithm and the rectifier."""
+"""Elementwise functions: log and relu."""
 
 from typing import Any
 
@@ -9,12 +9,17 @@ from pointgrad.ops import checks
 
 
 def log(input: Tensor) -> Tensor:
-    """`torch.log`: the natural logarithm of each element.
+    """Natural logarithm of each element, as `torch.log`.
 
-    input: any shape; integers and booleans count as the default dtype. 0 gives -inf, what is negative NaN.
+    Args:
+        input: Any shape. Integers and booleans are converted to the default dtype.
 
-    >>> log(torch.tensor([1.0, 0.0, -1.0]))
-    tensor([0., -inf, nan])
+    Returns:
+        The shape of `input`; -inf at 0, NaN for negative values.
+
+    Example:
+        >>> log(torch.tensor([1.0, 0.0, -1.0]))
+        tensor([0., -inf, nan])
     """
     checks.tensor("input", input)
     if not (input.is_floating_point() or input.is_complex()):
@@ -23,20 +28,29 @@ def log(input: Tensor) -> Tensor:
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """`torch.nn.functional.relu`: max(0, x); its slope at 0 is 0.
+    """Rectified linear unit max(0, x), as `torch.nn.functional.relu`. The derivative at 0 is 0.
 
-    input: any shape, floating or integer. inplace: overwrite `input` and return it; what others saved of it for their
-        backward is then gone, and autograd says so (docs/book/inplace.md).
+    Args:
+        input: Any shape, floating-point or integer.
+        inplace: Overwrite `input` and return it. If another operator saved its previous values for backward, backward
+            raises an error (docs/book/inplace.md).
 
-    >>> relu(torch.tensor([-1.0, 0.0, 2.0]))
-    tensor([0., 0., 2.])
+    Returns:
+        The shape and dtype of `input`.
+
+    Raises:
+        RuntimeError: If `inplace` is set and `input` is a leaf that requires grad, or a view of one.
+
+    Example:
+        >>> relu(torch.tensor([-1.0, 0.0, 2.0]))
+        tensor([0., 0., 2.])
     """
     checks.tensor("input", input)
     if input.is_complex() or input.dtype == torch.bool:
         checks.dtype("input", input, (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
     if not inplace:
         return _Relu.apply(input)
-    # torch sees what a Function overwrote only afterwards, when a leaf's values are lost; its compiler sees it before.
+    # torch would raise only after the Function has overwritten the leaf; the compiler raises before.
     if input.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
         base = input if input._base is None else input._base
         kind = "a leaf" if base is input else "a view of a leaf"

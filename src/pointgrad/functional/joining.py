@@ -1,4 +1,4 @@
-"""Joining tensors."""
+"""Concatenation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +10,18 @@ from pointgrad.ops import checks
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """`torch.cat`: tensors one after another along `dim`.
+    """Concatenate tensors along an existing dimension, as `torch.cat`.
 
-    tensors: equal in shape except along `dim`; one of shape (0,) fits everywhere. dim: an existing dimension.
-    returns: in the dtype that holds all of theirs; gradients come back in each tensor's own.
+    Args:
+        tensors: Tensors of equal shape except along `dim`. Tensors of shape (0,) are always allowed.
+        dim: The dimension to concatenate along.
 
-    >>> cat([torch.zeros(1, 2), torch.ones(2, 2)]).tolist()
-    [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+    Returns:
+        The concatenation in the common promoted dtype. Each gradient has the dtype of its tensor.
+
+    Example:
+        >>> cat([torch.zeros(1, 2), torch.ones(2, 2)]).tolist()
+        [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
     """
     given = isinstance(tensors, Sequence) and len(tensors) > 0
     checks.kind(given, "tensors", "a non-empty sequence of tensors", tensors)
@@ -34,7 +39,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         )
         checks.shape(fits, f"tensors[{number}]", lambda: f"{tuple(shaped.shape)} except in dimension {dim}", tensor)
     if not any(tensor.requires_grad for tensor in tensors):
-        return torch.cat(list(tensors), dim)  # torch's compiler stumbles over a Function of any number of tensors then
+        return torch.cat(list(tensors), dim)  # torch.compile fails on a variadic Function without gradients
     return _Cat.apply(dim, *tensors)
 
 
@@ -48,14 +53,14 @@ class _Cat(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.dim, *tensors = inputs
-        # One of shape (0,) need not have the dimension.
+        # A tensor of shape (0,) may not have the dimension.
         ctx.sizes = [t.shape[ctx.dim] if t.shape != (0,) else 0 for t in tensors]
         ctx.empty = [t.shape == (0,) for t in tensors]
         ctx.dtypes = [t.dtype for t in tensors]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grads: list[Tensor | None] = [None]  # dim: a number
+        grads: list[Tensor | None] = [None]  # dim: not differentiable
         start = 0
         for number, size in enumerate(ctx.sizes):
             needed = ctx.needs_input_grad[number + 1]

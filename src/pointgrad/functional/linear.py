@@ -1,4 +1,4 @@
-"""The linear map."""
+"""Linear map."""
 
 from typing import Any
 
@@ -9,14 +9,19 @@ from pointgrad.ops import checks
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`torch.nn.functional.linear`: y = x Aᵀ + b.
+    """Linear map y = x Aᵀ + b, as `torch.nn.functional.linear`.
 
-    input: (..., I), any number of leading dimensions. weight: (O, I), or (I,) for one output without a dimension.
-    bias: (O,), or what broadcasts to the result; none with a weight (I,).
-    returns: (..., O), or (...) for a weight (I,). Under autocast, as PyTorch's, in the lower dtype.
+    Args:
+        input: (..., I), with any number of leading dimensions.
+        weight: (O, I), or (I,) for a single output without a dimension.
+        bias: (O,), or broadcastable to the result. Not allowed with a weight of shape (I,).
 
-    >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 1.0], [0.0, 3.0]]), torch.tensor([0.5, 0.0]))
-    tensor([[3.5000, 6.0000]])
+    Returns:
+        (..., O), or (...) for a weight of shape (I,). Under autocast, in the lower dtype, as in PyTorch.
+
+    Example:
+        >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 1.0], [0.0, 3.0]]), torch.tensor([0.5, 0.0]))
+        tensor([[3.5000, 6.0000]])
     """
     checks.tensor("input", input)
     checks.tensor("weight", weight)
@@ -24,14 +29,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         checks.tensor("bias", bias)
     checks.shape(input.dim() >= 1, "input", "(..., I)", input)
     fits = weight.dim() in (1, 2) and weight.shape[-1] == input.shape[-1]
-    checks.shape(fits, "weight", lambda: f"(O, {input.shape[-1]}) or ({input.shape[-1]},) with this input", weight)
+    checks.shape(fits, "weight", lambda: f"(O, I) or (I,) with I = {input.shape[-1]}", weight)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None and not checks.autocasts(input):
             checks.same_dtype(name, value, "input", input)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None:
             checks.device(name, value, "input", input)
-    checks.value(bias is None or weight.dim() == 2, "bias", "None with a weight (I,)", "a tensor")
+    checks.value(bias is None or weight.dim() == 2, "bias", "None for a weight of shape (I,)", "a tensor")
     return _Linear.apply(input, weight, bias)
 
 

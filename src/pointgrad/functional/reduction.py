@@ -1,4 +1,4 @@
-"""The mean."""
+"""Reduction: mean."""
 
 import math
 from collections.abc import Sequence
@@ -17,26 +17,32 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """`torch.mean`: the mean of all elements, or along `dim`.
+    """Mean of all elements or along dimensions, as `torch.mean`. The mean of no elements is NaN.
 
-    input: any shape, floating or complex; integers where a floating `dtype` is given. dim: one or several; None or ()
-        means all. keepdim: leave them as dimensions of size 1. dtype: what is summed in, and the result's.
-    The mean of nothing is NaN.
+    Args:
+        input: Any shape, floating-point or complex; integers only if `dtype` is given.
+        dim: One or several dimensions; None or () for all.
+        keepdim: Keep the reduced dimensions with size 1.
+        dtype: The dtype of the sum and of the result; that of `input` by default.
 
-    >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), dim=1)
-    tensor([1.5000, 4.5000])
+    Returns:
+        The mean.
+
+    Example:
+        >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), dim=1)
+        tensor([1.5000, 4.5000])
     """
     checks.tensor("input", input)
     if dtype is None:
         checks.dtype("input", input, (*checks.FLOATS, torch.complex64, torch.complex128))
     else:
-        checks.value(dtype.is_floating_point or dtype.is_complex, "dtype", "floating or complex", dtype)
+        checks.value(dtype.is_floating_point or dtype.is_complex, "dtype", "floating-point or complex", dtype)
     given = (dim,) if isinstance(dim, int) else tuple(dim or ())
     for number in given:
         checks.dim("dim", number, input.dim())
     rank = max(input.dim(), 1)
     dims = tuple(number % rank for number in given) or tuple(range(input.dim()))
-    checks.value(len(set(dims)) == len(dims), "dim", "distinct dimensions", given)
+    checks.value(len(set(dims)) == len(dims), "dim", "free of duplicates", given)
     return _Mean.apply(input, dims, keepdim, dtype)
 
 
@@ -59,4 +65,4 @@ class _Mean(torch.autograd.Function):
         for d in ctx.lost:
             grad = grad.unsqueeze(d)
         dx = (grad / max(ctx.count, 1)).to(ctx.dtype).expand(ctx.shape)
-        return dx, None, None, None  # dims, keepdim, dtype: not numbers to differentiate
+        return dx, None, None, None  # dims, keepdim, dtype: not differentiable

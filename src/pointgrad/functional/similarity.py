@@ -1,4 +1,4 @@
-"""The cosine of the angle between vectors."""
+"""Cosine similarity."""
 
 from typing import Any
 
@@ -9,27 +9,33 @@ from pointgrad.ops import checks
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """`torch.nn.functional.cosine_similarity`: x1 · x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`.
+    """Cosine similarity x1 · x2 / (max(|x1|, eps) max(|x2|, eps)), as `torch.nn.functional.cosine_similarity`.
 
-    x1, x2: shapes that broadcast to each other, floating. dim: of the broadcast shape, the one summed over.
-    eps: a shorter vector counts as if its length were eps, so a zero vector has similarity 0.
-    returns: the broadcast shape without `dim`, in the wider dtype of the two.
+    Args:
+        x1: Floating-point vectors along `dim`.
+        x2: Floating-point vectors of a shape that broadcasts with `x1`.
+        dim: The dimension of the broadcast shape to sum over.
+        eps: Lower bound of the lengths, so that the similarity of a zero vector is 0.
 
-    >>> cosine_similarity(torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0], [0.0, 0.0]]))
-    tensor([0.9600, 0.0000])
+    Returns:
+        The broadcast shape without `dim`, in the promoted dtype.
+
+    Example:
+        >>> cosine_similarity(torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0], [0.0, 0.0]]))
+        tensor([0.9600, 0.0000])
     """
     checks.tensor("x1", x1)
     checks.tensor("x2", x2)
     try:
         shape = torch.broadcast_shapes(x1.shape, x2.shape)
     except RuntimeError:
-        checks.shape(False, "x2", lambda: f"broadcastable with x1 {tuple(x1.shape)}", x2)
+        checks.shape(False, "x2", lambda: f"broadcastable with x1 of shape {tuple(x1.shape)}", x2)
     checks.dtype("x1", x1, checks.FLOATS)
     checks.dtype("x2", x2, checks.FLOATS)
     checks.device("x2", x2, "x1", x1)
     checks.dim("dim", dim, len(shape))
     rank = max(len(shape), 1)
-    return _CosineSimilarity.apply(x1, x2, dim % rank - rank, eps)  # from the end: the same in x1, x2 and the result
+    return _CosineSimilarity.apply(x1, x2, dim % rank - rank, eps)  # counted from the end, dim is the same in x1 and x2
 
 
 class _CosineSimilarity(torch.autograd.Function):
@@ -39,9 +45,9 @@ class _CosineSimilarity(torch.autograd.Function):
     def forward(x1: Tensor, x2: Tensor, dim: int, eps: float) -> Tensor:
         a, b = torch.broadcast_tensors(*_widened(x1, x2))
         similarity = ((a / _length(a, dim, eps)) * (b / _length(b, dim, eps))).sum(dim)
-        casts = x1.is_cuda and checks.autocasts(x1)  # then float32 is what comes out, as in PyTorch
+        casts = x1.is_cuda and checks.autocasts(x1)  # the result is then float32, as in PyTorch
         narrow = torch.promote_types(x1.dtype, x2.dtype)
-        # Not `to` where nothing changes: see softmax.py.
+        # No `to` without effect: see softmax.py.
         return similarity if casts or narrow == similarity.dtype else similarity.to(narrow)
 
     @staticmethod
@@ -55,17 +61,17 @@ class _CosineSimilarity(torch.autograd.Function):
         for_x1, for_x2, *_ = ctx.needs_input_grad
         a, b = torch.broadcast_tensors(*_widened(x1, x2))
         n, m = _length(a, ctx.dim, ctx.eps), _length(b, ctx.dim, ctx.eps)
-        u, v = a / n, b / m  # of length 1, or shorter where eps stands in
+        u, v = a / n, b / m  # unit vectors, or shorter ones where eps replaces the length
         cosine = (u * v).sum(ctx.dim, keepdim=True)
         dy = grad.unsqueeze(ctx.dim).to(a.dtype)
         dx1 = dx2 = None
         if for_x1:
-            turned = v - torch.where(n > ctx.eps, cosine, 0) * u
-            dx1 = (dy * turned / n).sum_to_size(x1.shape).to(x1.dtype)
+            tangent = v - torch.where(n > ctx.eps, cosine, 0) * u
+            dx1 = (dy * tangent / n).sum_to_size(x1.shape).to(x1.dtype)
         if for_x2:
-            turned = u - torch.where(m > ctx.eps, cosine, 0) * v
-            dx2 = (dy * turned / m).sum_to_size(x2.shape).to(x2.dtype)
-        return dx1, dx2, None, None  # dim, eps: numbers
+            tangent = u - torch.where(m > ctx.eps, cosine, 0) * v
+            dx2 = (dy * tangent / m).sum_to_size(x2.shape).to(x2.dtype)
+        return dx1, dx2, None, None  # dim, eps: not differentiable
 
 
 def _length(x: Tensor, dim: int, eps: float) -> Tensor:

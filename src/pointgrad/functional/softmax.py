@@ -1,4 +1,4 @@
-"""Softmax and its logarithm, defined for a row of -inf as well."""
+"""Softmax and log-softmax, which are also defined for rows of -inf."""
 
 import warnings
 from typing import Any
@@ -10,14 +10,19 @@ from pointgrad.ops import checks
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
-    """`torch.nn.functional.softmax`: exp(x_i) / sum_j exp(x_j) along `dim`.
+    """Softmax exp(x_i) / sum_j exp(x_j) along `dim`, as `torch.nn.functional.softmax`.
 
-    input: any shape, floating; integers where a floating `dtype` is given. dim: along which the results sum to 1.
-    dtype: what the input is cast to before, and the result's.
-    returns: the shape of `input`. A row of nothing but -inf gives zeros and passes no gradient (PyTorch: NaN).
+    Args:
+        input: Any shape, floating-point; integers only if `dtype` is given.
+        dim: The dimension along which the results sum to 1.
+        dtype: A floating-point dtype to which the input is cast; that of `input` by default.
 
-    >>> softmax(torch.tensor([[0.0, 0.0], [1e20, 0.0], [-torch.inf, -torch.inf]]), dim=1).tolist()
-    [[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]]
+    Returns:
+        The shape of `input`. A row in which every value is -inf gives zeros and a zero gradient (NaN in PyTorch).
+
+    Example:
+        >>> softmax(torch.tensor([[0.0, 0.0], [1e20, 0.0], [-torch.inf, -torch.inf]]), dim=1).tolist()
+        [[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]]
     """
     return _Softmax.apply(*_checked("softmax", input, dim, _stacklevel, dtype))
 
@@ -25,19 +30,27 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """`torch.nn.functional.log_softmax`: x_i - log sum_j exp(x_j) along `dim`, never computed as log(softmax(x)).
+    """Log-softmax x_i - log sum_j exp(x_j) along `dim`, as `torch.nn.functional.log_softmax`.
 
-    input, dim, dtype: as for `softmax`.
-    returns: the shape of `input`. A row of nothing but -inf gives -inf and passes no gradient (PyTorch: NaN).
+    It is more accurate than log(softmax(x)).
 
-    >>> log_softmax(torch.tensor([[0.0, 1e20], [-torch.inf, -torch.inf]]), dim=1).tolist()
-    [[-1.0000000200408773e+20, 0.0], [-inf, -inf]]
+    Args:
+        input: Any shape, floating-point; integers only if `dtype` is given.
+        dim: The dimension of the sum.
+        dtype: A floating-point dtype to which the input is cast; that of `input` by default.
+
+    Returns:
+        The shape of `input`. A row in which every value is -inf gives -inf and a zero gradient (NaN in PyTorch).
+
+    Example:
+        >>> log_softmax(torch.tensor([[0.0, 1e20], [-torch.inf, -torch.inf]]), dim=1).tolist()
+        [[-1.0000000200408773e+20, 0.0], [-inf, -inf]]
     """
     return _LogSoftmax.apply(*_checked("log_softmax", input, dim, _stacklevel, dtype))
 
 
-# Forwards return new tensors: torch.compile up to 2.11 loses the gradient of one that was changed in place, or that
-# `to` returned as it was.
+# Forwards return new tensors: torch.compile up to 2.11 loses the gradient of a tensor that was modified in place, or
+# that `to` returned unchanged.
 
 
 class _Softmax(torch.autograd.Function):
@@ -45,7 +58,7 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def forward(input: Tensor, dim: int) -> Tensor:
-        return torch.softmax(input, dim).masked_fill(_nothing(input, dim), 0)
+        return torch.softmax(input, dim).masked_fill(_is_all_minus_inf(input, dim), 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
@@ -58,7 +71,7 @@ class _Softmax(torch.autograd.Function):
         (output,) = ctx.saved_tensors
         y, dy = _widened(output), _widened(grad)
         dx = y * (dy - (y * dy).sum(ctx.dim, keepdim=True))
-        return dx.to(ctx.dtype), None  # dim: a number
+        return dx.to(ctx.dtype), None  # dim: not differentiable
 
 
 class _LogSoftmax(torch.autograd.Function):
@@ -66,7 +79,7 @@ class _LogSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(input: Tensor, dim: int) -> Tensor:
-        return torch.log_softmax(input, dim).masked_fill(_nothing(input, dim), -torch.inf)
+        return torch.log_softmax(input, dim).masked_fill(_is_all_minus_inf(input, dim), -torch.inf)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
@@ -79,12 +92,12 @@ class _LogSoftmax(torch.autograd.Function):
         (output,) = ctx.saved_tensors
         y, dy = _widened(output), _widened(grad)
         dx = dy - y.exp() * dy.sum(ctx.dim, keepdim=True)
-        dx = torch.where(_nothing(output, ctx.dim), 0, dx)
-        return dx.to(ctx.dtype), None  # dim: a number
+        dx = torch.where(_is_all_minus_inf(output, ctx.dim), 0, dx)
+        return dx.to(ctx.dtype), None  # dim: not differentiable
 
 
-def _nothing(rows: Tensor, dim: int) -> Tensor:
-    """Whether all that is in a row is -inf."""
+def _is_all_minus_inf(rows: Tensor, dim: int) -> Tensor:
+    """Whether every value of a row is -inf."""
     if rows.numel() == 0:
         return rows == -torch.inf
     return rows.detach().amax(dim, keepdim=True) == -torch.inf

@@ -1,4 +1,4 @@
-"""Looking into gradients: pictures of the autograd graph, what a call runs, hooks, and an audit."""
+"""Tools to inspect gradients: autograd graph pictures, call traces, hooks, and an audit of differentiable functions."""
 
 from .audit import Report as Report
 from .audit import Row as Row

@@ -1,8 +1,8 @@
-"""What a call really runs, level by level: modules, functions, operators, and which of them have a backward.
+"""Trace of a call: the modules, functions and operators that it runs, and the backward of each operator.
 
-An operator that torch composes of others is taken apart before autograd sees it, in C++, where Python's dispatch modes
-do not look. So the recorder looks first: it keeps autograd's kernels out of the way, sees each operator whole, takes a
-composed one apart itself, and runs the others with autograd on, as they would have run.
+torch decomposes composite operators in C++, before autograd and before Python dispatch modes see them. The recorder
+therefore excludes autograd's dispatch keys, so that each operator reaches it undecomposed. It then decomposes composite
+operators itself, and runs all others with autograd enabled.
 """
 
 import inspect
@@ -23,8 +23,8 @@ from .names import GENERATED, is_custom, shape_of, short_dtype
 from .saved import tensors_in
 
 _Key = torch._C.DispatchKey
-# The code of autograd.Function.apply; None where it is not Python's (from torch 2.15 on): then forwards are looked for,
-# and a Function whose forward runs no operator is not seen.
+# The code object of autograd.Function.apply; None from torch 2.15 on, where it is not a Python function. The recorder
+# then looks for the frames of forward functions, and misses a Function whose forward runs no operator.
 _APPLY: CodeType | None = getattr(
     getattr(vars(torch.autograd.Function).get("apply"), "__func__", None), "__code__", None
 )
@@ -33,23 +33,33 @@ _AUTOGRAD = (_Key.ADInplaceOrView, _Key.AutogradFunctionality, _Key.AutogradOthe
 
 @dataclass(frozen=True)
 class Call:
-    """One line of what a call runs."""
+    """One line of a trace.
 
-    level: int  # how many calls it is inside of
-    kind: str  # module, function, operator, autograd.Function
+    Attributes:
+        level: Nesting depth.
+        kind: "module", "function", "operator" or "autograd.Function".
+        name: Name of the module, function or operator.
+        result: Shapes and dtypes of the returned tensors.
+        backward: "own", "composed", "custom", "none" or "missing"; empty for modules and functions.
+        grad_fn: The node that autograd recorded, or empty.
+        why: The parts of a composed operator, or why no node was recorded.
+    """
+
+    level: int
+    kind: str
     name: str
-    result: str  # shapes and dtypes of the tensors it returns
-    backward: str  # own, composed, custom, none, missing; "" for modules and functions, which only call
-    grad_fn: str  # the node that autograd recorded, or ""
-    why: str  # what an operator is composed of, or why nothing was recorded
+    result: str
+    backward: str
+    grad_fn: str
+    why: str
 
 
 class Calls(list[Call]):
-    """What `calls` found, outermost first. `print` shows a table."""
+    """A trace returned by `calls`, outermost calls first. `print` shows a table."""
 
     @property
     def operators(self) -> list[Call]:
-        """Those that run: neither taken apart, nor only calling others."""
+        """The operators that run, without modules, functions and composed operators."""
         return [call for call in self if call.kind == "operator" and call.backward != "composed"]
 
     def __str__(self) -> str:
@@ -64,17 +74,33 @@ class Calls(list[Call]):
 
 
 def calls(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Calls:
-    """Runs `fn(*inputs, **kwargs)` and lists what it runs: modules, torch's functions (the outermost), operators.
+    """Run `fn(*inputs, **kwargs)` and list the modules, torch functions (outermost only) and operators that it runs.
 
-    For each operator: whether it has a backward of its `own` (a derivative formula in torch), is `composed` of others
-    that have one, has a `custom` one (torch.library or autograd.Function), needs `none`, or has one `missing`; which
-    `grad_fn` was recorded, and if none was, why.
+    The backward of an operator is one of:
 
-    >>> print(calls(torch.softmax, torch.rand(2, 3, requires_grad=True), -1))
-    call                 result          backward
-    torch.softmax        (2, 3) float32
-      aten::softmax.int  (2, 3) float32  composed  of aten::_softmax
-        aten::_softmax   (2, 3) float32  own       SoftmaxBackward0
+    - `own`: torch has a derivative formula for it.
+    - `composed`: it is composed of other operators, which have a backward.
+    - `custom`: it is registered with `torch.library`, or is an `autograd.Function`.
+    - `none`: there is nothing to differentiate.
+    - `missing`: torch has no derivative for it, and backward raises.
+
+    Args:
+        fn: The function to run.
+        *inputs: Its positional arguments.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        One entry per call, with the recorded `grad_fn` or the reason why there is none.
+
+    Raises:
+        TypeError: If `fn` is not callable.
+
+    Example:
+        >>> print(calls(torch.softmax, torch.rand(2, 3, requires_grad=True), -1))
+        call                 result          backward
+        torch.softmax        (2, 3) float32
+          aten::softmax.int  (2, 3) float32  composed  of aten::_softmax
+            aten::_softmax   (2, 3) float32  own       SoftmaxBackward0
     """
     if not callable(fn):
         raise TypeError(f"fn must be callable, got {type(fn).__qualname__}")
@@ -98,7 +124,7 @@ class _Entry:
 
 @dataclass
 class _Running:
-    """An autograd.Function whose forward runs."""
+    """An autograd.Function whose forward is running."""
 
     frame: FrameType
     cls: type
@@ -108,7 +134,7 @@ class _Running:
 
 
 class _Recorder(TorchDispatchMode):
-    """Sees every operator before autograd does."""
+    """Intercepts every operator before autograd."""
 
     def __init__(self, fn: Any) -> None:
         super().__init__()
@@ -118,7 +144,7 @@ class _Recorder(TorchDispatchMode):
         named = root.named_modules() if isinstance(root, torch.nn.Module) else ()
         self.names = {id(module): name for name, module in named}
         self.functions: list[_Running] = []
-        self.forwards: dict[CodeType, type | None] = {}  # whose forward a piece of code is, of all code seen so far
+        self.forwards: dict[CodeType, type | None] = {}  # cache: the Function whose forward has this code
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -137,12 +163,12 @@ class _Recorder(TorchDispatchMode):
         self.end(entry)
 
     def begin(self, entry: _Entry) -> None:
-        self._see_functions()
+        self._update_functions()
         self.open[-1].parts.append(entry)
         self.open.append(entry)
 
     def end(self, entry: _Entry) -> None:
-        self._see_functions()
+        self._update_functions()
         while self.open.pop() is not entry:
             pass
 
@@ -162,48 +188,48 @@ class _Recorder(TorchDispatchMode):
             if _is_composed(func, inputs):
                 entry.backward = "composed"
                 with self, _dispatching(autograd=False):
-                    # Not func.decompose, which prefers a decomposition in Python where there is one.
+                    # Not func.decompose, which prefers Python decompositions.
                     output = func._op_dk(_Key.CompositeImplicitAutograd, *args, **kwargs)
                 parts = dict.fromkeys(part.name for part in entry.parts)
-                nothing = "of nothing: returns " + ("what it is given" if _shapes(output) else "no tensor")
+                nothing = "of no operators: returns " + ("its input" if _shapes(output) else "no tensor")
                 entry.why = f"of {', '.join(parts)}" if parts else nothing
             else:
-                # Looked at before it runs, since it may work in place.
+                # Before it runs, since it may modify its inputs in place.
                 needs, earlier = any(t.requires_grad for t in inputs), [t.grad_fn for t in inputs]
                 with _dispatching(autograd=True):
                     output = func(*args, **kwargs)
                 results = list(tensors_in(output))
                 nodes = [t.grad_fn for t in results if not any(t.grad_fn is node for node in earlier)]
                 node = next((node for node in nodes if node is not None), None)
-                self._judge(entry, func, inputs, results, needs, node)
+                self._classify(entry, func, inputs, results, needs, node)
         entry.result = _shapes(output)
         return output
 
-    def _judge(
+    def _classify(
         self, entry: _Entry, func: Any, inputs: list[Tensor], results: list[Tensor], needs: bool, node: Any
     ) -> None:
-        """Which backward an operator that ran has, and why none was recorded if none was."""
+        """Determine the backward of an operator that ran, and why no node was recorded if there is none."""
         for function in self.functions:
             function.made += results
         custom = func.namespace != "aten"
         if node is not None:
             base = results[0]._base if func._schema.is_mutable else None
             if base is not None and base.grad_fn is not None:
-                node, entry.why = base.grad_fn, "in place on a view: recorded on what it is a view of"
+                node, entry.why = base.grad_fn, "in-place on a view: recorded on the base tensor"
             entry.grad_fn = node.name()
             missing = entry.grad_fn.endswith("NotImplemented")
             entry.backward = "missing" if missing else "custom" if custom or is_custom(node) else "own"
             if missing:
-                entry.why = "torch has no derivative for it: backward raises"
+                entry.why = "not implemented in torch: backward raises"
             return
-        entry.backward, entry.why = "none", _why_never(func, inputs, results)
+        entry.backward, entry.why = "none", _why_not_differentiable(func, inputs, results)
         if entry.why:
             return
         entry.backward = "custom" if custom else "own"
         if custom and not _has_autograd(func):
             entry.backward, entry.why = "none", "registered without a backward"
         elif self.functions:
-            entry.why = f"not recorded: {self.functions[-1].entry.name} has a backward for all of it"
+            entry.why = f"not recorded: inside {self.functions[-1].entry.name}, which has its own backward"
         elif not torch.is_grad_enabled():
             mode = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
             entry.why = f"not recorded: under torch.{mode}()"
@@ -212,8 +238,8 @@ class _Recorder(TorchDispatchMode):
         else:
             entry.backward, entry.why = "none", "torch declares it not differentiable"
 
-    def _see_functions(self) -> None:
-        """autograd.Functions bypass the dispatcher, so they are found on the stack of frames."""
+    def _update_functions(self) -> None:
+        """Find running autograd.Functions, which bypass the dispatcher, on the Python stack."""
         frames = self._function_frames()
         same = 0
         while same < min(len(frames), len(self.functions)) and frames[same][0] is self.functions[same].frame:
@@ -225,14 +251,14 @@ class _Recorder(TorchDispatchMode):
             self.open.append(entry)
             parameters = inspect.getargs(frame.f_code)
             names = (*parameters.args, *filter(None, [parameters.varargs]))
-            given = tensors_in([frame.f_locals.get(name) for name in names])  # one may be deleted
+            given = tensors_in([frame.f_locals.get(name) for name in names])  # forward may have deleted one
             self.functions.append(_Running(frame, cls, entry, any(tensor.requires_grad for tensor in given)))
 
     def _function_frames(self) -> list[tuple[FrameType, type]]:
-        """The autograd.Functions that are running, outermost first; not those of registered operators."""
+        """The running autograd.Functions, outermost first, without those of registered operators."""
         found: list[tuple[FrameType, type]] = []
         known: dict[CodeType, type] = {}
-        for frame in _stack():  # no list of them: with its own frame in it, it would keep every result alive
+        for frame in _stack():  # not a list: it would contain this frame, a cycle that keeps every result alive
             code = frame.f_code
             if code is _APPLY:
                 found.append((frame, frame.f_locals["cls"]))
@@ -259,7 +285,7 @@ class _Recorder(TorchDispatchMode):
 
 
 class _Functions(TorchFunctionMode):
-    """Sees torch's functions and the methods of tensors, outermost only."""
+    """Intercepts torch functions and tensor methods, outermost only."""
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
@@ -272,14 +298,14 @@ class _Functions(TorchFunctionMode):
         with self.recorder.within(_Entry("function", _function_name(func))) as entry:
             output = func(*args, **kwargs)
             entry.result = _shapes(output)
-        if not entry.parts:  # a question, such as x.dim(), or one that is not torch's to answer
+        if not entry.parts:  # it ran no operator, as x.dim()
             self.recorder.open[-1].parts.remove(entry)
         return output
 
 
 @contextmanager
 def _dispatching(autograd: bool) -> Iterator[None]:
-    """With autograd's kernels in their place, or passed over."""
+    """Enable or bypass autograd's kernels."""
     exclude = torch._C._dispatch_tls_local_exclude_set()
     for key in _AUTOGRAD:
         exclude = exclude.remove(key) if autograd else exclude.add(key)
@@ -288,7 +314,7 @@ def _dispatching(autograd: bool) -> Iterator[None]:
 
 
 def _stack() -> Iterator[FrameType]:
-    """Of the caller, innermost first."""
+    """The frames of the caller, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -296,7 +322,7 @@ def _stack() -> Iterator[FrameType]:
 
 
 def _forwards() -> dict[CodeType, type]:
-    """The code of every autograd.Function's forward."""
+    """The autograd.Function for each forward code object."""
     found: dict[CodeType, type] = {}
     classes: list[Any] = torch.autograd.Function.__subclasses__()
     while classes:
@@ -305,19 +331,21 @@ def _forwards() -> dict[CodeType, type]:
         forward = inspect.unwrap(cls.forward)
         if hasattr(forward, "__code__"):
             found[forward.__code__] = cls
-    found.pop(torch.autograd.Function.forward.__code__, None)  # of a class that has none
+    found.pop(torch.autograd.Function.forward.__code__, None)  # inherited by classes without a forward
     return found
 
 
 def _applied(frame: FrameType, cls: Any) -> list[tuple[FrameType, type]]:
-    """The frame of a forward, with the class that is applied: its context knows, and one forward may serve many. Empty
-    for a forward that another calls, or that is called as any function."""
+    """The frame of a forward with the applied class, which is taken from ctx, since classes may share a forward.
+
+    Empty if the forward is called as a plain function, for instance by another forward.
+    """
     parameters = inspect.getargs(frame.f_code).args
     context = frame.f_locals.get(parameters[0]) if parameters else None
     if isinstance(context, torch.autograd.function.FunctionCtx):
         cls = context._forward_cls  # type: ignore[attr-defined]
         return [(frame, cls)] if frame.f_code is inspect.unwrap(cls.forward).__code__ else []
-    # With setup_context a forward has no context.
+    # With setup_context, forward has no ctx.
     return [(frame, cls)] if cls.setup_context is not torch.autograd.Function.setup_context else []
 
 
@@ -330,7 +358,7 @@ def _has_autograd(func: Any) -> bool:
 
 
 def _resolved(func: Any, inputs: list[Tensor]) -> Any:
-    """Which kind of kernel autograd's dispatch key leads to."""
+    """The dispatch key of the kernel that autograd's dispatch key resolves to."""
     device = inputs[0].device.type if inputs else "cpu"
     names = {"cpu": "CPU", "meta": "Meta", "privateuseone": "PrivateUse1"}
     nested = bool(inputs) and inputs[0].is_nested
@@ -338,23 +366,24 @@ def _resolved(func: Any, inputs: list[Tensor]) -> Any:
     key = getattr(_Key, f"Autograd{backend}", _Key.AutogradOther)
     try:
         return torch._ops.resolve_key(func, key)
-    except NotImplementedError:  # none at all: autograd lets it through
+    except NotImplementedError:  # no kernel: autograd falls through
         return None
 
 
-def _why_never(func: Any, inputs: list[Tensor], results: list[Tensor]) -> str:
-    """Why an operator needs no backward whatever its inputs, or ""."""
+def _why_not_differentiable(func: Any, inputs: list[Tensor], results: list[Tensor]) -> str:
+    """Why an operator never has a backward; empty if it may have one."""
     name = func._schema.name.rpartition("::")[2]
     if not results:
         return "returns no tensor"
     if not any(result.is_floating_point() or result.is_complex() for result in results):
-        return f"returns {', '.join(dict.fromkeys(short_dtype(result.dtype) for result in results))}: no derivative"
+        dtypes = ", ".join(dict.fromkeys(short_dtype(result.dtype) for result in results))
+        return f"returns {dtypes}: not differentiable"
     if name in ("detach", "detach_"):
-        return "stops the gradient: that is its purpose"
+        return "stops the gradient"
     if not inputs:
-        return "depends on no tensor"
+        return "has no tensor inputs"
     if name.endswith("_like") or name.startswith("new_"):
-        return "takes only the shape of its input"
+        return "uses only the shape of its input"
     return ""
 
 

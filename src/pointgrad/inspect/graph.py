@@ -1,4 +1,4 @@
-"""The autograd graph behind a tensor: its operators, what they keep for backward, and how much memory that is."""
+"""The autograd graph of a tensor: its operators, the tensors they save for backward, and the memory of these."""
 
 import dataclasses
 import itertools
@@ -16,42 +16,52 @@ from .names import is_custom, operator_name, shape_of, short_dtype
 from .nodes import Edge, Graph, Node, Saved
 from .saved import Kept, kept_by, memory_of
 
-DEEPEST = 20_000  # nodes in a row that are freed safely; 8 MiB of stack take about 40,000
+MAX_DEPTH = 20_000  # depth up to which a graph is freed safely; a stack of 8 MiB allows about 40,000
 Named = torch.nn.Module | Tensor | Mapping[str, Any] | Sequence[Any]
 
 
 def graph(output: Any, inputs_or_module: Named | None = None) -> Graph:
-    """The graph that `output.backward()` would walk, and what it holds.
+    """Return the graph that `output.backward()` would traverse, with the memory that it holds.
 
-    output: a tensor that requires grad, or a nest of tuples, lists, dictionaries and dataclasses with such tensors.
-    inputs_or_module: what gives names. A module names its parameters and buffers; a dictionary names tensors, or
-        modules; a tensor is `input`; those of a sequence are `input0`, `input1`, ... Without it leaves are numbered.
+    Nothing is computed or modified. Hooks on saved tensors do not run, except in early versions of torch that do not
+    expose them.
 
-    Nothing is computed, nothing is changed, and hooks on saved tensors are not run, unless this torch
-    is too old to tell that there are any.
+    Args:
+        output: A tensor that requires grad, or nested tuples, lists, dictionaries and dataclasses of such tensors.
+        inputs_or_module: The source of names. A module names its parameters and buffers; a dictionary names tensors or
+            modules; a single tensor is called `input`; the tensors of a sequence `input0`, `input1`, ... Leaves without
+            a name are numbered.
 
-    >>> layer = torch.nn.Linear(3, 4)
-    >>> found = graph(layer(torch.rand(2, 3)).relu(), layer)
-    >>> [node.name for node in found.nodes]
-    ['bias', 'weight', 't', 'addmm', 'relu', 'output']
-    >>> found.held_bytes  # addmm keeps its input (2, 3); relu keeps its result, which is the output
-    24
+    Returns:
+        The graph. It holds no tensors.
+
+    Raises:
+        ValueError: If no tensor in `output` requires grad.
+        TypeError: If `inputs_or_module` is of a different type.
+
+    Example:
+        >>> layer = torch.nn.Linear(3, 4)
+        >>> found = graph(layer(torch.rand(2, 3)).relu(), layer)
+        >>> [node.name for node in found.nodes]
+        ['bias', 'weight', 't', 'addmm', 'relu', 'output']
+        >>> found.held_bytes  # addmm saves its input (2, 3); relu saves its result, which is the output
+        24
     """
     named = dict(_named(inputs_or_module))
     tensors = {name: tensor for name, tensor in _tensors(output, "output") if tensor.requires_grad}
     if not tensors:
-        raise ValueError(f"output must require grad, got {_why_none(output)}")
+        raise ValueError(f"output must require grad, got {_describe_without_grad(output)}")
     found = _Walk(named, tensors).graph()
     _warn_if_deep(found)
     return found
 
 
 class _Walk:
-    """Holds tensors and grad_fns while it runs, so that nothing is freed and no address is used twice."""
+    """Traversal of a graph. It references all tensors and grad_fns, so that no address is reused while it runs."""
 
     def __init__(self, named: dict[str, Tensor], outputs: dict[str, Tensor]) -> None:
         self.named, self.outputs = named, outputs
-        self.names: dict[int, str] = {}  # by id(tensor); a tensor with several names has all of them
+        self.names: dict[int, str] = {}  # by id(tensor); several names of a tensor are joined
         for name, tensor in named.items():
             self.names[id(tensor)] = f"{self.names[id(tensor)]} = {name}" if id(tensor) in self.names else name
         self.ends = {name: get_gradient_edge(tensor) for name, tensor in outputs.items()}
@@ -74,8 +84,8 @@ class _Walk:
 
         leaves = {node: node.variable for node in self.order if type(node).__name__ == "AccumulateGrad"}
         self.labels = {node: self._label(leaf) for node, leaf in leaves.items()}
-        self.near = _places(self.order, self.labels, leaves)
-        self._own(
+        self.near = _locations(self.order, self.labels, leaves)
+        self._assign_memory(
             list(self.outputs.items())
             + [(self.labels[node], leaf) for node, leaf in leaves.items()]
             + [(self.names[id(tensor)], tensor) for tensor in self.named.values()]
@@ -107,8 +117,8 @@ class _Walk:
         self.unnamed[kind] += 1
         return f"{kind} {self.unnamed[kind]}"
 
-    def _own(self, tensors: list[tuple[str, Tensor]]) -> None:
-        """Later ones win: what is an output and a parameter is a parameter."""
+    def _assign_memory(self, tensors: list[tuple[str, Tensor]]) -> None:
+        """Record the owner of each piece of memory. Later entries take precedence: parameters over outputs."""
         for name, tensor in tensors:
             self.alive.append(tensor)
             for key, _ in memory_of(tensor):
@@ -141,7 +151,7 @@ class _Walk:
         )
 
     def _saved(self, index: int, kept: Kept) -> tuple[Saved, int]:
-        """Described, and how many bytes it adds to what backward alone holds."""
+        """The description of a saved tensor, and the bytes that it adds to the memory held only for backward."""
         self.alive += kept.tensors
         memory = dict(entry for tensor in kept.tensors for entry in memory_of(tensor))
         earlier = [self.first[key] for key in memory if key in self.first]
@@ -164,20 +174,20 @@ class _Walk:
 
 
 def _warn_if_deep(found: Graph) -> None:
-    """A node that Python has seen is freed recursively by some versions of torch, which ends the process."""
+    """Warn about graphs that crash some versions of torch, which free nodes with a Python object recursively."""
     depth = [0] * len(found.nodes)
     for edge in found.edges:  # sorted by target, and sources come before targets
         depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
-    if max(depth) > DEEPEST:
+    if max(depth) > MAX_DEPTH:
         message = (
-            f"this graph is {max(depth)} nodes deep: some versions of torch, 2.13 among them, overflow the stack when "
-            "they free a graph this deep after it was looked at; `ulimit -s unlimited` before the start prevents that"
+            f"the graph is {max(depth)} nodes deep: some versions of torch, such as 2.13, overflow the stack when they "
+            "free a graph of this depth after it was inspected; run `ulimit -s unlimited` before Python to prevent this"
         )
         warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _topological(ends: list[Any]) -> list[Any]:
-    """Every grad_fn behind `ends`, inputs first; without recursion, since a graph may be 100,000 nodes deep."""
+    """Every grad_fn reachable from `ends`, inputs first; not recursive, since a graph may be 100,000 nodes deep."""
     order: list[Any] = []
     seen = set()
     stack = [(end, False) for end in reversed(ends)]
@@ -193,7 +203,7 @@ def _topological(ends: list[Any]) -> list[Any]:
 
 
 def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a nest, with the path to each."""
+    """The tensors in nested containers, with the path to each."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
@@ -211,6 +221,7 @@ def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _named(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The named tensors of `inputs_or_module`."""
     if value is None:
         return
     if isinstance(value, torch.nn.Module):
@@ -228,7 +239,7 @@ def _named(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from _named(entry, name if has_names else f"{name or 'input'}{number}")
     elif not name:
         raise TypeError(
-            "inputs_or_module must be a module, a tensor, a dictionary or a sequence of them, "
+            "inputs_or_module must be a module, a tensor, or a dictionary or sequence of these, "
             f"got {type(value).__qualname__}"
         )
 
@@ -238,7 +249,7 @@ def _kind(leaf: Tensor) -> str:
 
 
 def _results(node: Any) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """What its backward expects as gradients has the shapes and dtypes of what its forward returned."""
+    """Shapes and dtypes of the results of a node, read from the gradients that its backward expects."""
     entries = getattr(node, "_input_metadata", ())
     return tuple(
         (() if getattr(entry, "is_nested_tensor", False) else tuple(map(int, entry.shape)), short_dtype(entry.dtype))
@@ -246,28 +257,28 @@ def _results(node: Any) -> tuple[tuple[tuple[int, ...], str], ...]:
     )
 
 
-def _why_none(output: Any) -> str:
+def _describe_without_grad(output: Any) -> str:
     tensors = [tensor for _, tensor in _tensors(output, "output")]
     if not tensors:
-        return f"{type(output).__qualname__} without a tensor in it"
+        return f"{type(output).__qualname__} without tensors"
     dtypes = sorted({short_dtype(tensor.dtype) for tensor in tensors})
     if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors):
-        return f"a tensor of {', '.join(dtypes)}, and integers have no derivative"
+        return f"a tensor of dtype {', '.join(dtypes)}, which is not differentiable"
     return (
         "a tensor without grad_fn: it was computed under torch.no_grad(), was detached, "
-        "or no input and no parameter behind it requires grad"
+        "or none of its inputs and parameters requires grad"
     )
 
 
 def _why_unreached(tensor: Tensor) -> str:
-    """Empty where none is expected: buffers, indices, results of operators."""
+    """Why no gradient reaches a named tensor; empty where none is expected: buffers, indices, results of operators."""
     if tensor.requires_grad:
         return "not used" if tensor.is_leaf else ""
     return "frozen: requires_grad is False" if isinstance(tensor, torch.nn.Parameter) else ""
 
 
-def _places(order: list[Any], labels: dict[Any, str], leaves: dict[Any, Tensor]) -> dict[Any, str]:
-    """Where in the module each operator is, as parameters tell: "in" theirs, or "after" the last that had some."""
+def _locations(order: list[Any], labels: dict[Any, str], leaves: dict[Any, Tensor]) -> dict[Any, str]:
+    """The location of each operator: "in" the module of its parameters, or "after" the last module before it."""
     owns = {node: [labels[node]] for node in order if node in leaves and isinstance(leaves[node], torch.nn.Parameter)}
     sizes = {node: leaves[node].numel() for node in owns}
     within: dict[Any, str] = {}
@@ -280,7 +291,7 @@ def _places(order: list[Any], labels: dict[Any, str], leaves: dict[Any, Tensor])
         results = _results(node)
         size = math.prod(results[0][0]) if results else -1
         if own and len(node.next_functions) == 1 and sizes[sources[0]] == size:
-            owns[node], sizes[node] = own, size  # a parameter transposed, reshaped or cast: what uses it uses that
+            owns[node], sizes[node] = own, size  # a transposed, reshaped or cast parameter counts as the parameter
         if own:
             within[node] = _common_module(own)
             near[node] = f"in {within[node]}" if within[node] else ""
@@ -292,7 +303,8 @@ def _places(order: list[Any], labels: dict[Any, str], leaves: dict[Any, Tensor])
 
 
 def _common_module(names: list[str]) -> str:
-    """
+    """The innermost module that contains all these parameters.
+
     >>> _common_module(["encoder.0.weight", "encoder.0.bias"]), _common_module(["encoder.0.weight", "encoder.1.bias"])
     ('encoder.0', 'encoder')
     """

@@ -1,8 +1,8 @@
-"""Layered drawing of a directed graph without cycles: where each box goes, and how each line runs.
+"""Layered drawing of a directed acyclic graph (Sugiyama's method): positions of boxes and lines.
 
-The steps are Sugiyama's: ranks, then an order within each rank with few crossings, then coordinates. A line that spans
-several ranks runs through one small place in each of them. All lines out of one node share these places, like a bus, so
-that a tensor that is used often does not fill the picture.
+The steps are: assign ranks, order each rank to reduce crossings, assign coordinates. A line that spans several ranks
+passes through a waypoint in each rank between. All lines from one node share their waypoints, so that a tensor that is
+used many times does not fill the picture.
 """
 
 import math
@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-GAP = 18.0  # between neighbours of a rank
-PLACE = 6.0  # the width of a line that passes
-MOST_PLACES = 10_000  # beyond that the longest lines are cut, and only their ends are drawn
+GAP = 18.0  # between adjacent boxes in a rank
+WAYPOINT_WIDTH = 6.0
+MAX_WAYPOINTS = 10_000  # with more, the longest lines are not drawn
 SWEEPS = 8
 
 
 @dataclass(frozen=True)
 class Layout:
-    """x: the centre of each box. rank: its row, from 0 at the top.
+    """A layout: the center x of each box, its rank (0 at the top), and the (x, rank) points of each edge.
 
-    lines: for each edge the (x, rank) that it runs through, from source to target; None where it is cut.
+    The points run from source to target; None if the edge is too long to be drawn.
     """
 
     x: list[float]
@@ -30,10 +30,13 @@ class Layout:
 
 
 def layered(widths: Sequence[float], edges: Sequence[tuple[int, int]], side: Sequence[bool]) -> Layout:
-    """Places boxes so that lines run down, mostly straight.
+    """Lay out boxes so that lines run downwards and are mostly straight.
 
-    widths: of the boxes. edges: (source, target) with source < target. side: boxes that may stand beside the main line
-    (parameters): what keeps a line straight is decided without them.
+    Args:
+        widths: Widths of the boxes.
+        edges: (source, target) pairs with source < target.
+        side: Marks boxes (parameters) that are placed beside the main line and do not determine which lines are
+            straight.
     """
     count = len(widths)
     rank = _ranks(count, edges, side)
@@ -43,14 +46,14 @@ def layered(widths: Sequence[float], edges: Sequence[tuple[int, int]], side: Seq
     routes = [drawing.route(*edge) if keep else None for edge, keep in zip(edges, kept, strict=True)]
     drawing.order()
     x = drawing.coordinates()
-    lines = [None if route is None else [(x[place], drawing.rank[place]) for place in route] for route in routes]
+    lines = [None if route is None else [(x[node], drawing.rank[node]) for node in route] for route in routes]
     return Layout(x[:count], rank, lines)
 
 
 def _ranks(count: int, edges: Sequence[tuple[int, int]], side: Sequence[bool]) -> list[int]:
-    """Everything stands right before its first use, unless it can as well stand right behind what it is computed from.
+    """Place each box right before its first use, or right after its sources if that does not add length to its lines.
 
-    The latter keeps the branches of many steps, which meet only at the end, from all standing in the last rank.
+    The latter keeps parallel branches that join only at the end from collecting in the last ranks.
     """
     users: list[set[int]] = [set() for _ in range(count)]
     sources: list[set[int]] = [set() for _ in range(count)]
@@ -60,7 +63,7 @@ def _ranks(count: int, edges: Sequence[tuple[int, int]], side: Sequence[bool]) -
     rank = [0] * count
     for node in reversed(range(count)):
         rank[node] = min((rank[user] - 1 for user in users[node]), default=0)
-    light = list(side)  # parameters, and what one of them is turned into for a single use
+    light = list(side)  # parameters, and operators on a parameter alone with a single use
     for node in range(count):
         if len(sources[node]) == 1 and len(users[node]) == 1:
             light[node] |= all(light[source] for source in sources[node])
@@ -75,20 +78,20 @@ def _ranks(count: int, edges: Sequence[tuple[int, int]], side: Sequence[bool]) -
 
 
 def _longest_span(rank: list[int], edges: Sequence[tuple[int, int]]) -> int:
-    """The longest span that can be drawn, together with all shorter ones, in MOST_PLACES."""
+    """The longest span such that lines up to this span need at most MAX_WAYPOINTS."""
     farthest: dict[int, set[int]] = {}
     for source, target in edges:
         farthest.setdefault(source, set()).add(rank[target] - rank[source])
     low, high = 1, max((max(spans) for spans in farthest.values()), default=1)
     while low < high:
         middle = (low + high + 1) // 2
-        places = sum(max((s for s in spans if s <= middle), default=1) - 1 for spans in farthest.values())
-        low, high = (middle, high) if places <= MOST_PLACES else (low, middle - 1)
+        waypoints = sum(max((s for s in spans if s <= middle), default=1) - 1 for spans in farthest.values())
+        low, high = (middle, high) if waypoints <= MAX_WAYPOINTS else (low, middle - 1)
     return low
 
 
 class _Drawing:
-    """Boxes and places in ranks, and the segments between neighbouring ranks."""
+    """Nodes (boxes, then waypoints) in ranks, and the segments between adjacent ranks."""
 
     def __init__(self, widths: list[float], side: list[bool], rank: list[int]) -> None:
         self.widths, self.side, self.rank = widths, side, rank
@@ -100,17 +103,18 @@ class _Drawing:
         self.layers: list[list[int]] = []
 
     def route(self, source: int, target: int) -> list[int]:
+        """The nodes along an edge, adding waypoints where needed."""
         bus = self.buses.setdefault(source, [source])
         span = self.rank[target] - self.rank[source]
         while len(bus) < span:
-            place = len(self.widths)
-            self.widths.append(PLACE)
+            waypoint = len(self.widths)
+            self.widths.append(WAYPOINT_WIDTH)
             self.side.append(False)
             self.rank.append(self.rank[bus[-1]] + 1)
             self.above.append([])
             self.below.append([])
-            self._connect(bus[-1], place)
-            bus.append(place)
+            self._connect(bus[-1], waypoint)
+            bus.append(waypoint)
         self._connect(bus[span - 1], target)
         return [*bus[:span], target]
 
@@ -120,7 +124,7 @@ class _Drawing:
             self.above[lower].append(upper)
 
     def order(self) -> None:
-        """Sorts each rank by the mean position of its neighbours, down and up in turn, and keeps the best."""
+        """Sort each rank by the mean position of adjacent nodes, alternating down and up, and keep the best order."""
         self.layers = [[] for _ in range(max(self.rank, default=-1) + 1)]
         for node in self._by_depth():
             self.layers[self.rank[node]].append(node)
@@ -132,10 +136,10 @@ class _Drawing:
                 break
             down = sweep % 2 == 0
             for layer in self.layers[1:] if down else self.layers[-2::-1]:
-                near = self.above if down else self.below
-                layer.sort(key=lambda node: self._mean(node, near[node]))
-                for place, node in enumerate(layer):
-                    self.position[node] = place
+                adjacent = self.above if down else self.below
+                layer.sort(key=lambda node: self._mean(node, adjacent[node]))
+                for position, node in enumerate(layer):
+                    self.position[node] = position
             crossings = self._crossings()
             if crossings < fewest:
                 best, fewest = [layer[:] for layer in self.layers], crossings
@@ -143,7 +147,7 @@ class _Drawing:
         self._number()
 
     def _by_depth(self) -> list[int]:
-        """From the outputs up, depth first: what belongs together starts together."""
+        """Nodes from the outputs up, depth first, so that connected nodes start close together."""
         seen = [False] * len(self.widths)
         found = []
         stack = [node for node in reversed(range(self.boxes)) if not self.below[node]]
@@ -158,16 +162,16 @@ class _Drawing:
 
     def _number(self) -> None:
         for layer in self.layers:
-            for place, node in enumerate(layer):
-                self.position[node] = place
+            for position, node in enumerate(layer):
+                self.position[node] = position
 
-    def _mean(self, node: int, neighbours: list[int]) -> float:
-        if not neighbours:
+    def _mean(self, node: int, adjacent: list[int]) -> float:
+        if not adjacent:
             return float(self.position[node])
-        return sum(self.position[other] for other in neighbours) / len(neighbours)
+        return sum(self.position[other] for other in adjacent) / len(adjacent)
 
     def _crossings(self) -> int:
-        """Pairs of segments that cross: inversions between the order above and the order below."""
+        """The number of crossing segments: inversions between the orders of adjacent ranks."""
         total = 0
         for layer in self.layers[:-1]:
             met: list[int] = []
@@ -179,7 +183,7 @@ class _Drawing:
         return total
 
     def coordinates(self) -> list[float]:
-        """Chains of boxes that stand exactly under each other become blocks, and blocks are pushed together."""
+        """The x of each node: vertically aligned nodes form blocks, and blocks are packed from left to right."""
         block = self._blocks()
         number = max(block, default=-1) + 1
         right: list[dict[int, float]] = [{} for _ in range(number)]  # block -> least distance
@@ -200,7 +204,7 @@ class _Drawing:
         return [x[block[node]] for node in range(len(self.widths))]
 
     def _blocks(self) -> list[int]:
-        """Which nodes share an x: chosen segments become vertical, most important first, where they do not cross."""
+        """The block of each node: segments become vertical in order of importance, unless they cross another."""
         spine = self._spine()
         up: list[int | None] = [None] * len(self.widths)
         for layer in self.layers[:-1]:
@@ -209,11 +213,11 @@ class _Drawing:
             taken: list[tuple[int, int]] = []  # positions (above, below), sorted
             for upper, lower in segments:
                 pair = self.position[upper], self.position[lower]
-                place = bisect_left(taken, pair)
-                before = place == 0 or (taken[place - 1][0] < pair[0] and taken[place - 1][1] < pair[1])
-                after = place == len(taken) or (pair[0] < taken[place][0] and pair[1] < taken[place][1])
+                at = bisect_left(taken, pair)
+                before = at == 0 or (taken[at - 1][0] < pair[0] and taken[at - 1][1] < pair[1])
+                after = at == len(taken) or (pair[0] < taken[at][0] and pair[1] < taken[at][1])
                 if before and after:
-                    taken.insert(place, pair)
+                    taken.insert(at, pair)
                     up[lower] = upper
         block = [-1] * len(self.widths)
         number = 0
@@ -225,7 +229,7 @@ class _Drawing:
         return block
 
     def _spine(self) -> set[int]:
-        """The longest chain of boxes down to the last one: it becomes one straight line."""
+        """The longest chain of boxes that ends in the last one, which is drawn as a straight line."""
         depth = [0] * len(self.widths)
         for layer in self.layers:
             for node in layer:
@@ -240,7 +244,7 @@ class _Drawing:
         return spine
 
     def _importance(self, upper: int, lower: int, spine: set[int]) -> int:
-        """Of a vertical segment, 0 first: the spine, between operators, passing by, at the ends of a long line."""
+        """Priority of a vertical segment, 0 first: the spine, between boxes, between waypoints, mixed, parameters."""
         if upper in spine and lower in spine:
             return 0
         if self.side[upper]:
@@ -252,7 +256,7 @@ class _Drawing:
         self, x: list[float], order: list[int], block: list[int], left: list[dict[int, float]],
         right: list[dict[int, float]],
     ) -> None:  # fmt: skip
-        """Moves each block towards what it is connected to, as far as its neighbours leave room."""
+        """Move each block towards the blocks that it is connected to, as far as adjacent blocks allow."""
         pulls: list[list[tuple[int, float]]] = [[] for _ in x]
         for node, others in enumerate(self.below):
             for other in others:
@@ -271,7 +275,7 @@ class _Drawing:
 
 
 def _sorted(right: list[dict[int, float]], left: list[dict[int, float]]) -> list[int]:
-    """Blocks from left to right."""
+    """The blocks in topological order, from left to right."""
     waiting = [len(others) for others in left]
     order = [one for one, count in enumerate(waiting) if not count]
     for one in order:

@@ -1,4 +1,4 @@
-"""Readable names of operators: torch calls the nodes of its graph `AddmmBackward0` and worse."""
+"""Readable names of operators, from node names such as `AddmmBackward0`."""
 
 import functools
 import re
@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-GENERATED = "GeneratedBackwardFor_"  # torch.library's class for an operator registered with a backward
+GENERATED = "GeneratedBackwardFor_"  # prefix of the classes that torch.library generates for registered backwards
 
 
 def operator_name(node: Any) -> str:
-    """The operator whose backward a node is: `addmm`, `pointgrad::gather`, or the class of an autograd.Function."""
+    """The operator of a node, such as `addmm` or `pointgrad::gather`, or the class of an autograd.Function."""
     name = node.name().rpartition("::")[2] if node.name().startswith("torch::") else node.name()
     name = re.sub(r"Backwards?\d*$", "", name) or name
     if name.startswith(GENERATED):
@@ -21,13 +21,13 @@ def operator_name(node: Any) -> str:
 
 
 def is_custom(node: Any) -> bool:
-    """Whether its backward is written in Python: an autograd.Function, or an operator registered with torch.library."""
+    """Whether the backward is written in Python, as an autograd.Function or registered with torch.library."""
     return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
 @functools.cache
 def _aten() -> dict[str, str]:
-    """From torch's spelling in CamelCase, which loses underscores, to the operator: `MaxPool2D` to `max_pool2d`."""
+    """Operator names by their CamelCase form in node names, such as `MaxPool2D` for `max_pool2d`."""
     names = {}
     for qualified in torch._C._dispatch_get_all_op_names():
         namespace, _, name = qualified.partition(".")[0].partition("::")
@@ -38,7 +38,7 @@ def _aten() -> dict[str, str]:
 
 @functools.cache
 def _registered(generated: str) -> str:
-    """From `namespace_name_overload` to `namespace::name`: only the list of operators tells where one part ends."""
+    """`namespace::name` from `namespace_name_overload`, resolved by the list of all operators."""
     for qualified in torch._C._dispatch_get_all_op_names():
         name, _, overload = qualified.partition(".")
         if f"{name.replace('::', '_')}_{overload or 'default'}" == generated:
@@ -58,7 +58,8 @@ def short_dtype(dtype: torch.dtype) -> str:
 
 
 def readable_bytes(count: int) -> str:
-    """
+    """A size in bytes with a binary unit.
+
     >>> readable_bytes(512), readable_bytes(3 * 1024), readable_bytes(5_000_000)
     ('512 B', '3.0 KiB', '4.8 MiB')
     """

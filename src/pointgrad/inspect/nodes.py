@@ -1,4 +1,4 @@
-"""What `graph` returns: the nodes and edges of an autograd graph, and a summary of them."""
+"""Data classes for autograd graphs, returned by `graph`."""
 
 import dataclasses
 import json
@@ -13,53 +13,87 @@ from .names import readable_bytes
 
 @dataclass(frozen=True)
 class Saved:
-    """A tensor that a node keeps for its backward."""
+    """A tensor that a node saves for backward.
 
-    name: str  # torch's name for it: self, result, mat1, ...; a number for an autograd.Function
-    shape: tuple[int, ...] | None  # None where it is freed, or packed by a hook
+    Attributes:
+        name: torch's name, such as "self", "result" or "mat1"; a number for an autograd.Function.
+        shape: None if the tensor was freed, or packed by a hook.
+        dtype: Name of the dtype.
+        bytes: Size of the memory that it keeps alive; for a view, that of the whole base.
+        owner: The parameter, input or output that owns the memory; empty if it is held only for backward.
+        first: The node that already saves the same memory, or None.
+        note: Remarks, such as "freed" or "packed by a hook".
+        stale: Whether it was freed or modified, so that backward raises.
+    """
+
+    name: str
+    shape: tuple[int, ...] | None
     dtype: str
-    bytes: int  # of the memory it keeps alive: all of it, also where it is a view of a part
-    owner: str  # the parameter, input or output whose memory it is; "" for memory that only backward holds
-    first: int | None  # the node that already keeps the same memory, or None
-    note: str  # freed; modified in place; packed by a hook; ...
-    stale: bool  # freed or modified: backward raises
+    bytes: int
+    owner: str
+    first: int | None
+    note: str
+    stale: bool
 
 
 @dataclass(frozen=True)
 class Node:
-    """An operator that autograd recorded, a leaf that receives a gradient, or an output."""
+    """An operator that autograd recorded, a leaf that receives a gradient, or an output.
 
-    index: int  # its place in Graph.nodes, where inputs come before what is computed from them
-    kind: str  # operator, parameter, input, output
+    Attributes:
+        index: Index in `Graph.nodes`.
+        kind: "operator", "parameter", "input" or "output".
+        name: Name of the operator or tensor.
+        grad_fn: Name of the node in torch.
+        near: Location in the module, such as "in encoder.0" or "after encoder.0"; empty if unknown.
+        custom: Whether the backward is written in Python.
+        results: (shape, dtype) of each differentiable result.
+        settings: Other saved values: dimensions, sizes, flags.
+        saved: Tensors saved for backward.
+        holds: Bytes held only for backward that no earlier node saves.
+        uses: How many times its results are used.
+    """
+
+    index: int
+    kind: str
     name: str
-    grad_fn: str  # the node as torch calls it
-    near: str  # where in the module: "in encoder.0" by its parameters, or "after encoder.0"; "" if it has no names
-    custom: bool  # its backward is written in Python
-    results: tuple[tuple[tuple[int, ...], str], ...]  # (shape, dtype) of each differentiable result
-    settings: dict[str, str]  # what else it keeps: dimensions, sizes, flags
+    grad_fn: str
+    near: str
+    custom: bool
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    settings: dict[str, str]
     saved: tuple[Saved, ...]
-    holds: int  # bytes that only backward holds, and this node first
-    uses: int  # how often its results are used
+    holds: int
+    uses: int
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A result of one node used by another. Forward runs along it, backward against it."""
+    """The use of a result of one node by another, in the direction of forward.
+
+    Attributes:
+        source: Index of the node that computes the result.
+        target: Index of the node that uses it.
+        result: Index of the result among those of the source.
+    """
 
     source: int
     target: int
-    result: int  # which result of the source
+    result: int
 
 
 @dataclass(frozen=True, repr=False)
 class Graph:
-    """What `graph` found. It holds no tensors, so it keeps no memory alive.
+    """An autograd graph, returned by `graph`. It references no tensors, so it keeps no memory alive.
 
-    nodes: inputs before what is computed from them. edges: in the order of their targets.
-    held_bytes: memory that nothing but backward is known to hold: the activations that are freed by it.
-    existing_bytes: memory that backward refers to and that exists anyway: parameters, inputs, outputs.
-    unreached: names that were given but get no gradient from these outputs, and why.
-    Each piece of memory is counted once, however many nodes keep it or views of it.
+    Memory is counted once, even if several nodes save it or views of it.
+
+    Attributes:
+        nodes: The nodes in topological order, inputs first.
+        edges: The edges, ordered by target.
+        held_bytes: Memory held only for backward: activations that backward frees.
+        existing_bytes: Memory of parameters, inputs and outputs that is also saved for backward.
+        unreached: Named tensors that receive no gradient from the outputs, with the reason.
     """
 
     nodes: tuple[Node, ...]
@@ -70,16 +104,16 @@ class Graph:
 
     @property
     def saved_bytes(self) -> int:
-        """All memory that backward refers to."""
+        """Size of all memory saved for backward."""
         return self.held_bytes + self.existing_bytes
 
     def largest(self, count: int = 10) -> list[Node]:
-        """The nodes that hold the most, largest first."""
+        """Return the `count` nodes that hold the most memory, largest first."""
         holders = sorted((node for node in self.nodes if node.holds), key=lambda node: (-node.holds, node.index))
         return holders[:count]
 
     def by_operator(self) -> list[tuple[str, int, int]]:
-        """(operator, how many, bytes held), largest first."""
+        """Return (operator, number of nodes, bytes held) for each operator, largest first."""
         counts = Counter(node.name for node in self.nodes if node.kind == "operator")
         held: Counter[str] = Counter()
         for node in self.nodes:
@@ -87,13 +121,17 @@ class Graph:
         return sorted(((name, counts[name], held[name]) for name in counts), key=lambda row: (-row[2], -row[1], row[0]))
 
     def table(self, rows: int = 12) -> str:
-        """A summary: how large the graph is, what backward holds, and by whom."""
+        """Return a summary of the graph and of the memory held for backward.
+
+        Args:
+            rows: The most operators, names or warnings to list.
+        """
         kinds = Counter(node.kind for node in self.nodes)
         parts = [_count(kinds[kind], kind) for kind in ("operator", "parameter", "input", "output") if kinds[kind]]
         lines = [
             f"{', '.join(parts)}",
-            f"backward alone holds  {readable_bytes(self.held_bytes)}",
-            f"exists anyway         {readable_bytes(self.existing_bytes)} (parameters, inputs, outputs it refers to)",
+            f"held only for backward   {readable_bytes(self.held_bytes)}",
+            f"also saved for backward  {readable_bytes(self.existing_bytes)} of parameters, inputs and outputs",
             "",
             *_by_operator(self, rows),
         ]
@@ -103,11 +141,11 @@ class Graph:
         repeated = [node for node in self.nodes if node.uses > 1 and node.kind in ("parameter", "input")]
         shown = [f"{node.name} ({node.uses} times)" for node in repeated[:rows]]
         if repeated:
-            lines += ["", f"used repeatedly: {_listed(shown, len(repeated))}"]
+            lines += ["", f"used more than once: {_listed(shown, len(repeated))}"]
         stale = [(node, saved) for node in self.nodes for saved in node.saved if saved.stale]
         freed = sum(saved.note == "freed" for _, saved in stale)
         if freed:
-            lines += ["", f"{_count(freed, 'saved tensor')} freed: backward ran already"]
+            lines += ["", f"{_count(freed, 'saved tensor')} freed: backward has already run"]
         lines += [f"{node.name}.{saved.name}: {saved.note}" for node, saved in stale if saved.note != "freed"][:rows]
         if self.unreached:
             shown = [f"{name} ({why})" for name, why in list(self.unreached.items())[:rows]]
@@ -117,27 +155,37 @@ class Graph:
     __repr__ = __str__ = table
 
     def svg(self) -> str:
-        """A picture that needs nothing else: no scripts, no fonts, no network."""
+        """Return the graph as a self-contained SVG."""
         from . import picture
 
         return picture.svg(self)
 
     def html(self) -> str:
-        """A page in one file: pan, zoom, hover, search; no network."""
+        """Return the graph as a self-contained HTML page with pan, zoom and search."""
         from . import picture
 
         return picture.html(self)
 
     def json(self) -> str:
-        """All of it as data."""
+        """Return the graph as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1)
 
     def write(self, path: str | Path) -> Path:
-        """Writes the picture (.svg), the page (.html) or the data (.json), as the suffix says."""
+        """Write the graph as SVG, HTML or JSON.
+
+        Args:
+            path: A file that ends in .svg, .html or .json, which selects the format.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ValueError: If the suffix is different.
+        """
         path = Path(path)
         forms = {".svg": self.svg, ".html": self.html, ".json": self.json}
         if path.suffix not in forms:
-            raise ValueError(f"path must end in {', '.join(forms)}, got {str(path)!r}")
+            raise ValueError(f"path must end in .svg, .html or .json, got {str(path)!r}")
         replace_bytes(path, forms[path.suffix]().encode())
         return path
 
@@ -154,11 +202,12 @@ def _by_operator(graph: Graph, rows: int) -> list[str]:
     rest = found[rows:]
     if rest:
         held = sum(row[2] for row in rest)
-        lines.append(f"{len(rest)} others, {readable_bytes(held)}")
+        lines.append(f"{len(rest)} more, {readable_bytes(held)}")
     return lines
 
 
 def _holder(node: Node) -> str:
+    """A line about a node and the largest tensor that it holds."""
     kept = max(node.saved, key=lambda saved: (not saved.owner and saved.first is None, saved.bytes))
     what = f"{kept.name} {kept.shape} {kept.dtype}" if kept.shape is not None else kept.name
     return f"  {readable_bytes(node.holds):>10}  {node.name} {node.near}".rstrip() + f": {what}"

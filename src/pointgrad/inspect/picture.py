@@ -1,4 +1,4 @@
-"""The graph as an SVG, and as a page around it."""
+"""Drawings of a graph as SVG and as an HTML page."""
 
 import json
 from collections import Counter
@@ -10,12 +10,12 @@ from .layout import layered
 from .names import readable_bytes
 from .nodes import Graph, Node, Saved
 
-ROW = 88.0  # from one rank to the next
-TALLEST = 52.0  # a box of three lines
+ROW = 88.0  # distance between ranks
+MAX_BOX_HEIGHT = 52.0  # of a box with three lines of text
 MARGIN = 24.0
 HEADER = 74.0
-LONGEST = 40  # characters of a line in a box
-MOST_INPUT_LINES = 8  # an input that is used more often is drawn once per use, as parameters are
+MAX_CHARACTERS = 40  # in a line of text
+MAX_INPUT_USES = 8  # an input that is used more often is drawn once per use, like a parameter
 
 STYLE = """
 svg.pointgrad { font: 11px ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
@@ -41,10 +41,10 @@ svg.pointgrad .tip { fill: #9aa5b1; }
 
 @dataclass(frozen=True)
 class Box:
-    """A node as it is drawn. A parameter that is used several times is drawn once per use, next to it."""
+    """A box in the drawing. A parameter that is used several times has one box per use."""
 
     node: Node
-    use: int  # 1 for its first use, 0 if it is drawn once for all
+    use: int  # number of the use, from 1; 0 if the node has a single box
     x: float
     y: float
     width: float
@@ -53,32 +53,36 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
+    """A line between two boxes."""
+
     source: int
     target: int
-    count: int  # parallel uses, as in x * x
+    count: int  # number of parallel edges, as in x * x
     points: list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Drawing:
+    """A graph with coordinates in pixels."""
+
     boxes: list[Box]
     lines: list[Line]
-    cut: list[tuple[int, int]]  # boxes whose line is too long to be drawn
+    cut: list[tuple[int, int]]  # pairs of boxes whose line is too long to be drawn
     width: float
     height: float
 
 
 def draw(graph: Graph) -> Drawing:
-    """Where everything goes, in pixels."""
+    """Lay out a graph."""
     edges = Counter((edge.source, edge.target) for edge in graph.edges)
     users = Counter(source for source, _ in edges)
     sources: dict[int, list[int]] = {}
     for source, target in edges:
         sources.setdefault(target, []).append(source)
 
-    # Boxes in topological order: each copy of a leaf right before its user.
+    # Boxes in topological order, with each copy of a leaf right before its user.
     drawn: list[tuple[int, int]] = []  # (node, use)
-    place: dict[tuple[int, int], int] = {}  # (node, user or -1) -> box
+    box: dict[tuple[int, int], int] = {}  # (node, user or -1) -> index of the box
     use: Counter[int] = Counter()
     copied = {node.index for node in graph.nodes if _is_copied(node, users[node.index])}
     for node in graph.nodes:
@@ -87,15 +91,15 @@ def draw(graph: Graph) -> Drawing:
         for source in sources.get(node.index, ()):
             if source in copied:
                 use[source] += 1
-                place[source, node.index] = len(drawn)
+                box[source, node.index] = len(drawn)
                 drawn.append((source, use[source]))
-        place[node.index, -1] = len(drawn)
+        box[node.index, -1] = len(drawn)
         drawn.append((node.index, 0))
 
-    def box_of(source: int, target: int) -> int:
-        return place[source, target] if source in copied else place[source, -1]
+    def source_box(source: int, target: int) -> int:
+        return box[source, target] if source in copied else box[source, -1]
 
-    pairs = [(box_of(source, target), place[target, -1]) for source, target in edges]
+    pairs = [(source_box(source, target), box[target, -1]) for source, target in edges]
     texts = [_texts(graph, graph.nodes[index], number) for index, number in drawn]
     sizes = [_size(lines) for lines in texts]
     side = [graph.nodes[index].kind == "parameter" for index, _ in drawn]
@@ -114,8 +118,8 @@ def draw(graph: Graph) -> Drawing:
             cut.append((source, target))
             continue
         middles = [(x + shift, HEADER + MARGIN + rank * ROW + ROW / 2) for x, rank in line]
-        # Straight down within a row, so that lines bend only between rows and cross no box.
-        points = [(x, y + end) for x, y in middles for end in (-TALLEST / 2, TALLEST / 2)][1:-1]
+        # Vertical within a row, so that lines bend only between rows and cross no box.
+        points = [(x, y + end) for x, y in middles for end in (-MAX_BOX_HEIGHT / 2, MAX_BOX_HEIGHT / 2)][1:-1]
         points = [(points[0][0], boxes[source].y + boxes[source].height / 2), *points]
         points = [*points, (points[-1][0], boxes[target].y - boxes[target].height / 2)]
         lines.append(Line(source, target, count, points))
@@ -125,11 +129,12 @@ def draw(graph: Graph) -> Drawing:
 
 
 def svg(graph: Graph) -> str:
+    """The graph as an SVG document."""
     return _svg(graph, draw(graph), standalone=True)
 
 
 def _svg(graph: Graph, drawing: Drawing, standalone: bool) -> str:
-    """Standalone it has a size and a background; in a page it fills what is there."""
+    """The SVG: standalone with a size and a background, or filling its container in a page."""
     heat = max((node.holds for node in graph.nodes), default=0)
     cut = Counter(box for pair in drawing.cut for box in pair)
     parts = [_line(line) for line in drawing.lines]
@@ -145,6 +150,7 @@ def _svg(graph: Graph, drawing: Drawing, standalone: bool) -> str:
 
 
 def html(graph: Graph) -> str:
+    """The graph as an interactive HTML page."""
     drawing = draw(graph)
     data = {
         "nodes": [_details(graph, node) for node in graph.nodes],
@@ -154,25 +160,26 @@ def html(graph: Graph) -> str:
         "largest": [node.index for node in graph.largest(12)],
         "size": [round(drawing.width), round(drawing.height)],
     }  # fmt: skip
-    # Safe inside <script> in HTML and in XML alike.
+    # Escaped for <script> in both HTML and XML.
     text = json.dumps(data, ensure_ascii=False).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     before, after = page.split("<!--PICTURE-->")
     before += _svg(graph, drawing, standalone=False)
     after = after.replace("<!--SUMMARY-->", escape(graph.table()), 1)
-    script, end = after.split('"DATA"')  # last: names in the data may look like a mark
+    script, end = after.split('"DATA"')  # last, since names in the data may contain a marker
     return before + script + text + end
 
 
 def _is_copied(node: Node, users: int) -> bool:
+    """Whether a node is drawn once per use."""
     if node.kind == "input":
-        return users > MOST_INPUT_LINES
+        return users > MAX_INPUT_USES
     return node.kind == "parameter" and users > 1
 
 
 def _texts(graph: Graph, node: Node, use: int) -> list[tuple[str, str]]:
     """(class, text) of each line in a box."""
-    lines = [("name", _tail(node.name))]
+    lines = [("name", _shorten(node.name))]
     if node.results:
         shape, dtype = node.results[0]
         more = f" and {len(node.results) - 1} more" if len(node.results) > 1 else ""
@@ -180,11 +187,12 @@ def _texts(graph: Graph, node: Node, use: int) -> list[tuple[str, str]]:
     if node.kind in ("parameter", "input") and node.uses > 1:
         lines.append(("small", f"use {use} of {node.uses}" if use else f"{node.uses} uses"))
     elif node.saved:
-        lines.append(("small held", _tail(_holding(graph, node))))
+        lines.append(("small held", _shorten(_describe_saved(graph, node))))
     return lines
 
 
-def _holding(graph: Graph, node: Node) -> str:
+def _describe_saved(graph: Graph, node: Node) -> str:
+    """The line in a box about the tensors that its node saves."""
     stale = [saved for saved in node.saved if saved.stale]
     if stale:
         return "freed" if all(saved.note == "freed" for saved in stale) else f"{stale[0].name} modified in place"
@@ -193,18 +201,19 @@ def _holding(graph: Graph, node: Node) -> str:
         return f"holds {readable_bytes(node.holds)}" + (f", {share:.0%}" if share >= 0.01 else "")
     shared = dict.fromkeys(graph.nodes[s.first].name for s in node.saved if s.first is not None and not s.owner)
     kept = dict.fromkeys(saved.owner for saved in node.saved if saved.owner)
-    parts = [f"shares with {', '.join(shared)}"] * bool(shared) + [f"keeps {', '.join(kept)}"] * bool(kept)
+    parts = [f"shares with {', '.join(shared)}"] * bool(shared) + [f"saves {', '.join(kept)}"] * bool(kept)
     return ", ".join(parts) or node.saved[0].note
 
 
-def _tail(text: str) -> str:
-    return (
-        text if len(text) <= LONGEST else f"…{text[-LONGEST + 1 :]}" if " " not in text else f"{text[: LONGEST - 1]}…"
-    )
+def _shorten(text: str) -> str:
+    """Cut a long text: a name at the start, a sentence at the end."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    return f"{text[: MAX_CHARACTERS - 1]}…" if " " in text else f"…{text[-MAX_CHARACTERS + 1 :]}"
 
 
 def _size(lines: list[tuple[str, str]]) -> tuple[float, float]:
-    """Wide enough in every common font."""
+    """Width and height of a box, wide enough for all common fonts."""
     width = max(len(text) * (7.8 if kind == "name" else 5.7) for kind, text in lines)
     return max(56.0, width + 20.0), 10.0 + 14.0 * len(lines)
 
@@ -233,7 +242,7 @@ def _box(graph: Graph, box: Box, number: int, heat: int, cut: int) -> str:
 
 
 def _heat(share: float) -> str:
-    """From white to orange; the root, so that small holders show."""
+    """A color from white to orange; the square root makes small shares visible."""
     amount = share**0.5
     red, green, blue = (round(255 + (end - 255) * amount) for end in (0xF7, 0xA8, 0x5C))
     return f"#{red:02x}{green:02x}{blue:02x}"
@@ -243,7 +252,7 @@ def _line(line: Line) -> str:
     (x, y), *rest = line.points
     path = [f"M{x:.1f},{y:.1f}"]
     x_end, y_end = rest[-1]
-    rest[-1] = x_end, y_end - 5  # room for the tip
+    rest[-1] = x_end, y_end - 5  # space for the tip
     for next_x, next_y in rest:
         if abs(next_x - x) < 0.05:
             path.append(f"V{next_y:.1f}")
@@ -271,6 +280,7 @@ def _title(graph: Graph, node: Node) -> str:
 
 
 def _describe(graph: Graph, saved: Saved) -> str:
+    """One saved tensor in words."""
     parts = []
     if saved.shape is not None:
         parts.append(f"{saved.shape} {saved.dtype}")
@@ -279,9 +289,9 @@ def _describe(graph: Graph, saved: Saved) -> str:
     if saved.owner:
         parts.append(f"memory of {saved.owner}")
     elif saved.first is not None:
-        parts.append(f"already held by {graph.nodes[saved.first].name} #{saved.first}")
+        parts.append(f"already saved by {graph.nodes[saved.first].name} #{saved.first}")
     elif saved.bytes and not saved.stale:
-        parts.append("held by backward alone")
+        parts.append("held only for backward")
     return ", ".join([*parts, saved.note] if saved.note else parts)
 
 
@@ -304,8 +314,8 @@ def _details(graph: Graph, node: Node) -> dict[str, object]:
 def _header(graph: Graph) -> str:
     operators = sum(node.kind == "operator" for node in graph.nodes)
     title = (
-        f"{operators} operators. Backward alone holds {readable_bytes(graph.held_bytes)}, and refers to "
-        f"{readable_bytes(graph.existing_bytes)} that exist anyway."
+        f"{operators} operators. Saved for backward: {readable_bytes(graph.held_bytes)}, plus "
+        f"{readable_bytes(graph.existing_bytes)} of parameters, inputs, outputs."
     )
     legend = [
         ("parameter", "parameter"),
@@ -325,7 +335,7 @@ def _header(graph: Graph) -> str:
             f'<text class="small head" x="{x + 27:.0f}" y="47">{label}</text>'
         )
         x += 44 + 5.8 * len(label)
-    note = "Forward runs along the arrows, backward against them. Dashed: the same parameter again."
+    note = "Arrows show the direction of forward; backward runs against them. Dashed: further uses of a parameter."
     return (
         f'<text class="name head" x="{MARGIN:.0f}" y="24">{escape(title)}</text>{"".join(parts)}'
         f'<text class="small head" x="{MARGIN:.0f}" y="66">{note}</text>\n'

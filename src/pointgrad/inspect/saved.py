@@ -1,4 +1,4 @@
-"""What one node of the autograd graph keeps for its backward, read without changing or running anything."""
+"""Tensors that a node of the autograd graph saves for backward, read without side effects."""
 
 import re
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pointgrad.errors import one_line
+
 from .names import is_custom
 
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
@@ -15,18 +17,18 @@ _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
 
 @dataclass
 class Kept:
-    """A saved tensor as found: the tensors whose memory it keeps (several if a hook packed them), and what is amiss."""
+    """A saved tensor: the tensors whose memory it references (possibly several if a hook packed it), and remarks."""
 
     name: str
     tensors: list[Tensor] = field(default_factory=list)
     note: str = ""
-    stale: bool = False  # freed or modified: backward raises
+    stale: bool = False  # freed or modified, so that backward raises
 
 
 def kept_by(node: Any) -> tuple[list[Kept], dict[str, Any]]:
-    """The tensors a node keeps, and its other saved values: sizes, dimensions, flags."""
+    """The tensors that a node saves, and its other saved values: sizes, dimensions, flags."""
     if is_custom(node):
-        return [*_of_function(node), *_attributes(node)], {}
+        return [*_saved_by_function(node), *_attributes(node)], {}
     kept: list[Kept] = []
     values: dict[str, Any] = {}
     for attribute in dir(type(node)):
@@ -55,14 +57,15 @@ def kept_by(node: Any) -> tuple[list[Kept], dict[str, Any]]:
 
 
 def _unpacked(node: Any, name: str) -> Any:
-    """A saved value, or why there is none."""
+    """A saved value, or a `Kept` with the reason why it is not available."""
     try:
         return getattr(node, f"_saved_{name}")
     except RuntimeError as error:
         return Kept(name, note=_reason(error), stale=True)
 
 
-def _of_function(node: Any) -> list[Kept]:
+def _saved_by_function(node: Any) -> list[Kept]:
+    """The tensors that an autograd.Function saved with save_for_backward."""
     try:
         raws = node._raw_saved_tensors
         if any(_unpack_hook(raw) is not None for raw in raws):
@@ -74,7 +77,7 @@ def _of_function(node: Any) -> list[Kept]:
             return [Kept("saved_tensors", note=_reason(error), stale=True)]
         tensors = [getattr(raw, "data", None) for raw in raws]
         kept = [Kept(str(number), [tensor]) for number, tensor in enumerate(tensors) if tensor is not None]
-        for entry in kept:  # one of them was changed: the error says which version it has now, not which it is
+        for entry in kept:  # the error gives the current version of the modified tensor, but not its position
             if entry.tensors[0]._version == int(versions[1]):
                 entry.note, entry.stale = _reason(error), True
         return kept or [Kept("saved_tensors", note=_reason(error), stale=True)]
@@ -82,23 +85,23 @@ def _of_function(node: Any) -> list[Kept]:
 
 
 def _attributes(node: Any) -> list[Kept]:
-    """Tensors that a Function put on its ctx, past save_for_backward: backward never frees them."""
-    note = "an attribute of ctx: freed with the graph only, and not guarded against changes in place"
+    """Tensors that a Function stored as attributes of ctx, which backward never frees."""
+    note = "an attribute of ctx: freed only with the graph, and in-place changes are not detected"
     found = ((name, list(tensors_in(value))) for name, value in vars(node).items())
     return [Kept(f"ctx.{name}", tensors, note) for name, tensors in found if tensors]
 
 
 def _unpack_hook(raw: Any) -> Any:
-    return getattr(raw, "unpack_hook", None)  # early versions of torch do not tell: there hooks are run
+    return getattr(raw, "unpack_hook", None)  # not exposed in early versions of torch, where hooks therefore run
 
 
 def _packed(name: str, raw: Any) -> Kept:
-    """Unpacking would run the user's hook, which may load from disk or compute a whole block again."""
+    """A packed tensor, without running the user's unpack hook, which may load from disk or recompute a block."""
     data = raw.data
-    if _unpack_hook(raw) is None:  # beside packed ones: None, or a number
+    if _unpack_hook(raw) is None:  # None or a number among packed tensors
         return Kept(name, list(tensors_in(data)))
     if type(data).__module__ == "torch.utils.checkpoint":
-        return Kept(name, note="not kept: computed again in backward (checkpoint)")
+        return Kept(name, note="not saved: recomputed in backward (checkpoint)")
     return Kept(name, list(tensors_in(data)), "packed by a hook")
 
 
@@ -106,19 +109,19 @@ def _reason(error: RuntimeError) -> str:
     versions = _VERSIONS.search(str(error))
     if versions:
         now, saved = versions.groups()
-        return f"modified in place: at version {now}, saved at {saved}; backward will raise"
-    return "freed" if "freed" in str(error) else " ".join(str(error).split())
+        return f"modified in place: saved at version {saved}, now at version {now}; backward will raise"
+    return "freed" if "freed" in str(error) else one_line(error)
 
 
 def _signed(value: Any) -> Any:
-    """torch shows dimension -1 as 2^64 - 1."""
+    """Negative integers, which torch returns as unsigned: dimension -1 is 2^64 - 1."""
     if isinstance(value, tuple):
         return tuple(_signed(entry) for entry in value)
     return value - 2**64 if isinstance(value, int) and value >= 2**63 else value
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of a nest of lists, tuples and dictionaries."""
+    """The tensors in nested lists, tuples and dictionaries."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -129,22 +132,19 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def memory_of(tensor: Tensor) -> list[tuple[int, int]]:
-    """(key, bytes) of each piece of memory that a tensor keeps alive: all of it, also where the tensor is a small view.
-
-    A key is valid as long as the tensor lives.
-    """
+    """(key, bytes) of each storage that a tensor keeps alive; keys are valid as long as the tensor lives."""
     if tensor.layout == torch.sparse_coo:
         parts: tuple[Tensor, ...] = (tensor._indices(), tensor._values())
     elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         parts = (tensor.crow_indices(), tensor.col_indices(), tensor.values())
     elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         parts = (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
-    elif hasattr(tensor, "__tensor_flatten__"):  # a tensor made of others
+    elif hasattr(tensor, "__tensor_flatten__"):  # a wrapper subclass
         parts = tuple(getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
     else:
         try:
             storage = tensor.untyped_storage()
             return [(storage._cdata, storage.nbytes())]
-        except (RuntimeError, NotImplementedError):  # no memory of its own to be seen
+        except (RuntimeError, NotImplementedError):  # the storage is not accessible
             return [(id(tensor), tensor.numel() * tensor.element_size())]
     return [entry for part in parts for entry in memory_of(part)]

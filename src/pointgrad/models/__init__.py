@@ -1,4 +1,4 @@
-"""Whole networks, in the sizes of their papers."""
+"""Complete networks, in the sizes of their papers."""
 
 from pointgrad.models.catalog import build as build
 from pointgrad.models.catalog import names as names

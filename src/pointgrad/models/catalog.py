@@ -1,4 +1,4 @@
-"""All networks by name."""
+"""Networks by name."""
 
 import difflib
 import inspect
@@ -18,30 +18,43 @@ _NETWORKS: dict[str, Callable[..., Network]] = {
 
 
 def names() -> dict[str, str]:
-    """The name of each network, and what it is in one line.
+    """Return the name and a one-line description of each network.
 
-    >>> "pointnet2" in names()
-    True
+    Example:
+        >>> "pointnet2" in names()
+        True
     """
     return {name: (network.__doc__ or "").splitlines()[0] for name, network in _NETWORKS.items()}
 
 
 def build(name: str, **options: Any) -> Network:
-    """The network of this name; options as its own function takes them, for instance `**network.config`.
+    """Build a network by name.
 
-    >>> build("pointnet2", classes=10, width=0.25).config["classes"]
-    10
+    Args:
+        name: One of `names()`.
+        **options: Arguments of the function of that name; with `**network.config`, an equal network is built.
+
+    Returns:
+        The network, with random weights.
+
+    Raises:
+        ValueError: If there is no network of this name, or an option is out of range.
+        TypeError: If an option does not exist or has the wrong type.
+
+    Example:
+        >>> build("pointnet2", classes=10, width=0.25).config["classes"]
+        10
     """
     if name not in _NETWORKS:
-        raise ValueError(f"name must be {' or '.join(_NETWORKS)}, got {name!r}{_nearest(name, _NETWORKS)}")
+        raise ValueError(f"name must be one of {', '.join(_NETWORKS)}, got {name!r}{_suggestion(name, _NETWORKS)}")
     allowed = inspect.signature(_NETWORKS[name]).parameters
     for option in options:
         if option not in allowed:
-            message = f"options of {name} must be {', '.join(allowed)}, got {option!r}"
-            raise TypeError(message + _nearest(option, allowed))
+            message = f"options of {name} must be among {', '.join(allowed)}, got {option!r}"
+            raise TypeError(message + _suggestion(option, allowed))
     return _NETWORKS[name](**options)
 
 
-def _nearest(word: Any, known: Any) -> str:
+def _suggestion(word: Any, known: Any) -> str:
     close = difflib.get_close_matches(str(word), list(known), 1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,4 +1,4 @@
-"""DGCNN (Wang et al. 2019): edge convolutions on graphs that follow the features."""
+"""DGCNN (Wang et al. 2019): edge convolutions on graphs of nearest neighbors in feature space."""
 
 from typing import Any
 
@@ -25,18 +25,34 @@ def dgcnn(
     norm: str = "batch",
     dropout: float = 0.5,
 ) -> Network:
-    """DGCNN: edge convolutions among the nearest points, by coordinates first, then by features.
+    """DGCNN: edge convolutions over nearest neighbors, first in coordinates, then in feature space.
 
-    k: neighbours of a point. The others: as for `pointnet2`. Segmentation is the paper's network for scenes; with
-    `categories` each cloud's category joins its global feature, as in the one for parts.
+    Segmentation is the network of the paper for scenes. With `categories`, the category of each cloud is appended to
+    its global feature, as in the network for parts.
 
-    >>> dgcnn(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
-    torch.Size([2, 10])
+    Args:
+        task: "classification" or "segmentation".
+        classes: Number of classes.
+        channels: Number of input features in addition to coordinates.
+        categories: Number of object categories for part segmentation, 0 for none.
+        k: Number of neighbors of a point.
+        width: Factor on all widths.
+        norm: "batch" or "group".
+        dropout: Dropout probability in the last layers.
+
+    Returns:
+        The network.
+
+    Example:
+        >>> dgcnn(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
+        torch.Size([2, 10])
     """
     return DGCNN(options.check({"name": "dgcnn", **locals()}))
 
 
 class DGCNN(Network):
+    """See `dgcnn`."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         norm, dropout = config["norm"], config["dropout"]

@@ -1,4 +1,4 @@
-"""The door that all networks share: both layouts in, logits out."""
+"""Base class of networks: input checks and conversion of layouts."""
 
 from typing import Any
 
@@ -12,17 +12,13 @@ TASKS = ("classification", "segmentation")
 
 
 class Network(nn.Module):
-    """A network on point clouds. `config` holds plain values that build it again: `models.build(**network.config)`.
+    """A network on point clouds. `models.build(**network.config)` builds an equal network.
 
-    `network(points, features=None, *, offsets=None, lengths=None, category=None)` gives logits:
+    Offsets and lengths are read once on the host. Padded clouds of equal size need no such synchronization, and work
+    with `torch.compile(fullgraph=True)` and `torch.export`.
 
-    points: packed (N, 3) with offsets (B + 1,), or padded (B, N, 3), with lengths (B,) if the clouds differ in size.
-    features: (N, C) or (B, N, C), C = `config["channels"]`; None if that is 0.
-    category: (B,) int64, what each cloud is, for networks with `categories`.
-    returns: (B, classes) for classification. For segmentation (N, classes) or (B, N, classes), zero in padding.
-
-    Clouds must have at least one point. Packed clouds and lengths are read once on the host; padded clouds of one size
-    never, so that a GPU does not wait and `torch.compile(fullgraph=True)` and `torch.export` work.
+    Attributes:
+        config: The name and options of the network, as plain values.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -38,6 +34,18 @@ class Network(nn.Module):
         lengths: Tensor | None = None,
         category: Tensor | None = None,
     ) -> Tensor:
+        """Compute logits.
+
+        Args:
+            points: Packed (N, 3), or padded (B, N, 3). Each cloud must have at least one point.
+            features: (N, C) or (B, N, C) with C = `config["channels"]`; None if that is 0.
+            offsets: (B + 1,), for packed points.
+            lengths: (B,), for padded clouds of different sizes.
+            category: (B,) int64, the category of each cloud, for networks with `categories`.
+
+        Returns:
+            (B, classes) for classification; (N, classes) or (B, N, classes) for segmentation, zero in padding.
+        """
         channels = self.config["channels"]
         checks.clouds(points, offsets, lengths)
         _check_features(features, points, channels)
@@ -49,7 +57,7 @@ class Network(nn.Module):
         _check_sizes(level)
         batch = len(level.sizes) if level.sizes is not None else points.shape[0]
         self._check_category(category, batch, points)
-        # Clouds of one size need no offsets.
+        # Clouds of equal size need no offsets.
         dense = level.sizes is not None and len(set(level.sizes)) == 1
         logits = self.logits(_unpack(level) if dense else level, category)
         if self.config["task"] == "classification":
@@ -59,14 +67,14 @@ class Network(nn.Module):
         return logits.flatten(0, 1) if dense else logits
 
     def logits(self, level: Level, category: Tensor | None) -> Tensor:
-        """Of each cloud, or of each point in the level's layout."""
+        """Return the logits of each cloud, or of each point in the layout of the level."""
         raise NotImplementedError
 
     def _check_category(self, category: Tensor | None, batch: int, points: Tensor) -> None:
         categories = self.config.get("categories", 0)
         if category is None or not categories:
             checks.value(category is None, "category", "None for a network without categories", "a tensor")
-            checks.value(not categories, "category", lambda: f"(B,) in [0, {categories})", "None")
+            checks.value(not categories, "category", lambda: f"a tensor (B,) with values in [0, {categories})", "None")
             return
         checks.tensor("category", category)
         checks.shape(category.shape == (batch,), "category", lambda: f"(B,) = ({batch},)", category)
@@ -79,7 +87,7 @@ class Network(nn.Module):
 
 def _check_features(features: Any, points: Tensor, channels: int) -> None:
     if features is None:
-        checks.value(channels == 0, "features", lambda: f"a tensor of {channels} channels", "None")
+        checks.value(channels == 0, "features", lambda: f"a tensor with {channels} channels", "None")
         return
     checks.tensor("features", features)
     expected = (*points.shape[:-1], channels)
@@ -90,30 +98,31 @@ def _check_features(features: Any, points: Tensor, channels: int) -> None:
 
 def _check_sizes(level: Level) -> None:
     if level.sizes is None:
-        checks.shape(level.points.shape[0] > 0, "points", "at least one cloud", level.points)
-        checks.shape(level.points.shape[1] > 0, "points", "at least one point in each cloud", level.points)
+        batch, size, _ = level.points.shape
+        checks.shape(batch > 0 and size > 0, "points", "(B, N, 3) with B and N at least 1", level.points)
         return
-    checks.value(len(level.sizes) > 0, "points", "at least one cloud", "none")
+    checks.value(len(level.sizes) > 0, "points", "at least one cloud", "none", verb="contain")
     for number, size in enumerate(level.sizes):
-        checks.value(size > 0, "points", "at least one point in each cloud", f"{size} in cloud {number}")
+        checks.value(size > 0, f"cloud {number}", "at least one point", size, verb="have")
     total = sum(level.sizes)
     checks.value(total == len(level.points), "offsets[-1]", f"N = {len(level.points)}", total, verb="equal")
 
 
 def _pack(level: Level, lengths: Tensor) -> tuple[Level, Tensor]:
-    """The real points one after another, and (B, N) which they are."""
+    """The packed level, and the mask (B, N) of valid points."""
     sizes = tuple(lengths.tolist())
     most = level.points.shape[1]
     for number, size in enumerate(sizes):
         checks.value(0 < size <= most, f"lengths[{number}]", f"in [1, N = {most}]", size)
     real = torch.arange(most, device=lengths.device) < lengths.unsqueeze(1)
-    # The sizes are known: selecting by row numbers instead of by the mask keeps a GPU from waiting once more.
+    # Indexing by rows, whose number is known, does not wait for a GPU, unlike indexing by the mask.
     rows = torch.cat([torch.arange(size) + number * most for number, size in enumerate(sizes)]).to(lengths.device)
     features = None if level.features is None else level.features.flatten(0, 1)[rows]
     return Level(level.points.flatten(0, 1)[rows], features, offsets_of(sizes, lengths.device), sizes), real
 
 
 def _unpack(level: Level) -> Level:
+    """The padded level of packed clouds of equal size."""
     assert level.sizes is not None
     shape = (len(level.sizes), level.sizes[0], -1)
     features = None if level.features is None else level.features.reshape(shape)

@@ -1,4 +1,4 @@
-"""Checks of what networks are built with, before anything is built."""
+"""Checks of the options of networks."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from pointgrad.ops import checks
 
 
 def check(config: dict[str, Any]) -> dict[str, Any]:
-    """The same options, or one sentence that says what is wrong."""
+    """Return the options unchanged, or raise an error if one is invalid."""
     task = config["task"]
     checks.value(task in TASKS, "task", " or ".join(TASKS), repr(task))
     for name, least in (("classes", 1), ("channels", 0), ("categories", 0), ("k", 1)):
@@ -27,11 +27,12 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def scaled(factor: float, size: int) -> int:
-    """A number of the paper, times the user's factor: a multiple of 8, at least 8."""
+    """A size times a factor, rounded to a multiple of 8, at least 8; unchanged if the factor is 1."""
     return size if factor == 1 else max(8, round(size * factor / 8) * 8)
 
 
 def variant(config: dict[str, Any], allowed: tuple[str, ...]) -> None:
+    """Check the option `variant`."""
     checks.value(config["variant"] in allowed, "variant", " or ".join(allowed), repr(config["variant"]))
 
 

@@ -1,4 +1,4 @@
-"""Point Transformer (Zhao et al. 2021): vector attention among the nearest points, level by level."""
+"""Point Transformer (Zhao et al. 2021): vector attention over nearest neighbors on several levels."""
 
 from typing import Any
 
@@ -30,18 +30,33 @@ def point_transformer(
     norm: str = "batch",
     dropout: float = 0.5,
 ) -> Network:
-    """Point Transformer: vector attention among the nearest points, on five levels, each a quarter of the one before.
+    """Point Transformer: vector attention over nearest neighbors, on five levels with a quarter of the points each.
 
-    Arguments: as for `pointnet2`. Depth and widths are those of the authors' network for scenes; classification takes
-    the mean over its coarsest level. With `categories`, each cloud's category joins the input features.
+    Depth and widths are those of the authors' network for scenes. Classification uses the mean over the coarsest level.
+    With `categories`, the category of each cloud is appended to the input features.
 
-    >>> point_transformer(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
-    torch.Size([2, 10])
+    Args:
+        task: "classification" or "segmentation".
+        classes: Number of classes.
+        channels: Number of input features in addition to coordinates.
+        categories: Number of object categories for part segmentation, 0 for none.
+        width: Factor on all widths.
+        norm: "batch" or "group".
+        dropout: Dropout probability in the last layers.
+
+    Returns:
+        The network.
+
+    Example:
+        >>> point_transformer(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
+        torch.Size([2, 10])
     """
     return PointTransformer(options.check({"name": "point_transformer", **locals()}))
 
 
 class PointTransformer(Network):
+    """See `point_transformer`."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         norm, dropout, classes = config["norm"], config["dropout"], config["classes"]
@@ -82,7 +97,7 @@ class PointTransformer(Network):
 
 
 class Block(nn.Module):
-    """Attention between two linear layers, beside an identity."""
+    """Attention between two linear layers, with a residual connection."""
 
     def __init__(self, channels: int, k: int, norm: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""PointNet (Qi et al. 2017): one MLP for all points, and the maximum over the cloud."""
+"""PointNet (Qi et al. 2017): a shared MLP and the maximum over the cloud."""
 
 from typing import Any
 
@@ -23,18 +23,32 @@ def pointnet(
     norm: str = "batch",
     dropout: float = 0.3,
 ) -> Network:
-    """PointNet: one MLP for all points and the maximum over the cloud, after learned transforms of the input.
+    """PointNet: a shared MLP and the maximum over the cloud, after learned transforms of the input.
 
-    task, classes, channels, categories, width, norm, dropout: as for `pointnet2`. The first transform turns the
-    coordinates; features beside them pass as they are.
+    The first transform is applied to the coordinates only, not to other input features.
 
-    >>> pointnet(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
-    torch.Size([2, 10])
+    Args:
+        task: "classification" or "segmentation".
+        classes: Number of classes.
+        channels: Number of input features in addition to coordinates.
+        categories: Number of object categories for part segmentation, 0 for none.
+        width: Factor on all widths.
+        norm: "batch" or "group".
+        dropout: Dropout probability in the last layers.
+
+    Returns:
+        The network.
+
+    Example:
+        >>> pointnet(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
+        torch.Size([2, 10])
     """
     return PointNet(options.check({"name": "pointnet", **locals()}))
 
 
 class PointNet(Network):
+    """See `pointnet`."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         norm, dropout = config["norm"], config["dropout"]
@@ -67,7 +81,7 @@ class PointNet(Network):
 
 
 class Transform(nn.Module):
-    """Multiplies all points of a cloud with one square matrix, which a small PointNet gives; at first the identity."""
+    """Multiplies the rows of a cloud by a matrix predicted by a small PointNet, initially the identity."""
 
     def __init__(self, channels: int, widths: list[int], head_widths: list[int], norm: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""PointNet++ (Qi et al. 2017): set abstraction down, feature propagation up."""
+"""PointNet++ (Qi et al. 2017): set abstraction and feature propagation."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from pointgrad.nn.level import Level
 from pointgrad.nn.local import per_point
 from pointgrad.nn.set_abstraction import FeaturePropagation, SetAbstraction
 
-# samples, radii, k and widths of each set abstraction; None samples: the whole cloud.
+# samples (None: the whole cloud), radii, k and widths of a set abstraction.
 Stage = tuple[int | None, list[float], list[int], list[list[int]]]
 
 WHOLE: Stage = (None, [], [], [[256, 512, 1024]])
@@ -43,7 +43,7 @@ SCENES_MSG: list[Stage] = [
     (64, [0.2, 0.4], [16, 32], [[128, 196, 256], [128, 196, 256]]),
     (16, [0.4, 0.8], [16, 32], [[256, 256, 512], [256, 384, 512]]),
 ]
-# Widths of feature propagation, from the finest level up.
+# Widths of feature propagation, finest level first.
 PARTS_UP = [[128, 128, 128], [256, 128], [256, 256]]
 SCENES_UP = [[128, 128, 128], [256, 128], [256, 256], [256, 256]]
 
@@ -61,25 +61,36 @@ def pointnet2(
     norm: str = "batch",
     dropout: float = 0.5,
 ) -> Network:
-    """PointNet++: balls around farthest points, an MLP and a maximum in each, level by level.
+    """PointNet++: the maximum of an MLP over balls around farthest points, on several levels.
 
-    task: "classification" or "segmentation". Segmentation with `categories` is the paper's network for parts of
-        objects, without them the one for scenes.
-    classes: of the output. channels: of the features beside the coordinates.
-    variant: "ssg", one radius per level, or "msg", several.
-    categories: for part segmentation, how many kinds of objects there are.
-    width: multiplies all widths. density: multiplies how many points a level keeps, and how many neighbours each looks
-        at; 0.25 is sixteen times less work. radius: multiplies all radii; 1 is for clouds in the unit sphere (parts,
-        classes), or in metres (scenes).
-    norm: "batch" or "group". dropout: in the last layers.
+    Segmentation with `categories` is the network of the paper for parts of objects, without them that for scenes.
 
-    >>> pointnet2(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
-    torch.Size([2, 10])
+    Args:
+        task: "classification" or "segmentation".
+        classes: Number of classes.
+        channels: Number of input features in addition to coordinates.
+        variant: "ssg" for one radius per level, "msg" for several.
+        categories: Number of object categories for part segmentation, 0 for none.
+        width: Factor on all widths.
+        density: Factor on the number of points of each level and on the number of neighbors; 0.25 is sixteen times less
+            work.
+        radius: Factor on all radii; 1 is for objects in the unit sphere and scenes in metres.
+        norm: "batch" or "group".
+        dropout: Dropout probability in the last layers.
+
+    Returns:
+        The network.
+
+    Example:
+        >>> pointnet2(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
+        torch.Size([2, 10])
     """
     return PointNet2(options.check({"name": "pointnet2", **locals()}))
 
 
 class PointNet2(Network):
+    """See `pointnet2`."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         options.variant(config, ("ssg", "msg"))
@@ -103,7 +114,7 @@ class PointNet2(Network):
         if not segments:
             self.head = head(channels[-1], wide([512, 256]), config["classes"], norm=norm, dropout=config["dropout"])
             return
-        # Parts: the finest level passes on where its points are, and what the cloud is.
+        # Parts: coordinates and category are additional features of the finest level.
         channels[0] += 3 + config["categories"] if config["categories"] else 0
         self.up = nn.ModuleList()
         coarse = channels[-1]
@@ -136,7 +147,7 @@ def _stages(segments: bool, parts: bool, variant: str) -> tuple[list[Stage], lis
 
 
 def with_category(level: Level, category: Tensor, categories: int) -> Level:
-    """The level with its coordinates and each cloud's category, one of many, as features beside its own."""
+    """The level with the one-hot category of each cloud and the coordinates as additional features."""
     kind = per_point(level, one_hot(category, categories, level.points))
     own = [] if level.features is None else [level.features]
     return level.with_features(torch.cat([kind, level.points, *own], -1))

@@ -1,4 +1,4 @@
-"""PointNeXt (Qian et al. 2022): PointNet++ made deeper with inverted residual blocks."""
+"""PointNeXt (Qian et al. 2022): PointNet++ with inverted residual blocks."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from pointgrad.nn.local import cloud_pool, per_point
 from pointgrad.nn.set_abstraction import FeaturePropagation, SetAbstraction
 
 K = 32
-# Blocks of each level after its set abstraction, layers of the set abstraction, whether it has a shortcut.
+# Number of blocks per level after set abstraction, number of layers of set abstraction, whether it is residual.
 VARIANTS = {"s": ((0, 0, 0, 0), 2, True), "b": ((1, 2, 1, 1), 1, False)}
 
 
@@ -33,22 +33,38 @@ def pointnext(
 ) -> Network:
     """PointNeXt: PointNet++ with residual blocks and positions relative to the radius.
 
-    variant: "s" or "b", small or base. The others: as for `pointnet2`. Input features are the coordinates and what
-    stands beside them. Each level keeps a quarter of the points for scenes, half of them for objects and parts.
+    Each level keeps a quarter of the points for scenes, and half of them for objects and parts.
 
-    >>> pointnext(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
-    torch.Size([2, 10])
+    Args:
+        task: "classification" or "segmentation".
+        classes: Number of classes.
+        channels: Number of input features in addition to coordinates.
+        variant: "s" for small, "b" for base.
+        categories: Number of object categories for part segmentation, 0 for none.
+        width: Factor on all widths.
+        radius: Factor on all radii; 1 is for objects in the unit sphere and scenes in metres.
+        norm: "batch" or "group".
+        dropout: Dropout probability in the last layers.
+
+    Returns:
+        The network.
+
+    Example:
+        >>> pointnext(classes=10, width=0.25)(torch.rand(2, 64, 3)).shape
+        torch.Size([2, 10])
     """
     return PointNeXt(options.check({"name": "pointnext", **locals()}))
 
 
 class PointNeXt(Network):
+    """See `pointnext`."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         options.variant(config, tuple(VARIANTS))
         norm, segments, parts = config["norm"], config["task"] == "segmentation", config["categories"] > 0
         blocks, layers, residual = VARIANTS[config["variant"]]
-        # Radius of the first level, how it grows, and the share of points kept, for each kind of data.
+        # Radius of the first level, its growth per level, and the fraction of points kept.
         radius, growth, share = (0.15, 1.5, 0.5) if not segments else (0.1, 2.5, 0.5) if parts else (0.1, 2.0, 0.25)
         if parts and config["variant"] == "s":
             layers = 3
@@ -69,7 +85,7 @@ class PointNeXt(Network):
             return
         skips = widths[:-1]
         if parts:
-            # What the two coarsest levels are like as a whole, and the category, join the finest level.
+            # Global features of the two coarsest levels and the category are appended to the finest level.
             sizes = [options.scaled(config["width"], size) for size in (64, 128)]
             self.context = nn.ModuleList(nn.Linear(w, s) for w, s in zip(widths[-2:], sizes, strict=True))
             skips = [skips[0] + sum(sizes) + config["categories"], *skips[1:]]
@@ -100,6 +116,7 @@ class PointNeXt(Network):
         return self.head(torch.cat([coarse.features, *whole], -1))
 
     def _with_context(self, levels: list[Level], category: Tensor) -> Level:
+        """The finest level with global features of the two coarsest levels and the category."""
         found = []
         for level, linear in zip(levels[-2:], self.context, strict=True):
             active = functional.relu(linear(level.features))

@@ -1,4 +1,4 @@
-"""A network at a glance."""
+"""Summary table of a network."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,13 +8,17 @@ from torch import Tensor, nn
 
 
 def summary(network: nn.Module, points: Tensor | None = None, **inputs: Any) -> None:
-    """Prints the parts of a network: what each is, its parameters, and its output's shape.
+    """Print the parts of a network with their types, numbers of parameters and, given an input, output shapes.
 
-    points, inputs: given, the network runs on them once, as in evaluation, to learn the shapes.
+    Args:
+        network: The network.
+        points: Points on which the network is run once in evaluation mode to find the shapes.
+        **inputs: Further arguments of the network, such as `features`.
 
-    >>> from pointgrad import models
-    >>> models.summary(models.pointnet2(classes=10, width=0.25))  # doctest: +ELLIPSIS
-    part...
+    Example:
+        >>> from pointgrad import models
+        >>> models.summary(models.pointnet2(classes=10, width=0.25))  # doctest: +ELLIPSIS
+        part...
     """
     shapes = {} if points is None else _shapes(network, points, inputs)
     rows = [(name, type(part).__name__, shapes.get(name, ""), f"{_size(part):,}") for name, part in _parts(network)]
@@ -38,7 +42,7 @@ def summary(network: nn.Module, points: Tensor | None = None, **inputs: Any) -> 
 
 
 def _parts(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Children by name; those of a list or a sequence one by one."""
+    """Children by name; lists and sequences are expanded."""
     for name, child in module.named_children():
         if isinstance(child, (nn.ModuleList, nn.Sequential)) and len(child):
             yield from _parts(child, f"{prefix}{name}.")
@@ -47,16 +51,17 @@ def _parts(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module
 
 
 def _shapes(network: nn.Module, points: Tensor, inputs: dict[str, Any]) -> dict[str, str]:
+    """Output shapes of the parts by name."""
     found: dict[str, str] = {}
 
-    def note(name: str) -> Any:
+    def record(name: str) -> Any:
         def hook(_module: nn.Module, _args: Any, output: Any) -> None:
             features = getattr(output, "features", output)
             found[name] = str(tuple(features.shape)) if isinstance(features, Tensor) else ""
 
         return hook
 
-    handles = [part.register_forward_hook(note(name)) for name, part in (("", network), *_parts(network))]
+    handles = [part.register_forward_hook(record(name)) for name, part in (("", network), *_parts(network))]
     training = {module: module.training for module in network.modules()}
     try:
         with torch.no_grad():

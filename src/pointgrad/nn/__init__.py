@@ -1,4 +1,4 @@
-"""Modules for networks on point clouds. They compose operators; no kernels live here."""
+"""Modules for networks on point clouds."""
 
 from pointgrad.nn.attention import GlobalContext as GlobalContext
 from pointgrad.nn.attention import TransitionDown as TransitionDown

@@ -1,4 +1,4 @@
-"""Point Transformer's layers."""
+"""Layers of Point Transformer."""
 
 from typing import NamedTuple
 
@@ -26,15 +26,20 @@ from pointgrad.ops.scatter import segment, segment_softmax
 
 
 def nearest(level: Level, centers: Level, k: int) -> Pairs:
-    """Each centre with the k nearest points of its cloud, or all where there are fewer."""
+    """Pairs of each center with the k nearest points of its cloud, or all points if there are fewer."""
     k = k if level.packed() else min(k, level.points.shape[1])
     found = knn(level.points, k, centers.points, offsets=level.offsets, query_offsets=centers.offsets)
     return nearest_pairs(found.index, level, centers)
 
 
 class Attended(NamedTuple):
-    """Of E pairs of a point and one of its neighbours: what they are, an encoding (E, C) of where the neighbour lies,
-    and weights (E, C / share), which sum to one over the neighbours of a point."""
+    """Attention weights of E pairs of a point and a neighbor.
+
+    Attributes:
+        pairs: The pairs.
+        position: (E, C), encoding of the position of the neighbor relative to the point.
+        weights: (E, C / share), which sum to 1 over the neighbors of a point.
+    """
 
     pairs: Pairs
     position: Tensor
@@ -42,19 +47,21 @@ class Attended(NamedTuple):
 
 
 class VectorAttention(nn.Module):
-    """Attention to the k nearest points with weights by channel: Point Transformer's layer (Zhao et al. 2021).
+    """Attention to the k nearest points with separate weights per channel, from Point Transformer (Zhao et al. 2021).
 
-    The weights are an MLP of `key_j - query_i + position_ij`, softmax over the neighbours j; what they weigh is
-    `value_j + position_ij`, where `position_ij` is an MLP of `p_j - p_i`.
+    The weights are the softmax over the neighbors j of an MLP of `key_j - query_i + position_ij`. They are applied to
+    `value_j + position_ij`, where `position_ij` is an MLP of `p_j - p_i`. Input and output are a `Level` with
+    `channels` feature channels.
 
-    channels: of the features, a multiple of `share`, the number of channels that have one weight.
-    k: how many neighbours; a point is one of its own. A cloud of fewer points has as many neighbours as points.
-    norm: as for `SharedMLP`.
+    Args:
+        channels: Number of feature channels, a multiple of `share`.
+        k: Number of neighbors, including the point itself. Smaller clouds have as many neighbors as points.
+        share: Number of channels that share a weight.
+        norm: Normalization, as for `SharedMLP`.
 
-    Input and output: a `Level` with features of `channels` channels.
-
-    >>> VectorAttention(16, k=4)(Level(torch.rand(30, 3), torch.rand(30, 16))).features.shape
-    torch.Size([30, 16])
+    Example:
+        >>> VectorAttention(16, k=4)(Level(torch.rand(30, 3), torch.rand(30, 16))).features.shape
+        torch.Size([30, 16])
     """
 
     def __init__(self, channels: int, *, k: int = 16, share: int = 8, norm: str | None = "batch") -> None:
@@ -69,15 +76,21 @@ class VectorAttention(nn.Module):
     def forward(self, level: Level) -> Level:
         pairs, position, weights = self.attend(level)
         value = gather(flat(self.value(level.features)), pairs.neighbors)
-        # Channel c has the weight c % (channels / share).
-        weighed = (value + position).unflatten(-1, (self.share, -1)) * weights.unsqueeze(-2)
-        out = segment(weighed.flatten(-2), pairs.ends, "sum")
+        # Channel c has weight c % (channels / share).
+        weighted = (value + position).unflatten(-1, (self.share, -1)) * weights.unsqueeze(-2)
+        out = segment(weighted.flatten(-2), pairs.ends, "sum")
         return level.with_features(out.unflatten(0, pairs.shape))
 
     def attend(self, level: Level) -> Attended:
-        """How much each point attends to each of its neighbours: the weights that `forward` uses, (E, C / share) for E
-        pairs of a point and a neighbour. Returns `Attended(pairs, position, weights)`; `pairs.centers` and
-        `pairs.neighbors`, (E,), say which."""
+        """Return the attention weights that `forward` uses.
+
+        Args:
+            level: As for `forward`.
+
+        Returns:
+            The weights (E, C / share) of E pairs, whose points and neighbors are `pairs.centers` and
+            `pairs.neighbors`, both (E,).
+        """
         check_level(level, self.channels)
         pairs = nearest(level, level, self.k)
         position = self.position(relative_positions(level, level, pairs))
@@ -88,13 +101,19 @@ class VectorAttention(nn.Module):
 
 
 class TransitionDown(nn.Module):
-    """Fewer points: farthest points, and the maximum of a linear layer, norm and ReLU over the k nearest of each.
+    """Downsampling to farthest points, with the maximum of a linear layer, norm and ReLU over their k nearest points.
 
-    channels, width: of the features before and after. samples: as for `SetAbstraction`. k, norm: as above.
+    Args:
+        channels: Number of input channels.
+        width: Number of output channels.
+        samples: Points to keep, as for `SetAbstraction`.
+        k: Number of neighbors, as for `VectorAttention`.
+        norm: Normalization, as for `SharedMLP`.
 
-    >>> level = Level(torch.rand(2, 40, 3), torch.rand(2, 40, 8))
-    >>> TransitionDown(8, 16, samples=0.25, k=4)(level).features.shape
-    torch.Size([2, 10, 16])
+    Example:
+        >>> level = Level(torch.rand(2, 40, 3), torch.rand(2, 40, 8))
+        >>> TransitionDown(8, 16, samples=0.25, k=4)(level).features.shape
+        torch.Size([2, 10, 16])
     """
 
     def __init__(
@@ -114,13 +133,17 @@ class TransitionDown(nn.Module):
 
 
 class TransitionUp(nn.Module):
-    """Features for a finer level: its own through one layer, plus the coarser ones, through another, interpolated.
+    """Upsampling: a layer on the features of the finer level, plus interpolated outputs of a layer on the coarser one.
 
-    channels: of the coarser level. width: of the finer one, before and after.
+    Args:
+        channels: Number of channels of the coarser level.
+        width: Number of channels of the finer level, before and after.
+        norm: Normalization, as for `SharedMLP`.
 
-    >>> fine, coarse = Level(torch.rand(50, 3), torch.rand(50, 8)), Level(torch.rand(9, 3), torch.rand(9, 16))
-    >>> TransitionUp(16, 8)(fine, coarse).features.shape
-    torch.Size([50, 8])
+    Example:
+        >>> fine, coarse = Level(torch.rand(50, 3), torch.rand(50, 8)), Level(torch.rand(9, 3), torch.rand(9, 16))
+        >>> TransitionUp(16, 8)(fine, coarse).features.shape
+        torch.Size([50, 8])
     """
 
     def __init__(self, channels: int, width: int, *, norm: str | None = "batch") -> None:
@@ -129,15 +152,20 @@ class TransitionUp(nn.Module):
         self.coarse = SharedMLP(channels, [width], norm=norm)
 
     def forward(self, fine: Level, coarse: Level) -> Level:
-        raised = upsample(fine, coarse.with_features(self.coarse(coarse.features)))
-        return fine.with_features(self.own(fine.features) + raised)
+        upsampled = upsample(fine, coarse.with_features(self.coarse(coarse.features)))
+        return fine.with_features(self.own(fine.features) + upsampled)
 
 
 class GlobalContext(nn.Module):
-    """Each point's features beside the mean of its cloud, in one layer: Point Transformer's coarsest level.
+    """A layer on the features of each point and the mean of its cloud, for Point Transformer's coarsest level.
 
-    >>> GlobalContext(8)(Level(torch.rand(30, 3), torch.rand(30, 8))).features.shape
-    torch.Size([30, 8])
+    Args:
+        channels: Number of feature channels, before and after.
+        norm: Normalization, as for `SharedMLP`.
+
+    Example:
+        >>> GlobalContext(8)(Level(torch.rand(30, 3), torch.rand(30, 8))).features.shape
+        torch.Size([30, 8])
     """
 
     def __init__(self, channels: int, *, norm: str | None = "batch") -> None:

@@ -1,4 +1,4 @@
-"""DGCNN's layer: a graph of nearest neighbours in the space of the features, made anew in every layer."""
+"""Edge convolution of DGCNN, on the graph of nearest neighbors in feature space."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -15,26 +15,32 @@ from pointgrad.ops import checks
 from pointgrad.ops.gather import gather
 from pointgrad.ops.neighbors import knn
 
-# Up to so many channels the first layer is applied to differences of features: they may be coordinates, which are
-# large against their differences. Above, it is applied before features are copied to neighbours, which is less work.
+# Below this number of channels, the first layer is applied to differences of features, which may be coordinates that
+# are large compared with their differences. Otherwise it is applied before features are copied to neighbors, which is
+# less work.
 _FEW = 16
 
-# Squared distances held at a time while looking for neighbours among many channels: 64 MiB of float32.
+# Squared distances held in memory in the search with many channels: 64 MiB of float32.
 _DISTANCES = 2**24
 
 
 class EdgeConv(nn.Module):
-    """An MLP on `(f_j - f_i, f_i)` for the k nearest j of each point i, and the maximum over them.
+    """Maximum of an MLP on `(f_j - f_i, f_i)` over the k nearest points j of each point i (Wang et al. 2019).
 
-    channels: of the features. widths, norm, activation: of the `SharedMLP` on twice as many.
-    k: how many neighbours; itself is one of them. A cloud of fewer points has as many neighbours as points.
+    The input is a `Level` with features, and optionally `space`, (N, D) or (B, N, D), in which neighbors are searched
+    instead of the features. The output is the level with features of `widths[-1]` channels.
 
-    Input: a `Level` with features, and optionally `space`, (N, D) or (B, N, D), where neighbours are looked for: the
-    features, unless given. Output: the level with features of `widths[-1]` channels.
+    Args:
+        channels: Number of feature channels.
+        widths: Widths of the `SharedMLP`, whose input has `2 * channels` channels.
+        k: Number of neighbors, including the point itself. Smaller clouds have as many neighbors as points.
+        norm: Normalization, as for `SharedMLP`.
+        activation: Activation, as for `SharedMLP`.
 
-    >>> level = Level(torch.rand(2, 50, 3), torch.rand(2, 50, 8))
-    >>> EdgeConv(8, [16], k=5)(level).features.shape
-    torch.Size([2, 50, 16])
+    Example:
+        >>> level = Level(torch.rand(2, 50, 3), torch.rand(2, 50, 8))
+        >>> EdgeConv(8, [16], k=5)(level).features.shape
+        torch.Size([2, 50, 16])
     """
 
     def __init__(
@@ -68,11 +74,11 @@ class EdgeConv(nn.Module):
 
 
 def nearest_in(space: Tensor, k: int, level: Level) -> Tensor:
-    """The k nearest points of each point by what is in `space`, (N, D) or (B, N, D): (N, k) or (B, N, k). A smaller
-    padded cloud has fewer columns, a smaller packed one ends its rows with -1. No gradient.
+    """Indices (N, k) or (B, N, k) of the k nearest points of each point in `space`, (N, D) or (B, N, D).
 
-    More than 8 channels are compared by a matrix product, in float32, a block of points at a time; of two at the same
-    distance, any may be chosen.
+    If a cloud has fewer than k points, the result has fewer columns (padded), or its rows end in -1 (packed). Distances
+    in more than 8 dimensions are computed by matrix products in at least float32, block by block; ties are then broken
+    arbitrarily. Not differentiable.
     """
     space = space.detach()
     if not level.packed():
@@ -96,7 +102,7 @@ def nearest_in(space: Tensor, k: int, level: Level) -> Tensor:
 
 def _nearest(space: Tensor, k: int) -> Tensor:
     batch, size, _ = space.shape
-    half = -0.5 * space.square().sum(-1).unsqueeze(1)  # of each point's own square; that of the query changes no order
+    half = -0.5 * space.square().sum(-1).unsqueeze(1)  # the square of the query does not affect the order
     step = max(1, _DISTANCES // (batch * size))
     blocks = space.split(step, dim=1) if step < size else (space,)
     return torch.cat([torch.baddbmm(half, block, space.transpose(1, 2)).topk(k).indices for block in blocks], 1)

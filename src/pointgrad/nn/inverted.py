@@ -1,4 +1,4 @@
-"""PointNeXt's block."""
+"""Inverted residual block of PointNeXt."""
 
 from typing import Any
 
@@ -12,15 +12,21 @@ from pointgrad.nn.shared_mlp import SharedMLP
 
 
 class InvResMLP(nn.Module):
-    """A residual block that keeps the points: one layer and the maximum over each ball, then two pointwise layers that
-    widen and narrow again (Qian et al. 2022).
+    """Inverted residual block (Qian et al. 2022): the maximum of a layer over each ball, then two pointwise layers.
 
-    channels: before and after. radius, k: of the balls, as for `SetAbstraction`; relative positions are divided by the
-        radius. expansion: how much wider the layer between is. norm: as for `SharedMLP`.
+    The points are unchanged. Relative positions are divided by the radius.
 
-    >>> level = Level(torch.rand(2, 40, 3), torch.rand(2, 40, 8))
-    >>> InvResMLP(8, radius=0.3, k=8)(level).features.shape
-    torch.Size([2, 40, 8])
+    Args:
+        channels: Number of feature channels, before and after.
+        radius: Radius of the balls.
+        k: The most points per ball, as for `SetAbstraction`.
+        expansion: Width of the hidden pointwise layer, as a multiple of `channels`.
+        norm: Normalization, as for `SharedMLP`.
+
+    Example:
+        >>> level = Level(torch.rand(2, 40, 3), torch.rand(2, 40, 8))
+        >>> InvResMLP(8, radius=0.3, k=8)(level).features.shape
+        torch.Size([2, 40, 8])
     """
 
     def __init__(

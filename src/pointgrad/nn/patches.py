@@ -1,4 +1,4 @@
-"""Point clouds as sequences of tokens."""
+"""Patch embedding: point clouds as sequences of tokens."""
 
 import torch
 from torch import nn
@@ -13,17 +13,21 @@ from pointgrad.ops.scatter import segment
 
 
 class PatchEmbedding(nn.Module):
-    """A token for each patch: farthest points, the k nearest of each, and a small PointNet on them, as in Point-BERT
-    (Yu et al. 2022) and Point-MAE (Pang et al. 2022).
+    """One token per patch, as in Point-BERT (Yu et al. 2022) and Point-MAE (Pang et al. 2022).
 
-    width: of a token. patches: how many, as `samples` of `SetAbstraction`.
-    k: points of a patch; a smaller cloud has all of its points in each.
-    channels: of the input's features, 0 if there are none. norm: as for `SharedMLP`.
+    A patch is the k nearest points of a farthest point sample; its token is the output of a small PointNet. The output
+    is a `Level` with the samples as points and the tokens as features.
 
-    Input: a `Level`; output: the centres as a `Level`, with a token as the features of each.
+    Args:
+        width: Number of channels of a token.
+        patches: Number of patches, as `samples` of `SetAbstraction`.
+        k: Number of points per patch; all points of a smaller cloud.
+        channels: Number of input feature channels, 0 for none.
+        norm: Normalization, as for `SharedMLP`.
 
-    >>> PatchEmbedding(96, patches=16, k=8)(Level(torch.rand(2, 100, 3))).features.shape
-    torch.Size([2, 16, 96])
+    Example:
+        >>> PatchEmbedding(96, patches=16, k=8)(Level(torch.rand(2, 100, 3))).features.shape
+        torch.Size([2, 16, 96])
     """
 
     def __init__(

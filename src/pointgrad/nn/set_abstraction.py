@@ -1,4 +1,4 @@
-"""PointNet++'s layers: sampling, grouping and pooling downwards, interpolation upwards."""
+"""Layers of PointNet++: set abstraction (sampling, grouping, pooling) and feature propagation (interpolation)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,26 +26,27 @@ from pointgrad.ops.sampling import farthest_point_sampling
 
 
 class SetAbstraction(nn.Module):
-    """Fewer points, each with features of its neighbourhood: farthest points, balls around them, an MLP, a maximum.
+    """Downsampling to farthest points, with the maximum of an MLP over the ball around each (Qi et al. 2017).
 
-    channels: of the input's features, 0 if there are none.
-    widths: of the MLP; for several scales one list each.
-    samples: how many points to keep of each cloud (all, if it has fewer); a float is a share of them;
-        None: the whole cloud becomes one point at the origin, with the maximum over all of it.
-    radius, k: of the balls and the most points of each; for several scales one each. A ball takes the first k points
-        in the order of the cloud, as the published network does.
-    norm: as for `SharedMLP`.
-    normalize: relative positions are divided by the radius, as PointNeXt does.
-    residual: a linear layer of each centre's own features is added before the last activation, as PointNeXt-S does.
+    A ball contains the first k points within the radius, in the order of the cloud. If there are fewer, the first is
+    repeated, as in the published network; repeated points count several times in batch statistics. Input and output are
+    a `Level`; the output has the last widths of all scales together as channels.
 
-    A ball with fewer than k points repeats its first, as the published network does: its maximum is that of the real
-    points, and batch statistics are of real points (repeated ones weigh more).
+    Args:
+        channels: Number of input feature channels, 0 for none.
+        widths: Widths of the MLP, or a list of widths for each scale.
+        samples: Number of points to keep per cloud (all points of smaller clouds), or a float for a fraction. None
+            reduces each cloud to one point at the origin, with the maximum over all points.
+        radius: Radius of the balls, or one per scale.
+        k: The most points per ball, or one per scale.
+        norm: Normalization, as for `SharedMLP`.
+        normalize: Divide relative positions by the radius, as in PointNeXt.
+        residual: Add a linear layer of the features of each center before the last activation, as in PointNeXt-S.
 
-    Input and output: `Level`; output features have as many channels as all last widths together.
-
-    >>> level = Level(torch.rand(2, 100, 3))
-    >>> SetAbstraction(0, [16, 32], samples=25, radius=0.4, k=8)(level).features.shape
-    torch.Size([2, 25, 32])
+    Example:
+        >>> level = Level(torch.rand(2, 100, 3))
+        >>> SetAbstraction(0, [16, 32], samples=25, radius=0.4, k=8)(level).features.shape
+        torch.Size([2, 25, 32])
     """
 
     def __init__(
@@ -67,14 +68,14 @@ class SetAbstraction(nn.Module):
         self.radius = [radius] if isinstance(radius, (int, float)) else list(radius)
         self.k = [k] if isinstance(k, int) else list(k)
         if samples is None:
-            checks.value(not self.radius and not self.k, "radius and k", "left out without samples", (radius, k))
-            checks.value(len(scales) == 1, "widths", "one list without samples", widths)
-            checks.value(not residual, "residual", "False without samples", residual)
+            checks.value(not self.radius and not self.k, "radius and k", "omitted if samples is None", (radius, k))
+            checks.value(len(scales) == 1, "widths", "a single list if samples is None", widths)
+            checks.value(not residual, "residual", "False if samples is None", residual)
         else:
             fits = len(self.radius) == len(self.k) == len(scales)
-            checks.value(fits, "radius, k and widths", "of one length, one each per scale", (radius, k, widths))
+            checks.value(fits, "radius, k and widths", "of equal length, one entry per scale", (radius, k, widths))
             checks.value(samples > 0, "samples", "positive", samples)
-            checks.value(channels > 0 or not residual, "residual", "False without features", residual)
+            checks.value(channels > 0 or not residual, "residual", "False if channels is 0", residual)
         last = "norm" if residual else "full"
         self.mlps: Any = nn.ModuleList(SharedMLP(channels + 3, widths, norm=norm, last=last) for widths in scales)
         self.out_channels = sum(widths[-1] for widths in scales)
@@ -104,17 +105,20 @@ class SetAbstraction(nn.Module):
 
 
 class FeaturePropagation(nn.Module):
-    """Features for a finer level from a coarser one: interpolated from the 3 nearest points, beside the finer
-    level's own, through an MLP.
+    """Upsampling (Qi et al. 2017): an MLP on the features of a finer level and those interpolated from a coarser one.
 
-    channels: of the finer level's features (0 if it has none) and of the coarser ones, together.
-    widths, norm: as for `SharedMLP`.
+    Features are interpolated from the 3 nearest points. The input is the finer and the coarser `Level`, the output the
+    finer level with new features.
 
-    Input: the finer and the coarser `Level`; output: the finer one with new features.
+    Args:
+        channels: Number of channels of the finer level (0 for none) plus that of the coarser level.
+        widths: Widths of the MLP.
+        norm: Normalization, as for `SharedMLP`.
 
-    >>> fine, coarse = Level(torch.rand(50, 3)), Level(torch.rand(9, 3), torch.rand(9, 8))
-    >>> FeaturePropagation(8, [16])(fine, coarse).features.shape
-    torch.Size([50, 16])
+    Example:
+        >>> fine, coarse = Level(torch.rand(50, 3)), Level(torch.rand(9, 3), torch.rand(9, 8))
+        >>> FeaturePropagation(8, [16])(fine, coarse).features.shape
+        torch.Size([50, 16])
     """
 
     def __init__(self, channels: int, widths: Sequence[int], *, norm: str | None = "batch") -> None:
@@ -130,8 +134,10 @@ class FeaturePropagation(nn.Module):
 
 
 def sample(level: Level, samples: int | float) -> tuple[Level, Tensor]:
-    """Farthest points of each cloud, and which they are: `samples` of them, or all where there are fewer; a float is a
-    share, rounded down, at least one."""
+    """Farthest points of each cloud and their indices.
+
+    `samples` is the number of points, limited by the size of the cloud, or a fraction (rounded down, at least 1 point).
+    """
 
     def wanted(size: int) -> int:
         return max(1, int(size * samples)) if isinstance(samples, float) else min(samples, size)
@@ -148,14 +154,14 @@ def sample(level: Level, samples: int | float) -> tuple[Level, Tensor]:
 
 
 def ball(level: Level, centers: Level, radius: float, k: int) -> Tensor:
-    """(..., M, k) the first k points of each ball, -1 where there are fewer."""
+    """Indices (..., M, k) of the first k points of each ball, -1 where there are fewer."""
     return ball_query(
         level.points, radius, k, centers.points, select="first", offsets=level.offsets, query_offsets=centers.offsets
     ).index
 
 
 def one_point(level: Level, features: Tensor) -> Level:
-    """Each cloud as one point at the origin, with these features (B, C)."""
+    """A level with one point per cloud, at the origin, with features (B, C)."""
     count = features.shape[0]
     if not level.packed():
         return Level(level.points.new_zeros(count, 1, 3), features.unsqueeze(1))
@@ -164,7 +170,7 @@ def one_point(level: Level, features: Tensor) -> Level:
 
 
 def upsample(fine: Level, coarse: Level, k: int = 3) -> Tensor:
-    """The coarser level's features at the finer level's points, from the k nearest."""
+    """Features of the coarser level interpolated at the points of the finer level, from the k nearest points."""
     assert coarse.features is not None
     return interpolate(
         coarse.features, coarse.points, fine.points, k, offsets=coarse.offsets, query_offsets=fine.offsets

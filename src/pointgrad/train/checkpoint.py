@@ -1,15 +1,18 @@
-"""Checkpoints: one file, readable with `torch.load(weights_only=True)`.
+"""Checkpoints: one file each, readable with `torch.load(weights_only=True)`.
 
-{"format": 1, "model": config of the network, "state": its weights (the running mean, if there is one), "task",
-"classes", "prepare", and in those to resume from "training"}.
+A checkpoint is a dictionary: "format" (1), "model" (configuration of the network), "state" (its weights, or their
+moving average if one is kept), "task", "classes", "prepare", and, to resume from, "training" (a `RunState`). The best
+weights are also written as safetensors, for other tools.
 """
 
 import hashlib
 import io
+import json
+import math
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,23 +22,32 @@ from torch import Tensor, nn
 from pointgrad import models
 from pointgrad.data import FileError, Prepare
 from pointgrad.data.files.memory import check_regular
+from pointgrad.errors import one_line
 
 from .files import write_atomically
-from .untrusted import check_archive, no_more_weights
+from .untrusted import check_archive, limit_weights
 
 FORMAT = 1
-KINDS = {"model": dict, "state": dict, "task": str, "classes": list, "prepare": dict}
-SEAL, DIGEST = b"pointgrad sha256 ", 64  # how the last bytes of a checkpoint begin, and the digits that follow
+TYPES = {"model": dict, "state": dict, "task": str, "classes": list, "prepare": dict}
+SEAL, DIGEST = b"pointgrad sha256 ", 64  # prefix of the checksum at the end of a checkpoint, and its number of digits
 BEST, LAST, PREVIOUS = "best.pt", "last.pt", "previous.pt"
+SAFETENSORS = "best.safetensors"
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint, or not one of this network. The message starts with its path."""
+    """A file is not a checkpoint, or belongs to a different network. The message starts with its path."""
 
 
 @dataclass
 class Trained:
-    """A network with what is needed to use it: the names of its classes, and how clouds are prepared for it."""
+    """A trained network with what is needed to use it.
+
+    Attributes:
+        model: The network, in evaluation mode.
+        task: "classification" or "segmentation".
+        classes: Names of the classes, in the order of the logits.
+        prepare: Preparation of the clouds that the network expects.
+    """
 
     model: nn.Module
     task: str
@@ -43,28 +55,80 @@ class Trained:
     prepare: Prepare
 
 
-def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
-    """A trained network, in evaluation mode. path: a checkpoint, or a run folder, of which the best one is taken.
+@dataclass
+class RunState:
+    """Everything that resuming a run needs beside the network: the "training" entry of a checkpoint.
 
-    >>> load("nowhere.pt")
-    Traceback (most recent call last):
-    pointgrad.train.checkpoint.CheckpointError: nowhere.pt: there is no such file
+    Attributes:
+        epoch: Number of finished epochs.
+        step: Number of finished steps of the current epoch.
+        history: One row of metrics per finished epoch.
+        best: Best value of the monitored metric; NaN before the first epoch.
+        since_best: Number of epochs since the best one.
+        batches: Batches per epoch and per step of the process that saved the checkpoint.
+        metrics: Counts of the current epoch over all processes (`Metrics.state_dict`), in the middle of an epoch.
+        weights: Current weights, if the "state" of the checkpoint is their moving average.
+        optimizer: State of the optimizer.
+        scaler: State of the gradient scaler.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    best: float = math.nan
+    since_best: int = 0
+    batches: list[int] = field(default_factory=list)
+    metrics: dict[str, Tensor] | None = None
+    weights: dict[str, Tensor] | None = None
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    scaler: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def from_content(content: dict[str, Any], path: Path) -> "RunState":
+        """Read the state from the content of the checkpoint at `path`. Raises `CheckpointError`."""
+        training = content.get("training")
+        if not isinstance(training, dict):
+            raise CheckpointError(f"{path}: holds only a network, there is nothing to resume from")
+        names = [each.name for each in fields(RunState)]
+        missing = sorted(set(names) - set(training))
+        if missing:
+            raise CheckpointError(f"{path}: a checkpoint to resume from must have {', '.join(missing)}")
+        return RunState(**{name: training[name] for name in names})
+
+
+def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
+    """Load a trained network in evaluation mode.
+
+    Args:
+        path: A checkpoint, or a run folder, whose best checkpoint is loaded.
+        device: Where to put the network.
+
+    Returns:
+        The network with its task, classes and preparation.
+
+    Raises:
+        CheckpointError: The file does not exist, is not a checkpoint, or is damaged.
+
+    Example:
+        >>> load("nowhere.pt")
+        Traceback (most recent call last):
+        pointgrad.train.checkpoint.CheckpointError: nowhere.pt: no such file
     """
     path = find(Path(path))
     content = read(path)
     try:
         prepare = Prepare(**content["prepare"])
-        with no_more_weights(content["state"]):
+        with limit_weights(content["state"]):
             model = models.build(**content["model"])
-    except Exception as error:  # any value can stand in it
-        raise CheckpointError(f"{path}: cannot build its network: {' '.join(str(error).split())[:300]}") from error
+    except Exception as error:  # the file may hold any value
+        raise CheckpointError(f"{path}: cannot build the network: {one_line(error, limit=300)}") from error
     check_weights(model, content["state"], path)
     model.load_state_dict(content["state"])
     return Trained(model.to(device).eval(), content["task"], tuple(map(str, content["classes"])), prepare)
 
 
 def find(path: Path) -> Path:
-    """The checkpoint that a path means."""
+    """Return the checkpoint of a run folder, or `path` itself if it is not a folder."""
     if not path.is_dir():
         return path
     for name in (BEST, LAST, PREVIOUS):
@@ -74,10 +138,15 @@ def find(path: Path) -> Path:
 
 
 def content_of(
-    model: nn.Module, state: dict[str, Tensor], task: str, classes: Sequence[str], prepare: Prepare
+    model: nn.Module,
+    state: dict[str, Tensor],
+    task: str,
+    classes: Sequence[str],
+    prepare: Prepare,
+    training: RunState | None = None,
 ) -> dict[str, Any]:
-    """What every checkpoint holds."""
-    return {
+    """Return the content of a checkpoint; with `training`, of one to resume from."""
+    content = {
         "format": FORMAT,
         "model": dict(getattr(model, "config", {})),
         "state": state,
@@ -85,19 +154,38 @@ def content_of(
         "classes": list(classes),
         "prepare": asdict(prepare),
     }
+    return content if training is None else {**content, "training": dict(vars(training))}
 
 
 def save(path: Path, content: dict[str, Any], previous: Path | None = None) -> None:
-    """Writes a checkpoint; whatever happens, the file holds the old content or the new. previous: where to keep the
-    old one."""
-    memory = io.BytesIO()  # serialised before the disk is touched: then every failure to write is an OSError
+    """Write a checkpoint atomically.
+
+    Args:
+        path: File to write.
+        content: Result of `content_of`.
+        previous: Where to keep the old checkpoint.
+    """
+    memory = io.BytesIO()  # serialized before the disk is touched, so that every failure to write is an OSError
     torch.save(content, memory)
     _seal(memory)
     write_atomically(path, memory.getvalue(), previous)
 
 
+def save_safetensors(path: Path, content: dict[str, Any]) -> None:
+    """Write the weights of a checkpoint as safetensors; the other entries become JSON metadata.
+
+    Raises:
+        ImportError: safetensors is not installed.
+    """
+    from safetensors.torch import save
+
+    entries = {name: content[name] for name in ("format", *TYPES) if name != "state"}
+    tensors = {name: tensor.contiguous() for name, tensor in content["state"].items()}
+    write_atomically(path, save(tensors, {"pointgrad": json.dumps(entries, default=str)}))
+
+
 def read(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint, on the CPU."""
+    """Read a checkpoint to the CPU, and check its entries. Raises `CheckpointError`."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -105,18 +193,18 @@ def read(path: Path) -> dict[str, Any]:
             _check_seal(file)
             content = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: there is no such file") from None
+        raise CheckpointError(f"{path}: no such file") from None
     except FileError as error:
         raise CheckpointError(f"{path}: is not a checkpoint, or is damaged: {error}") from None
-    except Exception as error:  # zipfile, pickle and torch each have their own
+    except Exception as error:  # zipfile, pickle and torch raise errors of their own
         raise CheckpointError(f"{path}: is not a checkpoint, or is damaged") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
         raise CheckpointError(f"{path}: expected a pointgrad checkpoint of format {FORMAT}, got {found}")
-    missing = KINDS.keys() - set(content)
+    missing = TYPES.keys() - set(content)
     if missing:
         raise CheckpointError(f"{path}: a checkpoint must have {', '.join(sorted(missing))}")
-    for name, kind in KINDS.items():
+    for name, kind in TYPES.items():
         if not isinstance(content[name], kind):
             got = type(content[name]).__name__
             raise CheckpointError(f"{path}: {name} in a checkpoint must be a {kind.__name__}, got {got}")
@@ -124,16 +212,16 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _seal(archive: io.BytesIO) -> None:
-    """Adds a checksum of all of it as the archive's comment. torch.load does not look at those of its parts, nor are
-    there any for its table of contents."""
-    archive.seek(-2, os.SEEK_END)  # the length of the comment, zero so far
+    """Append a checksum of the whole archive as its comment: torch.load does not verify those of the members, and the
+    table of contents has none."""
+    archive.seek(-2, os.SEEK_END)  # length of the comment, zero so far
     archive.write((len(SEAL) + DIGEST).to_bytes(2, "little"))
     digest = hashlib.sha256(archive.getbuffer()).hexdigest()
     archive.write(SEAL + digest.encode())
 
 
 def _check_seal(file: BinaryIO) -> None:
-    """Raises for a file that is not as it was written. Leaves the file at its beginning."""
+    """Raise ValueError unless the checksum matches. Leaves the file at its beginning."""
     length = max(file.seek(0, os.SEEK_END) - len(SEAL) - DIGEST, 0)
     file.seek(length)
     seal = file.read()
@@ -143,24 +231,26 @@ def _check_seal(file: BinaryIO) -> None:
         for start in range(0, length, 2**20):
             digest.update(file.read(min(2**20, length - start)))
         if seal != SEAL + digest.hexdigest().encode():
-            raise ValueError("the checksum is another")
-    else:  # an older one
+            raise ValueError("checksum mismatch")
+    else:  # written by an older version
         with zipfile.ZipFile(file) as archive:
             if archive.comment or archive.testzip() is not None:
-                raise ValueError("a checksum is another, or half of it is there")
+                raise ValueError("checksum mismatch, or a truncated checksum")
     file.seek(0)
 
 
 def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Refuses weights of another network in one sentence, which names the first that does not fit."""
+    """Raise a `CheckpointError` that names the first weight that does not fit the model."""
     own = model.state_dict()
     for name in [*own, *state]:
         if name not in state:
-            raise CheckpointError(f"{path}: is of another network: it lacks {name}")
+            raise CheckpointError(f"{path}: belongs to a different network: {name} is missing")
         if name not in own:
-            raise CheckpointError(f"{path}: is of another network: the model here has no {name}")
+            raise CheckpointError(f"{path}: belongs to a different network: the model has no {name}")
         if not isinstance(state[name], Tensor):
             raise CheckpointError(f"{path}: {name} must be a tensor, got {type(state[name]).__name__}")
         if own[name].shape != state[name].shape:
             expected, received = tuple(own[name].shape), tuple(state[name].shape)
-            raise CheckpointError(f"{path}: is of another network: {name} must be {expected}, got {received}")
+            raise CheckpointError(
+                f"{path}: belongs to a different network: {name} must have shape {expected}, got {received}"
+            )

@@ -1,4 +1,4 @@
-"""What a training run may be told."""
+"""Training configuration."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,85 +6,85 @@ from typing import Literal
 
 @dataclass
 class TrainConfig:
-    """How to train. Together with the data, the model and the number of processes it determines the result."""
+    """Settings of a training run. With the data, the model and the number of processes they determine the result."""
 
     epochs: int = 100
-    """How often all data are seen."""
+    """Number of passes over the training data."""
 
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    """How gradients change weights."""
+    """Optimizer."""
 
     lr: float = 1e-3
-    """Learning rate at its highest."""
+    """Peak learning rate."""
 
     weight_decay: float = 0.05
-    """How fast weights shrink; norms and biases do not."""
+    """Weight decay; not applied to norms and biases."""
 
     momentum: float = 0.9
-    """Of sgd."""
+    """SGD momentum."""
 
     schedule: Literal["cosine", "step", "constant"] = "cosine"
-    """Of the learning rate, after the warm-up: to zero along a cosine, or by step_factor every step_epochs."""
+    """Learning rate after the warm-up: cosine decay to zero, decay by step_factor every step_epochs, or constant."""
 
     warmup_epochs: float = 5.0
-    """Over how many epochs the learning rate rises from zero; at most a tenth of all."""
+    """Epochs over which the learning rate rises from zero; at most a tenth of all epochs."""
 
     step_epochs: int = 20
-    """Of the schedule "step": after how many epochs the learning rate falls."""
+    """Epochs between two decays of the "step" schedule."""
 
     step_factor: float = 0.7
-    """Of the schedule "step": to which part of itself the learning rate falls."""
+    """Factor by which the "step" schedule multiplies the learning rate."""
 
     smoothing: float = 0.2
-    """Part of each label that is spread over all classes."""
+    """Label smoothing, from 0 to 1."""
 
     class_weights: Literal["none", "sqrt", "inverse"] = "none"
-    """What a class counts: all the same, or more the rarer it is: one over (the square root of) its share."""
+    """Weights of classes in the loss: equal, or one over (the square root of) the frequency of each class."""
 
     clip: float = 10.0
-    """Largest norm of the gradient; 0: any."""
+    """Maximum norm of the gradient; 0 disables clipping."""
 
     accumulate: int = 1
-    """Batches per update; the update is that of one large batch (except for what batch norm sees)."""
+    """Batches per update. The update equals that of one large batch, except for the statistics of batch norm."""
 
     ema: float = 0.0
-    """Decay of a running mean of the weights, which is then evaluated and kept, such as 0.999; 0: none."""
+    """Decay of a moving average of the weights, such as 0.999, which is then evaluated and saved; 0 disables it."""
 
     patience: int = 0
-    """Stops after so many epochs without a better validation; 0: never."""
+    """Stop after this many epochs without improvement; 0 disables early stopping."""
 
     monitor: Literal["auto", "accuracy", "class_accuracy", "miou", "instance_miou", "loss"] = "auto"
-    """What decides which epoch is the best; auto: accuracy for classification, else instance_miou or miou."""
+    """Metric that selects the best epoch; auto: accuracy for classification, instance_miou for parts, else miou."""
 
     precision: Literal["32", "tf32", "bf16", "fp16"] = "32"
-    """Of the arithmetic. bf16 and fp16 are mixed precision: weights stay float32."""
+    """Arithmetic precision. bf16 and fp16 are mixed precision: weights stay float32."""
 
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto: on a GPU if there is one."""
+    """Device type; auto: a GPU if one is available."""
 
     devices: int = 1
-    """Processes on this machine, one per GPU. torchrun decides for itself."""
+    """Number of processes on this machine, one per GPU. Ignored under torchrun."""
 
     nodes: int = 1
-    """Machines; start them with torchrun."""
+    """Number of machines; start several with torchrun."""
 
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    """How several processes share the work: ddp, each holds all weights; fsdp, each holds a part. auto: ddp."""
+    """Distributed strategy: ddp replicates the weights in every process, fsdp shards them. auto: ddp."""
 
     compile: bool = False
-    """Compiles the network with torch.compile: slower to start, faster later."""
+    """Compile the network with torch.compile: slower start, faster steps."""
 
     seed: int = 0
-    """Of everything random. The same seed, data and settings give the same run."""
+    """Random seed. The same seed, data and settings give the same run."""
 
     checkpoint_minutes: float = 10.0
-    """Saves in the middle of an epoch after so many minutes; besides that, after every epoch."""
+    """Minutes between checkpoints within an epoch; a checkpoint is also saved after every epoch."""
 
     tensorboard: bool = True
-    """Writes TensorBoard files, if tensorboard is installed."""
+    """Write TensorBoard files, if tensorboard is installed."""
 
     def check(self) -> None:
-        """Refuses values that make no sense."""
+        """Raise ValueError for values out of range."""
         positive = ("epochs", "lr", "step_epochs", "accumulate", "devices", "nodes", "checkpoint_minutes")
         for name in positive:
             if not getattr(self, name) > 0:

@@ -1,4 +1,4 @@
-"""What is seen while training: a live line in a terminal, plain lines elsewhere."""
+"""Progress of a run: a live line in a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -10,60 +10,65 @@ from torch import Tensor
 
 from .metrics import Metrics
 
-SECONDS = 0.5  # between two readings
-PAUSE = 60.0  # seconds between two lines, where there is no terminal
+SECONDS = 0.5  # between two readings of the device
+PAUSE = 60.0  # seconds between two lines without a terminal
 
 
-class Reading:
-    """Numbers from the device, read without waiting for it: a copy is asked for now, and read once it has arrived."""
+class AsyncReading:
+    """Reads numbers from the device without waiting: a copy is started, and read once it is complete."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
         self._copy: Tensor | None = None
-        self._arrived: Any = None
+        self._complete: Any = None
 
-    def ask(self, numbers: Tensor) -> None:
-        """Only one copy is under way at a time."""
+    def start(self, numbers: Tensor) -> None:
+        """Start a copy, unless one is in progress."""
         if self._copy is None:
             self._copy = numbers.detach().to("cpu", non_blocking=True)
             if self._cuda:
-                self._arrived = torch.cuda.Event()
-                self._arrived.record()
+                self._complete = torch.cuda.Event()
+                self._complete.record()
 
     def get(self) -> list[float] | None:
-        """The numbers, if they have arrived."""
-        if self._copy is None or (self._cuda and not self._arrived.query()):
+        """Return the numbers if the copy is complete."""
+        if self._copy is None or (self._cuda and not self._complete.query()):
             return None
         numbers, self._copy = self._copy.tolist(), None
         return numbers
 
 
 class Watch:
-    """What is known about an epoch under way, on the device, and how it is read."""
+    """Losses of the current epoch, kept on the device.
+
+    Attributes:
+        losses: (steps,) loss of each step; zero for steps to come.
+        saved: Time of the last checkpoint.
+    """
 
     def __init__(self, metrics: Metrics, steps: int, device: torch.device) -> None:
-        self.metrics, self._reading = metrics, Reading(device)
-        self.losses = torch.zeros(steps, device=device)  # of each step; those to come have a loss of zero
+        self.metrics, self._reading = metrics, AsyncReading(device)
+        self.losses = torch.zeros(steps, device=device)
         self._next, self.saved = 0.0, time.monotonic()
 
     def read(self) -> list[float] | None:
-        """The mean loss and the first bad step, asked for some time before; None most of the time."""
+        """Return a recent mean loss and first non-finite step, or None, which is the usual case."""
         if time.monotonic() >= self._next:
-            self._reading.ask(torch.stack([self.metrics.mean_loss(), self._first_bad().double()]))
+            self._reading.start(torch.stack([self.metrics.mean_loss(), self._first_nonfinite().double()]))
             self._next = time.monotonic() + SECONDS
         return self._reading.get()
 
-    def first_bad(self) -> int:
-        """The first step whose loss is not finite, or the number of all. Waits for the device."""
-        return int(self._first_bad())
+    def first_nonfinite(self) -> int:
+        """Return the first step whose loss is not finite, or the number of steps. Waits for the device."""
+        return int(self._first_nonfinite())
 
-    def _first_bad(self) -> Tensor:
+    def _first_nonfinite(self) -> Tensor:
         steps = torch.arange(len(self.losses), device=self.losses.device)
         return torch.where(self.losses.isfinite(), len(self.losses), steps).amin()
 
 
 class Display:
-    """Shows epoch, step, loss and time left. Silent if not `shown`."""
+    """Shows epoch, step, loss and remaining time; prints nothing unless `shown`."""
 
     def __init__(self, epochs: int, shown: bool) -> None:
         self._epochs, self._shown = epochs, shown
@@ -93,14 +98,21 @@ class Display:
             self._live.stop()
 
     def begin(self, epoch: int, done: int, steps: int, seconds: float) -> None:
-        """An epoch, of which some steps may be done. seconds: what the last one took; 0: not known."""
+        """Begin an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            done: Steps that are already finished.
+            steps: Steps of an epoch.
+            seconds: Duration of the previous epoch; 0 if unknown.
+        """
         self._began, self._first, self._steps, self._epoch = time.monotonic(), done, steps, epoch
         self._seconds, self._printed = seconds, self._began
         if self._live is not None:
             self._live.reset(self._task, description=f"epoch {epoch + 1}/{self._epochs}", total=steps, completed=done)
 
     def show(self, done: int, loss: float) -> None:
-        """Where the epoch is."""
+        """Show the number of finished steps and the mean loss."""
         now = time.monotonic()
         each = (now - self._began) / max(done - self._first, 1)
         epochs = self._epochs - self._epoch - 1
@@ -114,7 +126,7 @@ class Display:
             )
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         if self._live is not None:
             self._live.console.print(text, highlight=False, markup=False)
         elif self._shown:
@@ -122,10 +134,11 @@ class Display:
 
 
 def span(seconds: float) -> str:
-    """A length of time in words.
+    """Format a duration.
 
-    >>> span(3.2), span(75), span(7300)
-    ('3 s', '1 min 15 s', '2 h 1 min')
+    Example:
+        >>> span(3.2), span(75), span(7300)
+        ('3 s', '1 min 15 s', '2 h 1 min')
     """
     whole = int(seconds)
     if whole < 60:
@@ -136,8 +149,8 @@ def span(seconds: float) -> str:
 
 
 def epoch_line(row: Mapping[str, float], epochs: int, best: bool) -> str:
-    """The figures of an epoch in one line."""
-    figures = [
+    """Format the metrics of an epoch as one line."""
+    metrics = [
         f"{name.replace('_', ' ')} {value:.4f}" for name, value in row.items() if name.startswith(("train", "val"))
     ]
-    return f"epoch {int(row['epoch'])}/{epochs}  {'  '.join(figures)}  {row['seconds']:.1f} s{'  best' if best else ''}"
+    return f"epoch {int(row['epoch'])}/{epochs}  {'  '.join(metrics)}  {row['seconds']:.1f} s{'  best' if best else ''}"

@@ -1,4 +1,4 @@
-"""Starting processes, and the little that they have to agree on. Built on lightning-fabric."""
+"""Starting the processes of a run with lightning-fabric, and collectives over them."""
 
 import logging
 import os
@@ -12,17 +12,30 @@ from . import processes
 from .config import TrainConfig
 from .files import WriteError
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 PRECISIONS: dict[str, Any] = {"32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 def launch(config: TrainConfig) -> Any:
-    """A `lightning_fabric.Fabric` for this configuration, its processes started.
+    """Start the processes of a run.
 
-    Several devices without torchrun: the program is started again for each, and each copy goes on from here.
+    With several devices, and without torchrun, the program is started again for each further device; every copy
+    continues from this call.
 
-    >>> launch(TrainConfig(accelerator="cpu")).world_size
-    1
+    Args:
+        config: Devices, strategy and precision of the run.
+
+    Returns:
+        A launched `lightning_fabric.Fabric`.
+
+    Raises:
+        ValueError: The configuration does not fit this machine.
+        ModuleNotFoundError: lightning-fabric is not installed.
+        ProcessLost: A process died while the processes were connecting.
+
+    Example:
+        >>> launch(TrainConfig(accelerator="cpu")).world_size
+        1
     """
     config.check()
     try:
@@ -31,7 +44,7 @@ def launch(config: TrainConfig) -> Any:
         raise ModuleNotFoundError(
             f"training needs {error.name}: pip install 'pointgrad[train]'", name=error.name
         ) from error
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process and precision
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it logs every process and precision
     accelerator = config.accelerator
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
@@ -39,18 +52,14 @@ def launch(config: TrainConfig) -> Any:
         raise ValueError("accelerator must be cpu where torch finds no GPU, got cuda")
     if accelerator == "cpu" and config.precision == "fp16":
         raise ValueError("precision must be 32 or bf16 on the CPU, got fp16")
-    # torchrun says how many there are; what an earlier call here started is not torchrun's.
-    started = {} if processes.started_here() else os.environ
-    devices = int(started.get("LOCAL_WORLD_SIZE", config.devices))
-    nodes = int(started.get("GROUP_WORLD_SIZE", config.nodes))
+    devices = int(os.environ.get("LOCAL_WORLD_SIZE", config.devices))  # set by torchrun
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", config.nodes))
     if accelerator == "cuda" and devices > torch.cuda.device_count():
-        raise ValueError(f"devices must be at most {torch.cuda.device_count()}, the GPUs here, got {devices}")
+        raise ValueError(f"devices must be at most {torch.cuda.device_count()}, the number of GPUs, got {devices}")
     no_fsdp = accelerator == "cpu" and not hasattr(torch.cpu.Stream, "record_event")  # which FSDP calls
     if config.strategy == "fsdp" and no_fsdp:
         raise ValueError(f"strategy must be ddp on the CPU with torch {torch.__version__}, got fsdp")
     count = devices * nodes
-    if nodes == 1:
-        processes.start(count)
     strategy: Any = "auto"
     if config.strategy == "fsdp":
         from lightning_fabric.strategies import ModelParallelStrategy
@@ -70,46 +79,50 @@ def launch(config: TrainConfig) -> Any:
         strategy=strategy,
         precision=PRECISIONS[config.precision],
     )
-    with processes.losses_named(count, ""):
+    if nodes == 1:
+        processes.start_processes(fabric)
+    with processes.explain_lost_process(count):
         fabric.launch()
     return fabric
 
 
 def _shard(model: nn.Module, mesh: Any) -> nn.Module:
-    """Weights, gradients and optimizer state are spread over all processes (FSDP 2). The network is one unit, because
-    layers may use each other's weights."""
+    """Shard weights, gradients and optimizer state with FSDP 2, as one unit: layers may use each other's weights."""
     from torch.distributed.fsdp import fully_shard
 
     fully_shard(model, mesh=mesh["data_parallel"])
     return model
 
 
-def synchronised(model: nn.Module, fabric: Any) -> nn.Module:
-    """Batch norm over the batches of all processes. torch has it for GPUs only; elsewhere each sees its own batches."""
+def synchronize_batch_norm(model: nn.Module, fabric: Any) -> nn.Module:
+    """Normalize over the batches of all processes on GPUs; torch does not support this on the CPU."""
     if fabric.world_size > 1 and fabric.device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return model
 
 
-def from_first(fabric: Any, ask: Callable[[], Answer]) -> Answer:
-    """What `ask()` gives in the first process, or raises there because of data or a disk, in all. All must ask."""
+def broadcast_result(fabric: Any, function: Callable[[], T]) -> T:
+    """Call `function` on rank 0 and return its result, or raise its error, on every rank.
+
+    Collective: call on every rank. Only errors of data and disks are broadcast.
+    """
     if fabric.world_size == 1:
-        return ask()
-    answer, error = None, None
+        return function()
+    result, error = None, None
     if fabric.global_rank == 0:
         try:
-            answer = ask()
+            result = function()
         except (ValueError, OSError, WriteError) as raised:
             error = raised
-    with processes.losses_named(fabric.world_size, ""):
-        answer, error = fabric.broadcast((answer, error))
+    with processes.explain_lost_process(fabric.world_size):
+        result, error = fabric.broadcast((result, error))
     if error is not None:
         raise error
-    return answer
+    return result
 
 
-def summed(fabric: Any, number: int) -> int:
-    """The sum over all processes, which must all ask."""
+def all_sum(fabric: Any, number: int) -> int:
+    """Return the sum of a number over all processes. Collective: call on every rank."""
     if fabric.world_size == 1:
         return number
     total = torch.tensor(number, device=fabric.device)
@@ -117,10 +130,10 @@ def summed(fabric: Any, number: int) -> int:
     return int(total)
 
 
-def agreed(fabric: Any, *numbers: int) -> list[int]:
-    """The largest that any process says, for each number. All processes must ask."""
+def all_max(fabric: Any, *numbers: int) -> list[int]:
+    """Return the maximum of each number over all processes. Collective: call on every rank."""
     if fabric.world_size == 1:
         return list(numbers)
-    said = torch.tensor(numbers, device=fabric.device)
-    torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MAX)
-    return said.tolist()
+    largest = torch.tensor(numbers, device=fabric.device)
+    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+    return largest.tolist()

@@ -1,6 +1,6 @@
-"""What the weights of one epoch do on the validation data: the confusion matrix, and the clouds they do worst on.
+"""Evaluation of one epoch on the validation data: confusion matrix, and the worst and best clouds.
 
-A file of it holds at most about a hundred clouds, however many there are.
+The file holds at most about a hundred clouds, whatever the size of the data set.
 """
 
 import io
@@ -20,19 +20,24 @@ from .metrics import Metrics, clouds_of
 
 FORMAT = 1
 EVALUATION = "evaluation.npz"
-WORST, BEST = 32, 4  # clouds that are kept
-OF_KINDS, OF_EACH = 64, 4  # and of the worst of each class or category so many, of one at most so many
-POINTS = 4096  # of each of them
+WORST, BEST = 32, 4  # numbers of the worst and best clouds that are kept
+OF_KINDS, OF_EACH = 64, 4  # limits on the worst clouds of all classes or categories together, and of each
+POINTS = 4096  # limit on the points of a cloud
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A cloud, what it is, and what the network says: one class each, or one per point.
+    """A cloud with its true and predicted classes: one each, or one per point.
 
-    points: (N, 3), at most 4096 of them. target, predicted: () or (N,), -1 where there is no label.
-    source: where it comes from. kind: its class, or its category for parts, else -1.
-    right: the share of its labels that are right. truth: the mean probability that the network gives to what is true.
-    confidence: the mean probability of what it says.
+    Attributes:
+        points: (N, 3), at most 4096.
+        target: () or (N,) true classes, -1 where there is no label.
+        predicted: () or (N,) predicted classes.
+        source: Where the cloud comes from.
+        kind: Its class; its category for part segmentation; else -1.
+        right: Fraction of labels that are predicted correctly.
+        truth: Mean probability of the true class.
+        confidence: Mean probability of the predicted class.
     """
 
     points: Tensor
@@ -46,14 +51,19 @@ class Example:
 
     @property
     def rank(self) -> tuple[float, float, str]:
-        """The smaller, the worse: what is wrong first, of that what the network is most sure of."""
+        """Sort key, from worst to best: by correct labels, then by probability of the true class."""
         return self.right, self.truth, self.source
 
 
 class Examples:
-    """Collects the worst and the best clouds of an evaluation, with `evaluate(..., see=examples.see)`.
+    """Collects the worst and best clouds of an evaluation: `evaluate(..., see=examples.see)`.
 
-    counter: how predictions are made of logits. clouds: how many with labels were seen.
+    Args:
+        counter: Metrics that turn logits into predictions.
+
+    Attributes:
+        kept: The collected examples, from worst to best.
+        clouds: Number of labelled clouds seen.
     """
 
     def __init__(self, counter: Metrics) -> None:
@@ -63,7 +73,7 @@ class Examples:
         self.clouds = 0
 
     def see(self, batch: Batch, logits: Tensor) -> None:
-        """Waits for the device once, and once more if there is something to keep."""
+        """Look at a batch and its logits. Waits for the device once, and again if a cloud is kept."""
         assert batch.target is not None
         target, scores = batch.target, self._counter.scores(logits, batch).float()
         per_point = len(target) == len(batch.points)
@@ -71,19 +81,20 @@ class Examples:
         labelled, predicted = (target >= 0).double(), scores.argmax(1)
         probability = scores.softmax(1)
 
-        def of(classes: Tensor) -> Tensor:
+        def probability_of(classes: Tensor) -> Tensor:
             return probability.gather(1, classes[:, None]).squeeze(1).double().nan_to_num(0.0)
 
-        rows = torch.stack([labelled, (predicted == target) * labelled, of(target.clamp(min=0)), of(predicted)], 1)
+        right = (predicted == target) * labelled
+        rows = torch.stack([labelled, right, probability_of(target.clamp(min=0)), probability_of(predicted)], 1)
         sums = rows.new_zeros(len(batch), 4).index_add_(0, cloud, rows * labelled[:, None])
         kinds = batch.category if per_point else target
         kind = sums.new_full((len(batch),), -1.0) if kinds is None else kinds.double()
         found: list[tuple[Example, int]] = []
-        for number, (count, right, truth, confidence, own) in enumerate(torch.cat([sums, kind[:, None]], 1).tolist()):
+        for number, (count, *counted, own) in enumerate(torch.cat([sums, kind[:, None]], 1).tolist()):
             if count:
                 source = batch.sources[number] if batch.sources else f"cloud {self.clouds}"
-                none = torch.zeros(0)  # is fetched if it is worth keeping
-                shares = right / count, truth / count, confidence / count
+                none = torch.zeros(0)  # replaced by the cloud if it is kept
+                shares = [value / count for value in counted]
                 found.append((Example(none, none, none, source, int(own), *shares), number))
                 self.clouds += 1
         kept = choose([*self.kept, *(example for example, _ in found)], self._kinds)
@@ -94,7 +105,7 @@ class Examples:
         self.kept = kept
 
     def gather(self, fabric: Any) -> None:
-        """Those of all processes, in each of them."""
+        """Exchange examples, so that every process holds those of all. Collective: call on every rank."""
         if fabric.world_size > 1:
             each: list[Any] = [None] * fabric.world_size
             torch.distributed.all_gather_object(each, (self.clouds, self.kept))
@@ -103,7 +114,7 @@ class Examples:
 
 
 def choose(examples: Sequence[Example], kinds: int) -> list[Example]:
-    """Those to keep of all, the worst first: the worst and the best of them, and the worst of each kind."""
+    """Return the worst and the best examples, and the worst of each kind, from worst to best."""
     ordered = sorted(examples, key=lambda one: one.rank)
     of_each = min(OF_EACH, OF_KINDS // max(kinds, 1))
     seen: dict[int, int] = {}
@@ -119,7 +130,7 @@ def choose(examples: Sequence[Example], kinds: int) -> list[Example]:
 def _fetch(
     batch: Batch, predicted: Tensor, per_point: bool, wanted: Sequence[tuple[Example, int]]
 ) -> list[tuple[Example, Example]]:
-    """Pairs of an example without its cloud, and with it."""
+    """Return pairs of an example without its cloud and the same example with it."""
     assert batch.target is not None
     points, target, predicted = batch.points.cpu(), batch.target.cpu(), predicted.cpu()
     starts = np.cumsum([0, *batch.sizes])
@@ -136,8 +147,16 @@ def _fetch(
 
 @dataclass(frozen=True)
 class Evaluation:
-    """epoch: whose weights. confusion: (classes, classes), row: true, column: predicted. clouds: how many there are.
-    examples: some of them, the worst first; see `choose`."""
+    """Result of an evaluation.
+
+    Attributes:
+        epoch: Epoch of the weights.
+        task: "classification" or "segmentation".
+        classes: Names of the classes.
+        confusion: (classes, classes) counts; rows are true classes, columns predicted ones.
+        clouds: Number of clouds evaluated.
+        examples: Some of them, from worst to best; see `choose`.
+    """
 
     epoch: int
     task: str
@@ -147,7 +166,7 @@ class Evaluation:
     examples: list[Example]
 
     def to_bytes(self) -> bytes:
-        """As an .npz file."""
+        """Return the content of an .npz file."""
         own, memory = self.examples, io.BytesIO()
         shape = (-1,) if self.task == "segmentation" else (len(own),)
         arrays: dict[str, Any] = {
@@ -170,7 +189,7 @@ class Evaluation:
 
 
 def read(path: Path) -> Evaluation:
-    """The evaluation in a file. Raises ValueError if it is none, and FileNotFoundError."""
+    """Read an evaluation. Raises FileNotFoundError, or ValueError if the file is not an evaluation."""
     try:
         with open_archive(path) as (specs, load):
             held = {name: load(name) for name in specs}
@@ -188,7 +207,7 @@ def read(path: Path) -> Evaluation:
         return Evaluation(int(held["epoch"]), task, classes, confusion, int(held["clouds"]), examples)
     except FileNotFoundError:
         raise
-    except Exception as error:  # zipfile, zlib, numpy and torch each have their own
+    except Exception as error:  # zipfile, zlib, numpy and torch raise errors of their own
         raise ValueError(f"{path}: is not an evaluation of format {FORMAT}, or is damaged") from error
 
 

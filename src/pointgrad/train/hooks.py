@@ -1,6 +1,6 @@
-"""What may be added to a training run without changing the loop."""
+"""Hooks that extend a training run without changing the loop."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -10,51 +10,63 @@ if TYPE_CHECKING:
 
 
 class Hook:
-    """Called around training, epochs and steps. Override what is needed; all methods do nothing.
+    """Base class of objects that are called around training, epochs and steps; every method does nothing.
 
-    `trainer.module`, `trainer.optimizer`, `trainer.epoch`, `trainer.step` (the steps that are done in this epoch),
-    `trainer.updates` (in all epochs) and `trainer.history` (a row of figures per finished epoch) are there to be read.
-    `trainer.stop()` ends the run after this step as Ctrl-C does. Reading a number from a GPU in a step makes it wait:
-    do so once in a while, or after epochs.
+    Hooks may read `trainer.module`, `trainer.optimizer`, `trainer.epoch`, `trainer.step` (finished steps of this
+    epoch), `trainer.updates` (finished steps of all epochs) and `trainer.history` (one row of metrics per finished
+    epoch). `trainer.stop()` ends the run after the current step, as Ctrl-C does. Reading a value from a GPU in a step
+    waits for the device: do it rarely, or after epochs.
 
-    >>> class Print(Hook):
-    ...     def after_epoch(self, trainer):
-    ...         print(trainer.history[-1]["val_accuracy"])
+    Example:
+        >>> class Print(Hook):
+        ...     def after_epoch(self, trainer):
+        ...         print(trainer.history[-1]["val_accuracy"])
     """
 
     def before_train(self, trainer: "Trainer") -> None:
-        """Before the first epoch, or the one that is resumed."""
+        """Called before the first epoch, or before the epoch that is resumed."""
 
     def after_train(self, trainer: "Trainer") -> None:
-        """At the end, also after an error or an interruption."""
+        """Called at the end, also after an error or an interruption."""
 
     def before_epoch(self, trainer: "Trainer") -> None:
-        """Before the first step of an epoch."""
+        """Called before the first step of an epoch."""
 
     def after_epoch(self, trainer: "Trainer") -> None:
-        """After the epoch's evaluation; its row is the last of the history."""
+        """Called after the evaluation of an epoch, whose row is the last of the history."""
 
     def before_step(self, trainer: "Trainer") -> None:
-        """Before the forward pass."""
+        """Called before the forward pass."""
 
     def extra_loss(self, trainer: "Trainer") -> Tensor | None:
-        """After the forward pass of each batch: a scalar to be added to the mean loss."""
+        """Return a scalar to add to the mean loss. Called after the forward pass of each batch."""
         return None
 
     def after_step(self, trainer: "Trainer", loss: Tensor) -> None:
-        """After the update. loss: of this process's batches, a scalar on the device."""
+        """Called after the update. `loss`: mean loss of the batches of this process, a scalar on the device."""
+
+
+def extra_loss_of(hooks: Sequence[Hook], trainer: "Trainer") -> Callable[[], Tensor | float] | None:
+    """Return a function that adds up the extra losses, or None if no hook has one."""
+    own = [hook for hook in hooks if type(hook).extra_loss is not Hook.extra_loss]
+
+    def total() -> Tensor | float:
+        terms = [hook.extra_loss(trainer) for hook in own]
+        return sum((term for term in terms if term is not None), 0.0)
+
+    return total if own else None
 
 
 class TensorBoard(Hook):
-    """Writes the figures of each epoch for TensorBoard."""
+    """Write the metrics of each epoch for TensorBoard. Raises ImportError if tensorboard is not installed."""
 
     def __init__(self, folder: str) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # an ImportError if tensorboard is not installed
+        from torch.utils.tensorboard import SummaryWriter
 
         self._make, self._folder = SummaryWriter, folder
 
     def before_train(self, trainer: "Trainer") -> None:
-        # All that was written before is hidden, and written again: an interrupted run may have written too little.
+        # An interrupted run may have written too little: hide all earlier events and write them again.
         self._writer = self._make(self._folder, purge_step=0)
         for row in trainer.history:
             self._add(row)

@@ -1,4 +1,4 @@
-"""The loops: one update, one epoch of training, one evaluation. Everything larger is made of these."""
+"""Training loops: one update, one epoch of training, one evaluation."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,22 +17,27 @@ from .metrics import Metrics, check_labels, clouds_of
 
 
 class Objective(Protocol):
-    """What is minimised: a sum over labelled items, and what that sum is divided by."""
+    """Loss function as a sum over labelled items and the divisor of that sum."""
 
     def total(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The sum of the losses. logits: (M, C). target: (M,), -1 where there is no label."""
+        """Return the sum of the losses. logits: (M, C). target: (M,), -1 where there is no label."""
 
     def weight(self, target: Tensor) -> Tensor:
-        """What the sum is a sum of: the number of labelled items, or the sum of their weights."""
+        """Return the divisor of the sum: the number of labelled items, or the sum of their weights."""
 
 
 @dataclass
 class CrossEntropy:
-    """Cross entropy over the labelled items. weights: (C,), what each class counts. smoothing: in [0, 1].
+    """Cross entropy over the labelled items.
 
-    >>> objective = CrossEntropy()
-    >>> objective.total(torch.zeros(3, 2), torch.tensor([1, -1, 0])), objective.weight(torch.tensor([1, -1, 0]))
-    (tensor(1.3863), tensor(2.))
+    Attributes:
+        weights: (C,) weight of each class; None for equal weights.
+        smoothing: Label smoothing, in [0, 1].
+
+    Example:
+        >>> objective = CrossEntropy()
+        >>> objective.total(torch.zeros(3, 2), torch.tensor([1, -1, 0])), objective.weight(torch.tensor([1, -1, 0]))
+        (tensor(1.3863), tensor(2.))
     """
 
     weights: Tensor | None = None
@@ -65,28 +70,37 @@ def train_epoch(
     accumulate: int = 1,
     clip: float = 0.0,
 ) -> Metrics:
-    """Trains on every batch once, and returns the metrics over all of them.
+    """Train on every batch once.
 
-    model: called as `model(**batch.inputs())`; left in training or evaluation mode as it was found.
-    accumulate: batches per update, which then is that of one batch holding them all.
-    clip: largest norm of the gradient; 0: any.
+    Args:
+        model: Called as `model(**batch.inputs())`; its layers are left in the modes they were in.
+        loader: Batches.
+        optimizer: Optimizer of the model.
+        classes: Number of classes.
+        objective: Loss; by default `CrossEntropy()`.
+        accumulate: Batches per update, which equals that of one batch with all of them.
+        clip: Maximum norm of the gradient; 0 disables clipping.
 
-    >>> batch = pointgrad.data.collate([pointgrad.data.Cloud(torch.rand(8, 3), label=0)])
-    >>> class Mean(torch.nn.Linear):
-    ...     def forward(self, points, features):
-    ...         return super().forward(points.mean(1))
-    >>> model = Mean(3, 2)
-    >>> metrics = train_epoch(model, [batch] * 5, torch.optim.SGD(model.parameters(), 0.1), classes=2)
-    >>> int(metrics.confusion.sum())
-    5
+    Returns:
+        Metrics over all batches.
+
+    Example:
+        >>> batch = pointgrad.data.collate([pointgrad.data.Cloud(torch.rand(8, 3), label=0)])
+        >>> class Mean(torch.nn.Linear):
+        ...     def forward(self, points, features):
+        ...         return super().forward(points.mean(1))
+        >>> model = Mean(3, 2)
+        >>> metrics = train_epoch(model, [batch] * 5, torch.optim.SGD(model.parameters(), 0.1), classes=2)
+        >>> int(metrics.confusion.sum())
+        5
     """
     device = device_of(model)
     metrics, objective = Metrics(classes, device=device), objective or CrossEntropy()
     with mode(model, training=True):
         for batches in chunks(loader, accumulate):
-            there = [to_device(batch, device, classes) for batch in batches if len(batch)]
-            if there:
-                train_step(model, there, optimizer, objective, metrics, clip=clip)
+            usable = [to_device(batch, device, classes) for batch in batches if len(batch)]
+            if usable:
+                train_step(model, usable, optimizer, objective, metrics, clip=clip)
     return metrics
 
 
@@ -101,24 +115,34 @@ def train_step(
     clip: float = 0.0,
     extra_loss: Any = None,
 ) -> Tensor:
-    """One update by several batches, as by one that holds them all; with fabric, those of all processes. Nothing waits.
+    """Update the model once for several batches, as for one batch that holds them all, without waiting for the device.
 
-    extra_loss: called after each forward pass; what it returns is added to the mean loss.
-    returns: the mean loss of this process's batches, a scalar on the device.
+    Args:
+        model: Called as `model(**batch.inputs())`.
+        batches: Batches on the device.
+        optimizer: Optimizer of the model.
+        objective: Loss.
+        metrics: Receives predictions and losses.
+        fabric: With several processes, the update uses the batches of all of them.
+        clip: Maximum norm of the gradient; 0 disables clipping.
+        extra_loss: Called after each forward pass; its result is added to the mean loss.
+
+    Returns:
+        Mean loss of the batches of this process, a scalar on the device.
     """
     optimizer.zero_grad(set_to_none=True)
     weights = torch.stack([objective.weight(_target(batch)) for batch in batches])
     total, world = weights.sum(), 1
     if fabric is not None and fabric.world_size > 1:
-        # Gradients are averaged over processes: so that each item counts the same, a process with fewer counts less.
-        torch.distributed.all_reduce(total)  # fabric's own would wait for the device
+        # Gradients are averaged over processes: scale each process by its share of the items.
+        torch.distributed.all_reduce(total)  # fabric.all_reduce would wait for the device
         world = fabric.world_size
     share = world / total.clamp(min=1e-12)
     summed = torch.zeros_like(total)
     for number, batch in enumerate(batches):
         last = number == len(batches) - 1
-        together = contextlib.nullcontext() if fabric is None else fabric.no_backward_sync(model, enabled=not last)
-        with together:
+        synchronized = contextlib.nullcontext() if fabric is None else fabric.no_backward_sync(model, enabled=not last)
+        with synchronized:
             logits = model(**batch.inputs())
             target = _target(batch)
             loss = objective.total(logits.reshape(-1, logits.shape[-1]), target)
@@ -149,19 +173,30 @@ def evaluate(
     seed: int = 0,
     see: Callable[[Batch, Tensor], None] | None = None,
 ) -> Metrics:
-    """Metrics over all data, without gradients and in evaluation mode; the model is left in the modes it was found in.
+    """Evaluate a model without gradients, in evaluation mode; its layers are left in the modes they were in.
 
-    parts: as for `Metrics`. fabric: with it, each process sees its own batches and all return the sum.
-    votes: how often each cloud is seen, the first time as it is, then scaled at random along each axis by 2/3 to 3/2;
-        the mean of the probabilities decides. seed: of these scales.
-    see: called with each batch, on the device, and its logits.
+    Args:
+        model: Called as `model(**batch.inputs())`.
+        loader: Batches.
+        classes: Number of classes.
+        parts: For part segmentation, the classes of each category, as in `Metrics`.
+        objective: Loss; by default `CrossEntropy()`.
+        fabric: With several processes, each evaluates its own batches, and all return the sum.
+        votes: Number of predictions per cloud, whose mean probability decides: one of the cloud as it is, the others
+            with every axis scaled randomly by 2/3 to 3/2.
+        seed: Random seed of the scales.
+        see: Called with each batch, on the device, and its logits.
 
-    >>> batch = pointgrad.data.collate([pointgrad.data.Cloud(torch.ones(8, 3), label=2)])
-    >>> class Sum(torch.nn.Module):
-    ...     def forward(self, points, features):
-    ...         return points.sum(1)
-    >>> evaluate(Sum(), [batch], classes=3).compute()["accuracy"]
-    0.0
+    Returns:
+        Metrics over all data.
+
+    Example:
+        >>> batch = pointgrad.data.collate([pointgrad.data.Cloud(torch.ones(8, 3), label=2)])
+        >>> class Sum(torch.nn.Module):
+        ...     def forward(self, points, features):
+        ...         return points.sum(1)
+        >>> evaluate(Sum(), [batch], classes=3).compute()["accuracy"]
+        0.0
     """
     device = device_of(model)
     metrics, objective = Metrics(classes, parts, device), objective or CrossEntropy()
@@ -188,7 +223,7 @@ def evaluate(
 
 
 def _voted(model: nn.Module, batch: Batch, logits: Tensor, votes: int, seed: int) -> Tensor:
-    """The logarithm of the mean probability over all votes."""
+    """Return the logarithm of the mean probability over all votes."""
     generator = torch.Generator().manual_seed(seed)
     mean = logits.softmax(-1)
     cloud = clouds_of(batch)
@@ -200,7 +235,7 @@ def _voted(model: nn.Module, batch: Batch, logits: Tensor, votes: int, seed: int
 
 
 def gather(metrics: Metrics, fabric: Any) -> None:
-    """Adds up what all processes counted; all then hold the sum."""
+    """Replace the counts of every process by their sum. Collective: call on every rank."""
     if fabric.world_size > 1:
         for value in metrics.state_dict().values():
             torch.distributed.all_reduce(value)
@@ -208,7 +243,7 @@ def gather(metrics: Metrics, fabric: Any) -> None:
 
 @contextlib.contextmanager
 def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Training or evaluation mode; afterwards every layer is in its own mode again, also after an error."""
+    """Set training or evaluation mode, and restore the mode of every layer afterwards."""
     before = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:
@@ -219,22 +254,22 @@ def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def chunks(loader: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
-    """Lists of so many batches; the last may be shorter."""
+    """Yield lists of `size` batches; the last may be shorter."""
     batches = iter(loader)
     while chunk := list(islice(batches, size)):
         yield chunk
 
 
 def to_device(batch: Batch, device: torch.device | str, classes: int) -> Batch:
-    """The batch where the model is. Labels are looked at before, on the host, where that costs no wait."""
+    """Move a batch to the device, after checking its labels on the host, where that does not wait."""
     check_labels(_target(batch), classes)
     return batch.to(device)
 
 
 def unlabelled(batch: Batch | None) -> Batch:
-    """A batch that counts nothing, for a process that has none left while others, with which it works, have."""
+    """Return a batch without labels, for a process that has no batch left while others still have one."""
     if batch is None:
-        raise ValueError("data must have a sample for each process in the first batch, got fewer")
+        raise ValueError("data must have at least one sample per process in the first batch, got fewer")
     return replace(batch, target=torch.full_like(_target(batch), -1))
 
 
@@ -243,8 +278,10 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def seed_generators(device: torch.device, *numbers: int) -> None:
-    """Seeds torch's generators of the CPU and of the device. `torch.manual_seed` also asks devices that are not used,
-    and remembers each call for those that were never started: too slow and too much for every step."""
+    """Seed torch's generators of the CPU and of one device.
+
+    `torch.manual_seed` also seeds devices that are not in use, which is too slow for every step.
+    """
     seed = mix(*numbers)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -253,5 +290,5 @@ def seed_generators(device: torch.device, *numbers: int) -> None:
 
 def _target(batch: Batch) -> Tensor:
     if batch.target is None:
-        raise ValueError("batch must have labels, got none: the data set has clouds without them")
+        raise ValueError("batch must have labels, got none: the data set contains clouds without labels")
     return batch.target

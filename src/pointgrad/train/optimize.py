@@ -1,4 +1,4 @@
-"""Optimizers, the schedule of the learning rate, and the running mean of the weights."""
+"""Optimizers, learning-rate schedules, class weights, and the moving average of the weights."""
 
 import contextlib
 import math
@@ -13,16 +13,16 @@ from .weights import local_tensors
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Norms and biases, which are one-dimensional, do not decay. Fused on a GPU, so that nothing waits."""
+    """Create the optimizer: no weight decay for norms and biases, which are one-dimensional; fused on a GPU."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
-        raise ValueError(f"model must have parameters to train, got {type(model).__name__} without any")
+        raise ValueError(f"model must have trainable parameters, got {type(model).__name__} without any")
     groups: list[dict[str, Any]] = [
         {"params": [each for each in parameters if each.dim() > 1], "weight_decay": config.weight_decay},
         {"params": [each for each in parameters if each.dim() <= 1], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    # Fabric does not clip gradients that a fused optimizer would unscale itself.
+    # Fabric cannot clip gradients that a fused optimizer unscales itself.
     fused = all(parameter.is_cuda for parameter in parameters) and not (config.precision == "fp16" and config.clip > 0)
     if config.optimizer == "sgd":
         return torch.optim.SGD(
@@ -33,11 +33,19 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 def learning_rate(config: TrainConfig, update: int, updates_per_epoch: int) -> float:
-    """The learning rate of an update, counted from 0. A function of the count, so there is nothing to save.
+    """Return the learning rate of an update.
 
-    >>> config = pointgrad.train.TrainConfig(epochs=10, lr=1.0, warmup_epochs=1)
-    >>> [round(learning_rate(config, update, 2), 3) for update in (0, 1, 2, 11, 19)]
-    [0.5, 1.0, 1.0, 0.5, 0.008]
+    It depends only on the number of the update, so that a checkpoint need not hold a scheduler.
+
+    Args:
+        config: Settings of the schedule.
+        update: Number of the update, from 0.
+        updates_per_epoch: Updates per epoch.
+
+    Example:
+        >>> config = pointgrad.train.TrainConfig(epochs=10, lr=1.0, warmup_epochs=1)
+        >>> [round(learning_rate(config, update, 2), 3) for update in (0, 1, 2, 11, 19)]
+        [0.5, 1.0, 1.0, 0.5, 0.008]
     """
     warmup = round(min(config.warmup_epochs, config.epochs / 10) * updates_per_epoch)
     if update < warmup:
@@ -51,12 +59,15 @@ def learning_rate(config: TrainConfig, update: int, updates_per_epoch: int) -> f
 
 
 def class_weights(config: TrainConfig, dataset: Any, classes: int) -> Tensor | None:
-    """(classes,) what each class counts, with mean 1 over those that occur; None: all the same. Reads all data once."""
+    """Return the weight of each class, (classes,), with mean 1 over classes that occur; None if all are equal.
+
+    Reads all data once.
+    """
     if config.class_weights == "none":
         return None
     counts = torch.zeros(classes)
     for index in range(len(dataset)):
-        with contextlib.suppress(ValueError, OSError):  # the loader reports what cannot be read
+        with contextlib.suppress(ValueError, OSError):  # the loader reports unreadable samples
             cloud = dataset[index]
             labels = cloud.labels if cloud.labels is not None else torch.tensor([cloud.label])
             counts += torch.bincount(labels[labels >= 0], minlength=classes)
@@ -67,10 +78,10 @@ def class_weights(config: TrainConfig, dataset: Any, classes: int) -> Tensor | N
 
 
 class EMA:
-    """A running mean of all floating weights and buffers: mean += (1 - decay) * (weights - mean).
+    """Exponential moving average of all floating-point weights and buffers: mean += (1 - decay) * (weights - mean).
 
-    The decay rises to its value over the first updates, min(decay, (1 + n) / (10 + n)), so that the random start is
-    soon forgotten.
+    During the first updates the decay is smaller, min(decay, (1 + n) / (10 + n)), so that the random initialization
+    loses its weight quickly.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -80,13 +91,13 @@ class EMA:
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
-        """updates: how many there were before."""
+        """Include the current weights. `updates`: number of updates before this one."""
         decay = min(self.decay, (1 + updates) / (10 + updates))
         torch._foreach_lerp_(self._mean, self._current, 1 - decay)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """The model has the mean weights inside."""
+        """Give the model the average weights inside the context."""
         self._swap()
         try:
             yield
@@ -95,7 +106,7 @@ class EMA:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """The mean is what the weights are now."""
+        """Set the average to the current weights."""
         torch._foreach_copy_(self._mean, self._current)
 
     @torch.no_grad()

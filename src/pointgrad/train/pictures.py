@@ -1,4 +1,4 @@
-"""The pictures of a run: curves and confusion matrix with matplotlib, example predictions. Each returns a PNG."""
+"""Figures of a run as PNG: curves and confusion matrix, drawn with matplotlib, and example predictions."""
 
 import io
 import math
@@ -18,16 +18,16 @@ from pointgrad.render.still import Look, compose, scene, shared_scales
 from .evaluation import Example
 
 RED, GREEN = (192, 57, 43), (30, 132, 73)
-CELL, LEGEND = 280, 160  # pixels of an example, and of what explains all
+CELL, LEGEND = 280, 160  # pixels of an example and of the legend
 
 
 def curves(history: Sequence[Mapping[str, float]]) -> bytes:
-    """Losses, accuracies and learning rate against epochs."""
+    """Plot losses, metrics and learning rate against epochs."""
     figure = _figure(10, 3.2)
     epochs = [row["epoch"] for row in history]
     groups = {
         "loss": [name for name in history[0] if name.endswith("loss")],
-        "figures": [name for name in history[0] if name.startswith(("train", "val")) and not name.endswith("loss")],
+        "metrics": [name for name in history[0] if name.startswith(("train", "val")) and not name.endswith("loss")],
         "learning rate": ["lr"],
     }
     for number, (title, names) in enumerate(groups.items()):
@@ -47,7 +47,7 @@ def curves(history: Sequence[Mapping[str, float]]) -> bytes:
 
 
 def confusion(table: Tensor, classes: Sequence[str]) -> bytes:
-    """The share of each true class (row) that is predicted as each class (column)."""
+    """Plot the fraction of each true class (row) that is predicted as each class (column)."""
     counts = table.double().numpy()
     share = counts / counts.sum(1, keepdims=True).clip(min=1)
     side = max(4.0, 0.28 * len(classes) + 2)
@@ -60,16 +60,15 @@ def confusion(table: Tensor, classes: Sequence[str]) -> bytes:
     axes.set(xlabel="predicted", ylabel="true")
     if len(classes) <= 20:
         for row, column in np.argwhere(counts > 0):
-            colour = "white" if share[row, column] > 0.5 else "black"
+            color = "white" if share[row, column] > 0.5 else "black"
             text = str(int(counts[row, column]))
-            axes.text(column, row, text, ha="center", va="center", fontsize=6, color=colour)
+            axes.text(column, row, text, ha="center", va="center", fontsize=6, color=color)
     figure.colorbar(picture, ax=axes, fraction=0.046)
     return _png(figure)
 
 
 def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
-    """Clouds with what the network says of them. Of labelled points: the truth, the prediction below, and below that
-    which points are wrong."""
+    """Draw clouds with their predictions; for segmentation, rows of true labels, predictions and wrong points."""
     per_point = chosen[0].target.dim() == 1
     columns = len(chosen) if per_point else min(4, len(chosen))
     rows = 3 if per_point else math.ceil(len(chosen) / columns)
@@ -85,25 +84,25 @@ def examples(chosen: Sequence[Example], classes: Sequence[str]) -> bytes:
 
 
 def _per_cloud(chosen: Sequence[Example], classes: Sequence[str]) -> tuple[list[Title], dict[str, list[Cloud]]]:
-    """Titles, and clouds by what colours them."""
+    """Return titles, and clouds by the quantity that colors them."""
     titles = []
     for example in chosen:
-        true, said = classes[int(example.target)], classes[int(example.predicted)]
-        titles.append(Title(said, GREEN) if true == said else Title(f"{said}, not {true}", RED))
+        true, predicted = classes[int(example.target)], classes[int(example.predicted)]
+        titles.append(Title(predicted, GREEN) if true == predicted else Title(f"{predicted}, not {true}", RED))
     return titles, {HEIGHT: [Cloud(example.points) for example in chosen]}
 
 
 def _per_point(chosen: Sequence[Example]) -> tuple[list[Title], dict[str, list[Cloud]]]:
-    true, said, wrong = [], [], []
+    true, predicted, wrong = [], [], []
     for example in chosen:
         kept = example.target >= 0
-        place, truth, label = example.points[kept], example.target[kept], example.predicted[kept]
-        true.append(Cloud(place, labels=truth))
-        said.append(Cloud(place, labels=label))
-        wrong.append(Cloud(place, {ERROR: (truth != label).long()}))
+        points, target, label = example.points[kept], example.target[kept], example.predicted[kept]
+        true.append(Cloud(points, labels=target))
+        predicted.append(Cloud(points, labels=label))
+        wrong.append(Cloud(points, {ERROR: (target != label).long()}))
     titles = [Title(text) for text in ("true", "predicted") for _ in chosen]
     titles += [Title(f"{100 * example.right:.1f} % right") for example in chosen]
-    return titles, {LABEL: true + said, ERROR: wrong}
+    return titles, {LABEL: true + predicted, ERROR: wrong}
 
 
 def _figure(width: float, height: float) -> Any:

@@ -1,168 +1,170 @@
-"""The processes of a run on this machine: started, watched, and what to say when one of them is lost."""
+"""Processes of a run on this machine: starting and watching them, and explaining the loss of one."""
 
 import atexit
 import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 
-TIMEOUT = timedelta(minutes=10)  # how long a process waits for another
-RUN_ID = "pointgrad"  # in the variable by which torchrun tells that it started a process
-REAPED = 2.0  # seconds from the end of a connection to the end of its process, at most
-ENDED = "another process of the run has ended"
-GRACE = 20.0  # seconds after the death of one until the others are ended, should they not have ended by themselves
+TIMEOUT = timedelta(minutes=10)  # how long a process waits for another in a collective
+LAUNCHER = "POINTGRAD_LAUNCHER"  # environment variable: process id of the first process, which started the others
+EXIT_DELAY = 2.0  # maximum seconds between the end of a connection and the end of its process
+GRACE = 20.0  # seconds after the death of one process until the others are killed, if they do not end by themselves
+RANKS = (
+    "RANK",
+    "LOCAL_RANK",
+    "SLURM_PROCID",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+)  # set by torchrun, Fabric, Slurm, MPI
+PEER_ENDED = "another process of the run has ended"
 
 
 class ProcessLost(RuntimeError):
-    """A process of the run, or one that reads its data, has died or does not answer.
+    """A process of the run, or a worker that reads its data, has died or does not respond.
 
-    spoken: whether another process, which is still there, says why."""
+    Attributes:
+        reported: Whether another process, which is still running, reports the reason.
+    """
 
-    spoken = False
+    reported = False
 
 
-class Others:
-    """All processes but this one, which is the first. Each runs the same program with the variables of torchrun."""
+class ChildProcesses:
+    """Processes that this one, the first, has started. If one dies, the others do not outlive it."""
 
-    def __init__(self, count: int) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // count)))
-        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        os.environ |= {
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count),
-            "LOCAL_WORLD_SIZE": str(count), "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
-            "TORCHELASTIC_RUN_ID": RUN_ID, "RANK": "0", "LOCAL_RANK": "0",
-        }  # fmt: skip
-        self._children = [
-            subprocess.Popen(_command(), env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-            for rank in range(1, count)
-        ]
+    def __init__(self, processes: Sequence[subprocess.Popen[Any]]) -> None:
+        self._processes = processes
         self._ending = False
         atexit.register(self._end)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def lost(self) -> str | None:
-        """Which one has died, and how."""
-        for rank, child in enumerate(self._children, 1):
-            if child.poll():
-                return f"process {rank} of {len(self._children) + 1} {_how(child.returncode)}"
+        """Describe the first process that has failed."""
+        for rank, process in enumerate(self._processes, 1):
+            if process.poll():
+                return f"process {rank} of {len(self._processes) + 1} {_describe(process.returncode)}"
         return None
 
     def _watch(self) -> None:
-        """This process may be where it does not notice, for minutes or for ever."""
+        """End the run if a process has died and this one, waiting for it, does not notice."""
         while (lost := self.lost()) is None:
             if self._ending:
                 return
             time.sleep(0.2)
         time.sleep(GRACE)
         if not self._ending:
-            print(f"pointgrad: {lost}, and so the run ends", file=sys.stderr, flush=True)
+            print(f"pointgrad: {lost}; ending the run", file=sys.stderr, flush=True)
             self._kill()
             os._exit(1)
 
     def _end(self) -> None:
-        """At the end of this process: none is left behind."""
+        """Wait for all processes at the end of this one, and kill those that do not end."""
         self._ending = True
         until = time.monotonic() + GRACE
         with contextlib.suppress(subprocess.TimeoutExpired):
-            for child in self._children:
-                child.wait(max(0.0, until - time.monotonic()))
+            for process in self._processes:
+                process.wait(max(0.0, until - time.monotonic()))
         self._kill()
 
     def _kill(self) -> None:
-        for child in self._children:
-            child.kill()
+        for process in self._processes:
+            process.kill()
 
 
-_others: Others | None = None
-_parent = 0  # of this process; that of one which was started here is the first
+_children: ChildProcesses | None = None
 
 
-def start(count: int) -> None:
-    """The other processes, if nobody has started them yet."""
-    global _others, _parent
-    _parent = os.getppid()
-    if count > 1 and not any(name in os.environ for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID")):
-        _others = Others(count)
+def start_processes(fabric: Any) -> None:
+    """Start the other processes with Fabric's launcher, unless torchrun or a scheduler has started them.
+
+    `fabric.launch()` would start them too, and then kill this process without a message as soon as one of them ends
+    with an error. Once they are started here, `fabric.launch()` only joins the process group.
+    """
+    from lightning_fabric.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+
+    global _children
+    launcher = fabric.strategy.launcher
+    if (
+        isinstance(launcher, _SubprocessScriptLauncher)
+        and not launcher.cluster_environment.creates_processes_externally
+    ):
+        os.environ[LAUNCHER] = str(os.getpid())
+        launcher._call_children_scripts()
+        _children = ChildProcesses(launcher.procs)
 
 
-def started_here() -> bool:
-    """Whether the variables of torchrun are those of `start`, here or in the first process."""
-    return os.environ.get("TORCHELASTIC_RUN_ID") == RUN_ID
+def is_first_process() -> bool:
+    """Return whether this process is rank 0, also before the processes of the run are connected."""
+    return next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0"
 
 
-def _is_child() -> bool:
-    return started_here() and _others is None
+def _first_process() -> int | None:
+    """Return the id of the process that started this one, if that is the first process of the run."""
+    launcher = int(os.environ.get(LAUNCHER, os.getpid()))
+    return None if launcher == os.getpid() else launcher
 
 
 @contextlib.contextmanager
-def losses_named(world: int, advice: str) -> Iterator[None]:
-    """Says in one sentence what torch says in many, when a process is lost."""
+def explain_lost_process(world: int, advice: str = "") -> Iterator[None]:
+    """Replace torch's errors about a lost process by a `ProcessLost` of one sentence.
+
+    Args:
+        world: Number of processes of the run.
+        advice: Appended to the message.
+    """
     try:
         yield
     except RuntimeError as error:
-        reason = _reader(error) or (_peer(error, world) if world > 1 else None)
+        reason = _lost_worker(error) or (_lost_peer(error, world) if world > 1 else None)
         if reason is None:
             raise
         lost = ProcessLost(f"{reason}{advice}")
-        lost.spoken = reason == ENDED and _is_child() and os.getppid() == _parent
+        lost.reported = reason == PEER_ENDED and _first_process() == os.getppid()
         raise lost from error
 
 
-def _reader(error: RuntimeError) -> str | None:
-    """What torch says about a process of the loader that has died. One that raises is a mistake in a program, unless
-    there is no memory left."""
-    for text in (str(error.__cause__), str(error)):  # the first, if it is there, knows the signal
+def _lost_worker(error: RuntimeError) -> str | None:
+    """Explain an error of the loader if a worker has died or ran out of memory; other exceptions are bugs."""
+    for text in (str(error.__cause__), str(error)):  # the cause, if present, names the signal
         found = re.match(r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (is killed by signal: [\w ]+|exited)", text)
         if found is not None:
-            how = found[2].replace("is killed by signal:", "was killed:").replace("exited", "has ended")
+            end = found[2].replace("is killed by signal:", "was killed:").replace("exited", "has ended")
             hint = (
-                ", perhaps because memory ran out (--workers 0 needs least)" if "Killed" in how or "Bus" in how else ""
+                ", perhaps because memory ran out (--workers 0 needs least)" if "Killed" in end or "Bus" in end else ""
             )
-            return f"process {found[1]}, which reads data, {how}{hint}"
+            return f"process {found[1]}, which reads data, {end}{hint}"
     if str(error).startswith("Caught ") and (found := re.search(r"(.*): MemoryError: $", str(error).rstrip("\n"))):
-        return f"{found[1].removeprefix('RuntimeError: ')}: there is not enough memory to read it"
+        return f"{found[1].removeprefix('RuntimeError: ')}: not enough memory to read it"
     return None
 
 
-def _peer(error: RuntimeError, world: int) -> str | None:
-    """What torch says when another process of the run is not there any more."""
+def _lost_peer(error: RuntimeError, world: int) -> str | None:
+    """Explain an error of a collective if another process of the run has died or does not respond."""
     text = str(error)
-    plain = type(error) is RuntimeError and "gloo" in text  # errors of this library are kinds of RuntimeError
+    plain = type(error) is RuntimeError and "gloo" in text  # errors of this library are subclasses of RuntimeError
     if not plain and not isinstance(error, torch.distributed.DistError):
         return None
     if re.search("timed? ?out", text, re.IGNORECASE):
-        return f"another process of the run did not answer within {TIMEOUT.total_seconds():g} s"
-    until = time.monotonic() + REAPED
+        return f"another process of the run did not respond within {TIMEOUT.total_seconds():g} s"
+    until = time.monotonic() + EXIT_DELAY
     while time.monotonic() < until:
-        if _others is not None and (lost := _others.lost()) is not None:
+        if _children is not None and (lost := _children.lost()) is not None:
             return lost
-        if _is_child() and os.getppid() != _parent:
+        if (first := _first_process()) is not None and first != os.getppid():
             return f"process 0 of {world} has ended"
         time.sleep(0.05)
-    return ENDED
+    return PEER_ENDED
 
 
-def _how(status: int) -> str:
+def _describe(status: int) -> str:
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-
-
-def _command() -> list[str]:
-    """What started this process."""
-    import __main__
-
-    if __main__.__spec__ is None:
-        return [sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]]
-    return [sys.executable, "-m", __main__.__spec__.name, *sys.argv[1:]]

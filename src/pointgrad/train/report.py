@@ -1,4 +1,4 @@
-"""What a run writes about its results, and when."""
+"""Result files of a run: curves, evaluation, confusion matrix and examples."""
 
 import time
 from typing import TYPE_CHECKING
@@ -11,36 +11,35 @@ from .metrics import Metrics
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-PAUSE = 60.0  # seconds between two drawings of the curves
+PAUSE = 60.0  # minimum seconds between two drawings of the curves
 
 
 class Report:
-    """Writes into the run folder; draws if matplotlib is there, and says so once if it is not."""
+    """Writes results into the run folder; figures need matplotlib, whose absence is logged once."""
 
     def __init__(self, trainer: "Trainer") -> None:
         self._trainer = trainer
         self._drawn = time.monotonic()
-        self._can = trainer.folder is not None and trainer.main
-        if self._can:
+        self._draws = trainer.folder is not None and trainer.main
+        if self._draws:
             try:
                 import matplotlib  # noqa: F401
             except ImportError:
-                self._can = False
-                trainer.say("matplotlib is not installed: no pictures (pip install 'pointgrad[train]')")
+                self._draws = False
+                trainer.log("matplotlib is not installed: no figures (pip install 'pointgrad[train]')")
 
     def curves(self, *, now: bool = False) -> None:
-        """After an epoch, but seldom: drawing takes longer than a small epoch."""
-        if self._can and self._trainer.history and (now or time.monotonic() - self._drawn > PAUSE):
+        """Draw the curves, at most once a minute unless `now`: drawing takes longer than a small epoch."""
+        if self._draws and self._trainer.history and (now or time.monotonic() - self._drawn > PAUSE):
             self._write("curves.png", pictures.curves(self._trainer.history))
             self._drawn = time.monotonic()
 
     def examples(self) -> Examples:
-        """To be shown to an evaluation."""
-        trainer = self._trainer
-        return Examples(Metrics(len(trainer.classes), trainer.parts, trainer.fabric.device))
+        """Return a collector of examples for an evaluation."""
+        return Examples(self._trainer.new_metrics())
 
     def evaluated(self, epoch: int, metrics: Metrics, examples: Examples) -> Evaluation:
-        """Writes what an evaluation of the best weights found. All processes must ask."""
+        """Write the evaluation of the best weights. Collective: call on every rank."""
         trainer = self._trainer
         examples.gather(trainer.fabric)
         found = Evaluation(
@@ -51,11 +50,11 @@ class Report:
         return found
 
     def results(self) -> None:
-        """Confusion matrix and examples of the weights as they are, the best ones. All processes must ask."""
+        """Evaluate the current weights, which are the best, and draw the result. Collective: call on every rank."""
         trainer, examples = self._trainer, self.examples()
         metrics = trainer.evaluate(examples.see)
         found = self.evaluated(trainer.best_epoch, metrics, examples)
-        if self._can:
+        if self._draws:
             self._write("confusion.png", pictures.confusion(found.confusion, found.classes))
             if found.examples:
                 best, worst = found.examples[::-1][:BEST], found.examples[:-BEST][:BEST]

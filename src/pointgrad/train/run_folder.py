@@ -1,10 +1,8 @@
-"""The folder of a run: what was asked, where it ran, and what came out."""
+"""Run folder: configuration, environment and results of a training run."""
 
 import contextlib
 import csv
 import datetime
-import errno
-import fcntl
 import io
 import os
 import platform
@@ -19,82 +17,97 @@ from typing import Any
 import torch
 
 import pointgrad
-from pointgrad.writing import append, make_folder
+from pointgrad.locking import try_lock
+from pointgrad.writing import NO_FOLLOW, append, make_folder
 
 from .checkpoint import LAST, PREVIOUS
-from .files import WriteError, write_atomically
+from .files import write_atomically, write_errors
 
 LOCK = ".lock"
-ENDED = "ended early:"  # what the log says before the reason
+ENDED = "ended early:"  # precedes the reason in the log
 PACKAGES = ("numpy", "lightning-fabric", "pytorch-lightning", "triton", "laspy", "h5py", "tyro")
 
 
 class RunFolder:
-    """Writes the files of a run. A folder that holds something is used only to resume."""
+    """Files of a run. A folder that is not empty is only used to resume.
+
+    Args:
+        path: The folder; created by `hold`.
+        resume: Whether the folder may hold a run.
+
+    Raises:
+        ValueError: The path is a file, or a folder that is not empty and must not be resumed.
+    """
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
         self.path, self._resume = Path(path), resume
         self._lock: int | None = None
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path}: expected a folder for the run, this is a file")
-        self._refuse_a_run()
+        self._refuse_existing_run()
 
-    def _refuse_a_run(self) -> None:
+    def _refuse_existing_run(self) -> None:
         if not self._resume and self.path.exists() and any(file.name != LOCK for file in self.path.iterdir()):
             raise ValueError(f"{self.path}: exists and is kept; continue it with --resume, or give a new name")
 
     @property
     def last(self) -> Path:
+        """Checkpoint to resume from."""
         return self.path / LAST
 
     @property
     def previous(self) -> Path:
+        """The checkpoint before `last`."""
         return self.path / PREVIOUS
 
     def hold(self) -> None:
-        """Makes the folder, and keeps other processes from training into it until `release`, or the end of this one.
-        A lock of this kind belongs to the process: a kill ends it, and workers that outlive the process do not have it.
+        """Create the folder, and lock it until `release` or the end of the process. Does nothing if it is locked.
+
+        The lock belongs to the process: it ends when the process is killed, and workers that outlive the process do
+        not keep it.
+
+        Raises:
+            ValueError: Another process is training in the folder, or has finished a run there in the meantime.
+            WriteError: The folder cannot be written.
         """
+        if self._lock is not None:
+            return
         self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        except OSError as error:  # a link among them, which may lead out of the folder
-            raise WriteError(f"{self.path / LOCK}: cannot be written: {error.strerror}") from error
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                pid = os.read(lock, 20).decode(errors="replace").strip()
-                owner = f"process {pid}" if pid else "another process"
-                os.close(lock)
-                raise ValueError(f"{self.path}: is being trained by {owner}") from None
-            # else a file system that has no locks
+        with write_errors(self.path / LOCK):
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o644)
+        obtained = True
+        with contextlib.suppress(OSError):  # a file system without locks
+            obtained = try_lock(lock)
+        if not obtained:
+            pid = os.read(lock, 20).decode(errors="replace").strip()
+            os.close(lock)
+            raise ValueError(f"{self.path}: is being trained by {f'process {pid}' if pid else 'another process'}")
         self._lock = lock
         try:
-            self._refuse_a_run()  # one may have begun and ended since
+            self._refuse_existing_run()  # another process may have trained here since the first check
         except ValueError:
             self.release()
             raise
-        for left in self.path.glob(".*.part"):  # of a run that was killed while it wrote
+        for draft in self.path.glob(".*.part"):  # left by a run that was killed while writing
             with contextlib.suppress(OSError):
-                left.unlink()
-        with contextlib.suppress(OSError):  # a full disk: what is written is only for the message
+                draft.unlink()
+        with contextlib.suppress(OSError):  # a full disk: the process id only serves the message above
             os.truncate(lock, 0)
             os.write(lock, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def put_aside(self) -> None:
-        """The last checkpoint cannot be used. Nothing is deleted, but the next one must not make it the previous."""
+        """Rename an unusable last checkpoint, so that the next one does not overwrite `previous` with it."""
         if self.last.exists():
             os.replace(self.last, self.path / "unusable.pt")
 
     def start(self, config: Mapping[str, Any], seed: int, device: torch.device) -> None:
-        """Makes the folder, with the configuration and the environment. What a run is continued with may be another
-        configuration: the log says what has changed."""
+        """Write the configuration and the environment; log settings that differ from those of the resumed run."""
         self.path.mkdir(parents=True, exist_ok=True)
         file, text = self.path / "config.yaml", to_yaml(config)
         known = file.read_text().splitlines() if file.exists() else text.splitlines()
@@ -107,25 +120,18 @@ class RunFolder:
         write_atomically(earlier, (before + environment(seed, device)).encode())
 
     def make(self, name: str) -> Path:
-        """A folder in it."""
-        try:
+        """Create a subfolder."""
+        with write_errors(self.path / name):
             return make_folder(self.path, name)
-        except OSError as error:
-            raise WriteError(f"{self.path / name}: cannot be written: {error.strerror}") from error
 
     def log(self, line: str) -> None:
-        """Adds a line to the log, with the time."""
+        """Append a line with the current time to the log."""
         path = self.path / "log.txt"
-        before = path.stat().st_size if path.exists() else 0
-        try:
+        with write_errors(path):
             append(path, f"{datetime.datetime.now().isoformat(' ', 'seconds')} {line}\n".encode())
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.truncate(path, before)  # a disk may become full in the middle of a line
-            raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
     def write_metrics(self, history: Sequence[Mapping[str, float]]) -> None:
-        """A row per epoch. Always the whole history, so that no row is missing or comes twice after an interruption."""
+        """Write one row per epoch. The whole history is rewritten, so that an interruption loses or repeats no row."""
         text = io.StringIO()
         names = list(dict.fromkeys(name for row in history for name in row))
         writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -135,6 +141,7 @@ class RunFolder:
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:
+    """Write nested settings as YAML; values that YAML does not have become text."""
     import yaml  # type: ignore[import-untyped]
 
     def plain(value: Any) -> Any:
@@ -148,13 +155,13 @@ def to_yaml(config: Mapping[str, Any]) -> str:
 
 
 def environment(seed: int, device: torch.device) -> str:
-    """Versions, device, git commit, command and seed, one per line."""
+    """Describe versions, device, git commit, command and seed, one per line."""
     lines = {
         "date": datetime.datetime.now().isoformat(" ", "seconds"),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "seed": seed,
         "pointgrad": pointgrad.__version__,
-        "git": _git(),
+        "git": _git_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         **{name: version for name in PACKAGES if (version := _version(name))},
@@ -174,8 +181,8 @@ def _version(package: str) -> str:
         return ""
 
 
-def _git() -> str:
-    """The commit of the working tree that this file belongs to, if it belongs to one."""
+def _git_commit() -> str:
+    """Return the commit of the working tree that contains this file, or "unknown"."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]

@@ -1,16 +1,16 @@
-"""Ctrl-C and SIGTERM as a wish to stop."""
+"""Ctrl-C and SIGTERM as a request to stop."""
 
 import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
 @contextlib.contextmanager
-def signals(stop: Any) -> Iterator[None]:
-    """SIGINT and SIGTERM ask to stop after the step; the second SIGINT stops at once."""
+def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on SIGINT and SIGTERM; a second signal of the same kind has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -18,7 +18,7 @@ def signals(stop: Any) -> Iterator[None]:
     owner = os.getpid()
 
     def handle(number: int, _: Any) -> None:
-        if os.getpid() != owner:  # a worker of the loader. Ctrl-C reaches it too, but it has to serve until the end
+        if os.getpid() != owner:  # a worker of the loader: Ctrl-C reaches it too, but it must serve until the end
             if number == signal.SIGTERM:
                 os._exit(128 + number)
             return

@@ -1,138 +1,153 @@
-"""What a run is at one moment: to a checkpoint, and back, bit by bit."""
+"""Saving a trainer to a checkpoint and restoring it exactly."""
 
 import math
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import checkpoint
-from .distributed import from_first
+from .checkpoint import CheckpointError, RunState
+from .distributed import all_max, broadcast_result
+from .errors import NonFiniteLoss
 from .loops import gather
 from .metrics import Metrics
-from .weights import get_optimizer, get_weights, set_optimizer, set_weights
+from .weights import all_finite, get_optimizer, get_weights, set_optimizer, set_weights
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-TRAINING = {
-    "epoch", "step", "weights", "optimizer", "scaler", "metrics", "history", "best", "since_best", "batches",
-}  # fmt: skip
+
+def save_best(trainer: "Trainer") -> None:
+    """Write the best weights to the run folder, if there is one. Collective: call on every rank."""
+    if trainer.folder is None:
+        return
+    content, folder = _capture(trainer, training=False), trainer.folder.path
+
+    def write() -> None:
+        checkpoint.save(folder / checkpoint.BEST, content)
+        if find_spec("safetensors") is not None:
+            checkpoint.save_safetensors(folder / checkpoint.SAFETENSORS, content)
+
+    broadcast_result(trainer.fabric, write)  # other ranks wait: one that ended now would end the run
 
 
-def pack(trainer: "Trainer", *, training: bool) -> dict[str, Any]:
-    """The content of a checkpoint; with `training`, all that resuming needs. All processes must ask."""
-    raw = get_weights(trainer.module)
-    state, ema = raw, trainer.ema
+def save_last(trainer: "Trainer", metrics: Metrics | None = None) -> None:
+    """Write the checkpoint to resume from, if there is a run folder. Collective: call on every rank.
+
+    Args:
+        trainer: The trainer to save.
+        metrics: Counts of this process in the current epoch, in the middle of one.
+    """
+    if trainer.folder is None:
+        return
+    content, folder = _capture(trainer, training=True, metrics=metrics), trainer.folder
+    broadcast_result(trainer.fabric, lambda: checkpoint.save(folder.last, content, folder.previous))
+
+
+def _capture(trainer: "Trainer", *, training: bool, metrics: Metrics | None = None) -> dict[str, Any]:
+    """Return the content of a checkpoint; with `training`, of one to resume from."""
+    weights = get_weights(trainer.module)
+    state, ema = weights, trainer.ema
     if ema is not None:
         with ema.applied():
             state = get_weights(trainer.module)
-    content = checkpoint.content_of(trainer.module, state, trainer.task, trainer.classes, trainer.prepare)
+    run = None
     if training:
-        content["training"] = {
-            "epoch": trainer.epoch,
-            "step": trainer.step,
-            "weights": None if ema is None else raw,
-            "optimizer": get_optimizer(trainer.module, trainer.optimizer),
-            "scaler": dict(trainer.fabric.strategy.precision.state_dict()),
-            "metrics": _summed(trainer),
-            "history": trainer.history,
-            "best": trainer.best,
-            "since_best": trainer.since_best,
-            "batches": _batches(trainer),
-        }
-    return content
+        run = replace(
+            trainer.state,
+            batches=_batches(trainer),
+            metrics=None if metrics is None else _gathered(trainer, metrics),
+            weights=None if ema is None else weights,
+            optimizer=get_optimizer(trainer.module, trainer.optimizer),
+            scaler=dict(trainer.fabric.strategy.precision.state_dict()),
+        )
+    if all_max(trainer.fabric, int(not all_finite(state)))[0]:
+        raise NonFiniteLoss(f"the weights are not finite {trainer.position()}{trainer.nonfinite_hint()}")
+    return checkpoint.content_of(trainer.module, state, trainer.task, trainer.classes, trainer.prepare, run)
 
 
-def resume_run(trainer: "Trainer") -> list[str]:
-    """Puts a trainer where its run was, if there is one: at its last checkpoint, or the one before if that cannot be
-    used. Returns what is to be said about it. Refuses what cannot be continued, before anything is written."""
-    # Only the first process reads: others may be on machines that have no such file.
-    content, notes = from_first(trainer.fabric, lambda: _newest(trainer))
-    if content is not None:
-        _unpack(trainer, content)
+def resume(trainer: "Trainer") -> list[str]:
+    """Restore a trainer from the last checkpoint of its run folder, or from the one before if the last is unusable.
+
+    Collective: call on every rank. Without a checkpoint the trainer stays as it is.
+
+    Returns:
+        Messages about unusable checkpoints.
+
+    Raises:
+        CheckpointError: The run cannot be continued. Nothing has been written.
+    """
+    # Only rank 0 reads: other machines may not have the file.
+    found, notes = broadcast_result(trainer.fabric, lambda: _newest(trainer))
+    if found is not None:
+        content, run = found
+        set_weights(trainer.module, content["state"])
+        if trainer.ema is not None:
+            trainer.ema.restart()
+        if run.weights is not None:
+            set_weights(trainer.module, run.weights)
+        set_optimizer(trainer.module, trainer.optimizer, run.optimizer)
+        trainer.fabric.strategy.precision.load_state_dict(run.scaler)
+        trainer.state = replace(run, weights=None, optimizer={}, scaler={})
     return notes
 
 
-def _newest(trainer: "Trainer") -> tuple[dict[str, Any] | None, list[str]]:
-    """The newest checkpoint that can be used, and what is wrong with others."""
+def _newest(trainer: "Trainer") -> tuple[tuple[dict[str, Any], RunState] | None, list[str]]:
+    """Read the newest usable checkpoint; also return messages about unusable ones."""
     folder = trainer.folder
     assert folder is not None
-    wrong: list[checkpoint.CheckpointError] = []
+    errors: list[CheckpointError] = []
     for path in (folder.last, folder.previous):
         if not path.exists():
             continue
         try:
             content = checkpoint.read(path)
+            run = RunState.from_content(content, path)
             _check(trainer, content, path)
-        except checkpoint.CheckpointError as error:
-            wrong.append(error)
+        except CheckpointError as error:
+            errors.append(error)
             continue
-        training = content["training"]
-        if training["step"] and training["batches"] != _batches(trainer):
-            raise checkpoint.CheckpointError(
-                f"{path}: was saved in the middle of an epoch of {training['batches'][0]} batches, "
-                f"{training['batches'][1]} per step; now there are {_batches(trainer)[0]}, "
-                f"{_batches(trainer)[1]} per step"
+        if run.step and run.batches != (batches := _batches(trainer)):
+            raise CheckpointError(
+                f"{path}: was saved in the middle of an epoch with {run.batches[0]} batches, {run.batches[1]} per "
+                f"step; now there are {batches[0]}, {batches[1]} per step"
             )
-        notes = [f"{error}; continuing from {path.name}" for error in wrong]
-        if training["history"] and training["epoch"] < trainer.config.epochs:
+        notes = [f"{error}; continuing from {path.name}" for error in errors]
+        if run.history and run.epoch < trainer.config.epochs:
             try:
                 best = folder.path / checkpoint.BEST
                 checkpoint.check_weights(trainer.module, checkpoint.read(best)["state"], best)
-            except checkpoint.CheckpointError as error:
-                training["best"], training["since_best"] = math.nan, 0
-                notes.append(f"{error}; the best epoch is that of those to come")
-        if wrong:
+            except CheckpointError as error:
+                run.best, run.since_best = math.nan, 0
+                notes.append(f"{error}; the best epoch is chosen among those to come")
+        if errors:
             folder.put_aside()
-        return content, notes
-    if wrong:
-        raise checkpoint.CheckpointError("; ".join(map(str, wrong)))
+        return (content, run), notes
+    if errors:
+        raise CheckpointError("; ".join(map(str, errors)))
     return None, []
 
 
 def _check(trainer: "Trainer", content: dict[str, Any], path: Path) -> None:
-    """Refuses what is not a checkpoint of this run."""
-    if not isinstance(content.get("training"), dict):
-        raise checkpoint.CheckpointError(f"{path}: holds a network only, nothing to resume from")
-    missing = sorted(TRAINING - set(content["training"]))
-    if missing:
-        raise checkpoint.CheckpointError(f"{path}: a checkpoint to resume from must have {', '.join(missing)}")
+    """Raise a `CheckpointError` if the checkpoint does not fit the data or the network."""
     if tuple(content["classes"]) != trainer.classes:
-        raise checkpoint.CheckpointError(
-            f"{path}: its classes must be those of the data, {_few(trainer.classes)}, got {_few(content['classes'])}"
+        raise CheckpointError(
+            f"{path}: its classes must be those of the data, {_first(trainer.classes)}, "
+            f"got {_first(content['classes'])}"
         )
     own = dict(getattr(trainer.module, "config", {}))
     for name in own:
-        received = content["model"].get(name, own[name])  # an older one may not know an option
+        received = content["model"].get(name, own[name])  # older checkpoints may lack an option
         if received != own[name]:
-            raise checkpoint.CheckpointError(
-                f"{path}: is of another network: {name} must be {own[name]}, got {received}"
-            )
+            raise CheckpointError(f"{path}: belongs to a different network: {name} must be {own[name]}, got {received}")
     checkpoint.check_weights(trainer.module, content["state"], path)
 
 
-def _unpack(trainer: "Trainer", content: dict[str, Any]) -> None:
-    training = content["training"]
-    set_weights(trainer.module, content["state"])
-    if trainer.ema is not None:
-        trainer.ema.restart()
-    if training["weights"] is not None:
-        set_weights(trainer.module, training["weights"])
-    set_optimizer(trainer.module, trainer.optimizer, training["optimizer"])
-    trainer.fabric.strategy.precision.load_state_dict(training["scaler"])
-    trainer.epoch, trainer.step = training["epoch"], training["step"]
-    trainer.history, trainer.best, trainer.since_best = training["history"], training["best"], training["since_best"]
-    if training["metrics"] is not None:
-        trainer.partial = Metrics(len(trainer.classes), trainer.parts, trainer.fabric.device)
-        if trainer.main:  # it holds the sum of all processes
-            trainer.partial.load_state_dict(training["metrics"])
-
-
-def _summed(trainer: "Trainer") -> dict[str, Any] | None:
-    """What all processes counted in the epoch under way."""
-    if trainer.partial is None:
-        return None
-    total = Metrics(len(trainer.classes), trainer.parts, trainer.fabric.device)
-    total.load_state_dict(trainer.partial.state_dict())
+def _gathered(trainer: "Trainer", metrics: Metrics) -> dict[str, Any]:
+    """Return what all processes have counted."""
+    total = trainer.new_metrics()
+    total.load_state_dict(metrics.state_dict())
     gather(total, trainer.fabric)
     return {name: value.cpu() for name, value in total.state_dict().items()}
 
@@ -141,6 +156,6 @@ def _batches(trainer: "Trainer") -> list[int]:
     return [len(trainer.train_loader), trainer.config.accumulate]
 
 
-def _few(names: Any) -> str:
+def _first(names: Any) -> str:
     names = list(names)
     return ", ".join(names[:5]) + (f" ... ({len(names)})" if len(names) > 5 else "")

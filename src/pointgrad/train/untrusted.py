@@ -1,7 +1,7 @@
-"""Checkpoints and configurations may come from anybody: they are data, and nothing in them is run.
+"""Checks of checkpoints and configurations from untrusted sources: they are data, and nothing in them is executed.
 
-`torch.load(weights_only=True)` and YAML's safe loader see to that. What they still allow is checked here before: names
-that a checkpoint of pointgrad never needs, sizes that are not in the file, YAML that grows when it is looked at.
+`torch.load(weights_only=True)` and YAML's safe loader ensure that. What they still allow is checked here first: names
+that a checkpoint of pointgrad never needs, sizes larger than the file, YAML that expands.
 """
 
 import io
@@ -19,15 +19,16 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.memory import check_regular
+from pointgrad.errors import one_line
 
-# All that the pickle in a checkpoint of pointgrad names. torch allows more, bytearray(10**12) among it.
+# The only names in the pickle of a pointgrad checkpoint. torch allows more, among them bytearray(10**12).
 NAMES = re.compile(r"collections OrderedDict|torch Size|torch \w+Storage|torch\._utils _rebuild_(tensor_v2|parameter)")
 YAML_LIMIT = 1 << 20  # bytes
-DEPTH = 20  # of lists and mappings in each other
+DEPTH = 20  # nesting of lists and mappings
 
 
 def check_archive(file: IO[bytes]) -> None:
-    """A `FileError` if an archive of torch says that it holds more than the file, or names what it may not."""
+    """Raise a `FileError` if an archive of torch claims to hold more than the file, or names a forbidden function."""
     size = file.seek(0, io.SEEK_END)
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
@@ -43,10 +44,9 @@ def check_archive(file: IO[bytes]) -> None:
 
 
 @contextmanager
-def no_more_weights(state: dict[str, Any]) -> Iterator[None]:
-    """A network that is built inside may not have more weights than these, whatever its options say: the first that is
-    too many is a ValueError, before anything is written into its memory."""
-    thread = threading.get_ident()  # another one may build what it likes
+def limit_weights(state: dict[str, Any]) -> Iterator[None]:
+    """Raise a ValueError as soon as a network built inside has more weights than `state`, before they are filled."""
+    thread = threading.get_ident()  # other threads may build networks of any size
     left = sum(value.numel() for value in state.values() if isinstance(value, Tensor))
 
     def count(_module: nn.Module, name: str, weights: Any) -> None:
@@ -54,7 +54,7 @@ def no_more_weights(state: dict[str, Any]) -> Iterator[None]:
         if isinstance(weights, Tensor) and threading.get_ident() == thread:
             left -= weights.numel()
         if left < 0:
-            raise ValueError(f"its options ask for more weights than it holds, from {name} {tuple(weights.shape)} on")
+            raise ValueError(f"its options require more weights than it holds, from {name} {tuple(weights.shape)} on")
 
     hook = register_module_parameter_registration_hook(count)
     try:
@@ -64,7 +64,7 @@ def no_more_weights(state: dict[str, Any]) -> Iterator[None]:
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a small file of YAML. Raises `FileError`."""
+    """Read a small YAML file. Raises `FileError`."""
     with naming(path, "a configuration"):
         check_regular(path)
         with open(path, "rb") as file:
@@ -75,8 +75,11 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Plain values, lists and mappings. What refers to another place is refused: a few lines of it can stand for any
-    number of values. Raises `FileError`."""
+    """Parse YAML of plain values, lists and mappings; aliases, which can expand without limit, are errors.
+
+    Raises:
+        FileError: The text is not valid YAML, contains an alias, or is nested too deeply.
+    """
     import yaml  # type: ignore[import-untyped]
 
     class Loader(yaml.SafeLoader):
@@ -96,6 +99,5 @@ def parse_yaml(text: str) -> Any:
         return yaml.load(text, Loader)
     except FileError:
         raise
-    except Exception as error:  # also of dates and numbers that are none
-        reason = " ".join(str(error).split())[:300]
-        raise FileError(f"is not YAML: {reason or type(error).__name__}") from None
+    except Exception as error:  # invalid dates and numbers raise other errors than YAML's
+        raise FileError(f"is not YAML: {one_line(error, limit=300)}") from None

@@ -70,7 +70,7 @@ def _kernel(name: str, points: Tensor, index: Tensor, corners: Tensor, cell: Ten
         return lambda: gather.gather(points, index)
     if name == "trilinear":
         return lambda: interpolate.trilinear(corners, cell, None)
-    return lambda: sampling.farthest_point_sampling(points, None, None, 2, None, None, False)
+    return lambda: sampling.farthest_point_sampling(points, None, 2, None, None, False)
 
 
 def importing() -> Comparison:

@@ -1,4 +1,4 @@
-"""The audit of a differentiable function: one check after another, each a property that a right function has."""
+"""Audit of a differentiable function: a list of checks, each for a property that every correct function has."""
 
 import contextlib
 import random
@@ -13,11 +13,11 @@ from . import gradients, isolated, leaks, memory, numbers, precision, running
 from .report import CRASHED, FAILED, PASSED, SKIPPED, WARNED
 from .report import Report as Report
 from .report import Row as Row
-from .subject import Failed, InputsError, Outcome, Passed, Skipped, Subject, Warned, told
+from .subject import Failed, InputsError, Outcome, Passed, Skipped, Subject, Warned, describe_error
 
 Check = Callable[[Subject], None]
 
-# In order: what others build on first, what may take the process down last.
+# In this order: later checks use results of earlier ones, and checks that may crash the process come last.
 CHECKS: dict[str, Check] = {
     "runs": gradients.runs,
     "gradcheck": gradients.gradcheck,
@@ -25,7 +25,7 @@ CHECKS: dict[str, Check] = {
     "upstream": gradients.upstream,
     "needs_input_grad": gradients.needs_input_grad,
     "reference": numbers.reference,
-    "dtypes": isolated.forked(precision.dtypes, else_here=True),
+    "dtypes": isolated.forked(precision.dtypes, run_without_fork=True),
     "layouts": memory.layouts,
     "aliasing": memory.aliasing,
     "in-place": memory.inplace,
@@ -53,22 +53,35 @@ def audit(
     device: str = "cpu",
     seeded: bool = False,
 ) -> Report:
-    """Examines a differentiable function, and returns a report with one row per check; `report.ok` if none failed.
+    """Audit a differentiable function.
 
-    fn: a function, an `autograd.Function`'s `apply`, an operator of `torch.ops`, or an `nn.Module`, whose parameters
-        are then inputs like the others.
-    make_inputs: `make_inputs(dtype, device)` returns the tuple of inputs: tensors, lists of them, indices, numbers.
-        Called with the same seed each time. Gradients are checked for all floating tensors, or for those that have
-        `requires_grad` if some have. Give realistic sizes, small enough for finite differences.
-    reference: the same function in plain PyTorch: results, precision and time are compared with it.
-    seeded: True for a function that draws random numbers on purpose: torch's generator is set before each call.
+    Checks that may crash the process (unusual dtypes, sizes and devices) run in a child process. If other checks may
+    crash it too, use the command `pointgrad check`. Random state and torch's settings are restored afterwards.
 
-    Random state and torch's settings are left as they were. What might take the process down, wrong devices and dtypes
-    and odd sizes, is tried in a child process; for everything else use `pointgrad check`.
+    Args:
+        fn: A function, the `apply` of an `autograd.Function`, an operator of `torch.ops`, or an `nn.Module`. The
+            parameters of a module are treated as additional inputs.
+        make_inputs: `make_inputs(dtype, device)` returns the tuple of inputs: tensors, lists of tensors, indices,
+            numbers. It is called with the same seed each time. Gradients are checked for the tensors with
+            `requires_grad=True`, or for all floating-point tensors if there are none. Choose realistic sizes that are
+            small enough for finite differences.
+        reference: The same function in plain PyTorch. Results, precision and time are compared with it.
+        device: The device passed to `make_inputs`.
+        seeded: Seed torch's generator before each call. Set this for functions that draw random numbers intentionally.
 
-    >>> report = audit(torch.nn.functional.silu, lambda dtype, device: (torch.randn(3, 4, dtype=dtype, device=device),))
-    >>> report.ok, report["gradcheck"].status
-    (True, 'passed')
+    Returns:
+        A report with one row per check. `report.ok` is True if no check failed or crashed.
+
+    Raises:
+        TypeError: If `fn`, `make_inputs` or `reference` is not callable.
+        InputsError: If `make_inputs` raises or returns no tensors.
+
+    Example:
+        >>> def make_inputs(dtype, device):
+        ...     return (torch.randn(3, 4, dtype=dtype, device=device),)
+        >>> report = audit(torch.nn.functional.silu, make_inputs)
+        >>> report.ok, report["gradcheck"].status
+        (True, 'passed')
     """
     for name, value in (("fn", fn), ("make_inputs", make_inputs), ("reference", reference)):
         if not callable(value) and not (name == "reference" and value is None):
@@ -80,17 +93,17 @@ def audit(
 
 
 def rows(subject: Subject, names: list[str]) -> Iterator[Row]:
-    """Runs the checks of these names, one row each."""
-    subject.inputs(torch.float64)  # an error of make_inputs is no finding
+    """Run the named checks and yield one row for each."""
+    subject.inputs(torch.float64)  # raises InputsError here, rather than as the result of a check
     for name in names:
         start = time.perf_counter()
-        with _undisturbed():
+        with _preserved_state():
             status, message = _result(name, subject)
         yield Row(name, (CHECKS[name].__doc__ or "").strip(), status, message, time.perf_counter() - start)
 
 
 def subject_name(fn: Callable[..., Any]) -> str:
-    """What a report calls a function."""
+    """The name of a function in a report."""
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         return owner.__qualname__
@@ -100,7 +113,7 @@ def subject_name(fn: Callable[..., Any]) -> str:
 def _result(name: str, subject: Subject) -> tuple[str, str]:
     try:
         if name != "runs":
-            _ = subject.base  # without one there is nothing to compare with, and the check is skipped
+            _ = subject.base  # raises Skipped if the function does not run
         CHECKS[name](subject)
     except isolated.Crashed as crash:
         return CRASHED, str(crash)
@@ -109,13 +122,13 @@ def _result(name: str, subject: Subject) -> tuple[str, str]:
     except InputsError:
         raise
     except Exception as error:
-        return FAILED, told(error)
+        return FAILED, describe_error(error)
     return PASSED, ""
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Random state, settings and warnings are as before."""
+def _preserved_state() -> Iterator[None]:
+    """Restore random state, torch's settings and warning filters on exit."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     state, dtype, threads = random.getstate(), torch.get_default_dtype(), torch.get_num_threads()
     with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), torch.enable_grad():

@@ -1,4 +1,4 @@
-"""Checks of the derivative itself: against finite differences, twice, linear in the upstream gradient, and no more."""
+"""Checks of gradients: finite differences, second derivatives, upstream gradients and unneeded gradients."""
 
 import re
 import warnings
@@ -11,43 +11,42 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.gradcheck import GradcheckError
 
 from .differences import COORDINATES, finite_differences
-from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, difference, told, upstream_like
+from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, describe_error, difference, upstream_like
 
 
 def runs(subject: Subject) -> None:
-    """Forward and backward run on the given inputs, and the result is the same without gradients."""
+    """Forward and backward run on the given inputs, and the result is the same under torch.no_grad()."""
     leaves = subject.inputs(subject.dtype)
     run = subject.run(leaves)
     if not any(isinstance(value, Tensor) for value in run.outputs):
-        raise Failed(
-            f"it returns no tensor, but {', '.join(type(value).__name__ for value in run.outputs) or 'nothing'}"
-        )
+        kinds = ", ".join(type(value).__name__ for value in run.outputs) or "nothing"
+        raise Failed(f"the function must return at least one tensor, got {kinds}")
     with torch.no_grad():
         plain = subject.call(leaves)
     found = compare(Run(plain, [], run.grads), run, subject.tolerance, subject)
     if found:
-        raise Failed(f"without gradients {found}")
+        raise Failed(f"under torch.no_grad(), {found}")
     if not subject.precise:
-        raise Passed(f"it computes in {subject.dtype if subject.dtype != torch.float64 else 'torch.float32'} at best")
+        raise Passed(f"computes in {subject.dtype if subject.dtype != torch.float64 else 'torch.float32'} at best")
 
 
 def gradcheck(subject: Subject) -> None:
-    """The gradient of every input is that of finite differences, under a random upstream gradient."""
+    """The gradient of every input agrees with finite differences, under a random upstream gradient."""
     if not subject.differentiable:
-        raise Skipped("no input is floating")
+        raise Skipped("no floating-point inputs")
     base = subject.base
     floats = [value for value in base.outputs if isinstance(value, Tensor) and value.is_floating_point()]
     if not floats:
-        raise Skipped("no output is floating")
+        raise Skipped("no floating-point outputs")
     if not base.live:
-        _must_not_depend(subject)
+        _check_constant(subject)
     wrong, kinks, compared = finite_differences(subject, subject.inputs(subject.dtype), base)
     subject.cache["kinks"] = kinks
     if wrong:
         subject.cache["wrong"] = True
         raise Failed("; ".join(wrong))
     if not compared:
-        raise Skipped("no coordinate to move: inputs are empty" + (", or lie on kinks" if kinks else ""))
+        raise Skipped("no coordinates to compare: inputs are empty" + (" or lie on kinks" if kinks else ""))
     if subject.precise and not kinks:
         function, sources = as_function(subject)
         tolerance = 0.0 if subject.device == "cpu" else 1e-10
@@ -55,18 +54,18 @@ def gradcheck(subject: Subject) -> None:
         try:
             torch.autograd.gradcheck(function, sources, fast_mode=fast, nondet_tol=tolerance)
         except GradcheckError as error:
-            raise Failed(told(error)) from error
+            raise Failed(describe_error(error)) from error
     dead = _dead_outputs(subject)
     if dead:
-        raise Warned(f"output {dead[0]} changes with the inputs but has no gradient: right if that is meant")
+        raise Warned(f"output {dead[0]} depends on the inputs but has no gradient; ignore this if it is intended")
     if kinks:
         raise Passed(f"{kinks} of {kinks + compared} coordinates lie on kinks and were not compared")
     if not subject.precise:
-        raise Passed(f"in {subject.dtype}, so only to a few percent")
+        raise Passed(f"compared in {subject.dtype}, to within a few percent")
 
 
 def gradgradcheck(subject: Subject) -> None:
-    """The gradient is differentiable once more and right, or says that it is not."""
+    """The second derivative is correct, or computing it raises an error."""
     subject.need_gradients()
     if subject.cache.get("wrong"):
         raise Skipped("the first derivative is wrong, see `gradcheck`")
@@ -84,25 +83,25 @@ def gradgradcheck(subject: Subject) -> None:
         nonzero = [gradient for gradient in first if gradient is not None and gradient.count_nonzero()]
         if nonzero and not any(gradient.requires_grad for gradient in nonzero):
             raise Failed(
-                "backward returns a gradient without a graph, so a second derivative is silently zero: mark it with "
-                "@once_differentiable, or compute it with differentiable operations"
+                "backward returns a gradient without a graph, so second derivatives are silently zero: mark backward "
+                "with @once_differentiable, or compute the gradient with differentiable operations"
             )
         live = [gradient for gradient in nonzero if gradient.requires_grad]
-        if live:  # raises here if it says that it cannot; gradgradcheck would take it for a wrong result
+        if live:  # a backward that refuses raises here; gradgradcheck would report a wrong result
             torch.autograd.backward(live, upstream_like(live))
         torch.autograd.gradgradcheck(function, tuple(sources), tuple(upstream), fast_mode=fast, nondet_tol=tolerance)
     except GradcheckError as error:
         if subject.cache.get("kinks"):
             raise Skipped("the inputs lie on kinks") from error
-        raise Failed(_second_derivative(subject, error)) from error
+        raise Failed(_describe_second_derivative(subject, error)) from error
     except (RuntimeError, NotImplementedError) as error:
         if _refuses_twice(error):
-            raise Skipped(f"not twice differentiable, and says so: {told(error)}") from error
+            raise Skipped(f"backward raises when differentiated: {describe_error(error)}") from error
         raise
 
 
 def upstream(subject: Subject) -> None:
-    """Backward is linear in the upstream gradient: it scales, adds, and gives zero for zero."""
+    """Backward is linear in the upstream gradient, including zero and unused outputs."""
     base = subject.need_gradients()
     leaves = subject.inputs(subject.dtype)
     one, two = upstream_like(base.live, 1), upstream_like(base.live, 2)
@@ -114,11 +113,11 @@ def upstream(subject: Subject) -> None:
     first, second = backward(one), backward(two)
     cases: dict[str, tuple[list[Tensor], list[Tensor | None]]] = {
         "twice the upstream gradient does not give twice the gradient": ([2 * g for g in one], _combine(first, first)),
-        "gradients do not add as upstream gradients do": (
+        "the sum of two upstream gradients does not give the sum of the gradients": (
             [a + b for a, b in zip(one, two, strict=True)],
             _combine(first, second),
         ),
-        "a zero upstream gradient does not give zero": ([g * 0 for g in one], [None] * len(first)),
+        "a zero upstream gradient does not give a zero gradient": ([g * 0 for g in one], [None] * len(first)),
     }
     scale = max([g.abs().max().item() for g in first if g is not None and g.numel()], default=0.0)
     for message, (given, expected) in cases.items():
@@ -132,56 +131,55 @@ def upstream(subject: Subject) -> None:
                     f"{subject.name(i)}: " + ("backward ignores the upstream gradient" if ignored else message)
                 )
     if len(base.live) > 1:
-        _one_output_at_a_time(subject, leaves, one, tolerance)
+        _check_single_outputs(subject, leaves, one, tolerance)
 
 
 def needs_input_grad(subject: Subject) -> None:
-    """With a gradient wanted for some inputs only, those are the same, and no others are computed."""
+    """When only some inputs need a gradient, those gradients are unchanged and no others are computed."""
     base = subject.need_gradients()
     if len(subject.differentiable) < 2:
-        raise Skipped("one differentiable input")
+        raise Skipped("only one differentiable input")
     leaves = subject.inputs(subject.dtype)
     wasted = []
-    for place, i in enumerate(subject.differentiable):
+    for k, i in enumerate(subject.differentiable):
         try:
             outputs = subject.call([v.detach().requires_grad_() if j == i else v for j, v in enumerate(leaves)])
             live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
             if not live:
-                if (gradient := base.grads[place]) is not None and gradient.count_nonzero():
+                if (gradient := base.grads[k]) is not None and gradient.count_nonzero():
                     raise Failed(f"when only {subject.name(i)} needs a gradient, no output has one")
                 continue
-            wasted += _computed_for_nothing(live)
+            wasted += _nodes_with_unneeded_gradients(live)
             if len(live) != len(base.live):
-                continue  # the others do not depend on this input, and are compared with all inputs live
+                continue  # the random upstream gradients would differ from those of `base`
             received = subject.run(leaves, only=[i]).grads[0]
         except (Failed, Skipped):
             raise
         except Exception as error:
-            raise Failed(f"when only {subject.name(i)} needs a gradient: {told(error)}") from error
-        expected = base.grads[place]
+            raise Failed(f"when only {subject.name(i)} needs a gradient: {describe_error(error)}") from error
+        expected = base.grads[k]
         if received is not None and expected is not None:
             found = difference(received, expected, subject.tolerance)
             if found:
-                raise Failed(f"when only {subject.name(i)} needs a gradient, it differs {found}")
+                raise Failed(f"when only {subject.name(i)} needs a gradient, it differs: {found}")
         elif (received is None) != (expected is None):
-            raise Failed(
-                f"when only {subject.name(i)} needs a gradient, it is {'missing' if received is None else 'there'}"
-            )
+            state = "missing" if received is None else "present, but missing when all inputs need one"
+            raise Failed(f"when only {subject.name(i)} needs a gradient, it is {state}")
     if wasted:
         raise Failed(
-            f"{wasted[0]} computes gradients of inputs that need none: ask ctx.needs_input_grad, and return None there"
+            f"{wasted[0]} computes gradients that are not needed: check ctx.needs_input_grad and return None instead"
         )
 
 
-def _must_not_depend(subject: Subject) -> None:
-    """No output has a gradient: right only if none changes with the inputs."""
+def _check_constant(subject: Subject) -> None:
+    """Fail if outputs without a gradient depend on the inputs."""
     if _dead_outputs(subject):
-        raise Failed("the gradient is dropped: no output has one, though they change with the inputs")
-    raise Skipped("no output has a gradient, and none changes with small changes of the inputs")
+        raise Failed("the gradient is lost: outputs change with the inputs, but none of them has a gradient")
+    raise Skipped("no output has a gradient, and no output changes under small changes of the inputs")
 
 
 def _dead_outputs(subject: Subject) -> list[int]:
-    """Floating outputs without a gradient that change with the differentiable inputs."""
+    """Indices of floating-point outputs without a gradient that change with the differentiable inputs."""
     leaves = subject.inputs(subject.dtype)
     generator = torch.Generator().manual_seed(4)
     nudged = [
@@ -202,7 +200,7 @@ def _dead_outputs(subject: Subject) -> list[int]:
 
 
 def as_function(subject: Subject) -> tuple[Callable[..., Any], list[Tensor]]:
-    """The live, finite outputs as a function of the differentiable inputs alone, as torch's gradcheck wants it."""
+    """The finite values of live outputs as a function of the differentiable inputs only, for torch's gradcheck."""
     leaves = subject.inputs(subject.dtype)
     sources = [
         leaves[i].detach().clone(memory_format=torch.contiguous_format).requires_grad_() for i in subject.differentiable
@@ -224,8 +222,8 @@ def _combine(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> list[Ten
     return [None if x is None or y is None else x + y for x, y in zip(a, b, strict=True)]
 
 
-def _one_output_at_a_time(subject: Subject, leaves: Sequence[Any], given: list[Tensor], tolerance: float) -> None:
-    """A loss may use one output only; the others then bring no gradient, which must count as zero."""
+def _check_single_outputs(subject: Subject, leaves: Sequence[Any], given: list[Tensor], tolerance: float) -> None:
+    """Check losses that use one output only: a missing upstream gradient must count as zero."""
     for k in range(len(given)):
         alone = [g if j == k else torch.zeros_like(g) for j, g in enumerate(given)]
         expected = subject.run(leaves, alone).grads
@@ -240,15 +238,15 @@ def _one_output_at_a_time(subject: Subject, leaves: Sequence[Any], given: list[T
                 raise Failed(f"with only output {k} used, the gradient of {subject.name(i)} is missing")
 
 
-def _second_derivative(subject: Subject, error: GradcheckError) -> str:
-    """Which one is wrong: gradgradcheck counts gradients as outputs, and inputs and upstream gradients as inputs."""
+def _describe_second_derivative(subject: Subject, error: GradcheckError) -> str:
+    """Name the wrong second derivative: gradgradcheck's inputs are the inputs, then the upstream gradients."""
     found = re.search(r"mismatch for output (\d+) with respect to input (\d+)", str(error))
     if not found:
-        return f"the second derivative is wrong: {told(error)}"
+        return f"the second derivative is wrong: {describe_error(error)}"
     names = [subject.name(i) for i in subject.differentiable]
     of, by = int(found[1]), int(found[2])
     by_name = names[by] if by < len(names) else "the upstream gradient"
-    return f"the gradient of {names[of]} is right, but its own derivative by {by_name} is not"
+    return f"the gradient of {names[of]} is correct, but its derivative with respect to {by_name} is not"
 
 
 def _refuses_twice(error: Exception) -> bool:
@@ -257,8 +255,8 @@ def _refuses_twice(error: Exception) -> bool:
     return isinstance(error, NotImplementedError) or any(part in text for part in known)
 
 
-def _computed_for_nothing(live: Sequence[Tensor]) -> list[str]:
-    """Names of the custom nodes behind these outputs that compute gradients nobody asked for."""
+def _nodes_with_unneeded_gradients(live: Sequence[Tensor]) -> list[str]:
+    """Names of the custom nodes in the graph of these outputs that compute gradients which are not needed."""
     nodes: dict[Any, list[Tensor | None]] = {}
     todo = [value.grad_fn for value in live]
     while todo:
@@ -289,15 +287,14 @@ def _computed_for_nothing(live: Sequence[Tensor]) -> list[str]:
         returned = returned if isinstance(returned, tuple | list) else (returned,)
         known = {gradient.untyped_storage().data_ptr() for gradient in given if gradient is not None}
         for gradient, need in zip(returned, needed, strict=False):
-            there = not need and isinstance(gradient, Tensor) and gradient.numel()
-            if (
-                there and gradient.untyped_storage().data_ptr() not in known
-            ):  # handing on the upstream one costs nothing
+            unneeded = not need and isinstance(gradient, Tensor) and gradient.numel()
+            # Returning the upstream gradient itself costs nothing.
+            if unneeded and gradient.untyped_storage().data_ptr() not in known:
                 found.append(node.name())
                 break
     return found
 
 
 def is_custom(node: Any) -> bool:
-    """A user's torch.autograd.Function in Python or C++; torch's own nodes look at what is needed by themselves."""
+    """Whether the node belongs to a torch.autograd.Function in Python or C++, rather than to torch itself."""
     return isinstance(node, BackwardCFunction) or "CppNode" in node.name()

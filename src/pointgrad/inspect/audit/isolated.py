@@ -1,4 +1,4 @@
-"""Running a check where it can do no harm: in a child process that may crash."""
+"""Run a check in a child process, so that a crash does not end this one."""
 
 import faulthandler
 import functools
@@ -14,27 +14,28 @@ from typing import Any
 import torch
 
 from . import subject as outcomes
-from .subject import Outcome, Skipped, Subject, told
+from .subject import Outcome, Skipped, Subject, describe_error
 
 TIMEOUT = 60.0
 NO_BACKWARD = "no backward"
 
 
 class Crashed(Exception):
-    """The process did not live to tell the result."""
+    """The child process ended without reporting a result."""
 
 
-def forked(check: Callable[[Subject], None], else_here: bool = False) -> Callable[[Subject], None]:
-    """The check, run in a fork of this process where that is possible: on Linux, and without a GPU.
+def forked(check: Callable[[Subject], None], run_without_fork: bool = False) -> Callable[[Subject], None]:
+    """Wrap a check to run in a fork of this process where possible: on Linux, without a GPU.
 
-    Where there is one, backward has threads for it, even of tensors on the CPU, and a fork cannot do without them; a
-    compiler that imagined one leaves them behind as well.
-    Then it is run only in a process that is there for nothing else; else_here: in any, as it seldom crashes.
+    With a GPU, autograd starts a thread for it, even for CPU tensors, and refuses to run in a fork without that thread.
+    `torch.compile` with fake CUDA tensors starts the thread as well. Without a fork, the check runs only if this
+    process exists for the audit alone (`subject.isolated`), or if `run_without_fork` is set, for checks that seldom
+    crash.
     """
 
     def without_fork(subject: Subject) -> None:
-        if not (subject.isolated or else_here):
-            raise Skipped("might take this process down, and it cannot be forked here: `pointgrad check` runs it")
+        if not (subject.isolated or run_without_fork):
+            raise Skipped("may crash this process, which cannot be forked: use `pointgrad check`")
         check(subject)
 
     @functools.wraps(check)
@@ -44,16 +45,16 @@ def forked(check: Callable[[Subject], None], else_here: bool = False) -> Callabl
             return
         reading, writing = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads that the child will not have; it uses none of them
+            warnings.simplefilter("ignore")  # about forking a process with threads; the child uses none of them
             child = os.fork()
         if child == 0:
-            _tell(check, subject, writing)
+            _run_child(check, subject, writing)
         os.close(writing)
         try:
-            (kind, message), ended = _listen(reading, child)
+            (kind, message), ended = _read_result(reading, child)
         finally:
             os.close(reading)
-        if kind == "doing":  # and it did not live to tell the result
+        if kind == "doing":  # the child ended before it wrote a result
             raise Crashed(f"{ended}{message and f', at {message}'}")
         if kind == NO_BACKWARD:
             without_fork(subject)
@@ -63,41 +64,42 @@ def forked(check: Callable[[Subject], None], else_here: bool = False) -> Callabl
     return run
 
 
-def describe(status: int) -> str:
-    """An exit status in words."""
+def describe_exit(status: int) -> str:
+    """Describe how a process ended, given its return code (negative: a signal)."""
     if status >= 0:
-        return f"with exit status {status}"
+        return f"the process exited with status {status}"
     try:
-        return f"by {signal.Signals(-status).name}"
+        name = signal.Signals(-status).name
     except ValueError:
-        return f"by signal {-status}"
+        name = f"signal {-status}"
+    return f"the process was killed by {name}"
 
 
-def _tell(check: Callable[[Subject], None], subject: Subject, writing: int) -> None:
-    """In the child: runs the check, writes how far it is and how it ended, and does nothing else of the parent's."""
+def _run_child(check: Callable[[Subject], None], subject: Subject, writing: int) -> None:
+    """Run the check in the child process, write its progress and result to the pipe, and exit."""
 
     def write(kind: str, message: str) -> None:
         os.write(writing, json.dumps([kind, message[:2000]]).encode() + b"\n")
 
     kind, message, backward = "", "", False
     try:
-        backward = _goes_backward()  # asked first: a check may leave autograd switched off
-        faulthandler.disable()  # the parent says what happened
-        torch.set_num_threads(1)  # the parent's threads are not here
+        backward = _autograd_works()  # before the check, which may leave autograd disabled
+        faulthandler.disable()  # the parent reports the crash
+        torch.set_num_threads(1)  # a fork does not have the parent's threads
         subject.progress = functools.partial(write, "doing")
         check(subject)
     except Outcome as outcome:
         kind, message = type(outcome).__name__, str(outcome)
     except BaseException as error:
-        kind, message = "Failed", told(error)
+        kind, message = "Failed", describe_error(error)
     finally:
-        # It lived; but where autograd does not, nothing else that it found is worth telling.
+        # Without autograd the result of the check is meaningless.
         write(*((kind, message) if backward else (NO_BACKWARD, "")))
         os._exit(0)
 
 
-def _goes_backward() -> bool:
-    """Whether autograd works in this process: torch refuses it in forks of one that has threads for a device."""
+def _autograd_works() -> bool:
+    """Whether autograd works in this process; torch disables it in forks of a process with device threads."""
     one = torch.ones((), requires_grad=True)
     try:
         torch.autograd.grad(one.clone(), one)
@@ -107,7 +109,10 @@ def _goes_backward() -> bool:
 
 
 def messages(pipe: int, timeout: float, first: float = 0.0) -> Iterator[Any]:
-    """The JSON lines from a pipe until it is closed, or until none came for so long; the first may take longer."""
+    """Yield the JSON lines from a pipe until it is closed.
+
+    Raises TimeoutError if no line arrives for `timeout` seconds; the first line may take `first` seconds longer.
+    """
     waiting, buffer = timeout + first, b""
     while select.select([pipe], [], [], waiting)[0]:
         chunk = os.read(pipe, 65536)
@@ -116,11 +121,11 @@ def messages(pipe: int, timeout: float, first: float = 0.0) -> Iterator[Any]:
         *lines, buffer = (buffer + chunk).split(b"\n")
         yield from map(json.loads, lines)
         waiting = timeout if lines else waiting
-    raise TimeoutError(f"no answer after {timeout:g} s")
+    raise TimeoutError(f"no response for {timeout:g} s")
 
 
-def _listen(pipe: int, child: int) -> tuple[tuple[str, str], str]:
-    """The last that the child wrote, and how it ended."""
+def _read_result(pipe: int, child: int) -> tuple[tuple[str, str], str]:
+    """The last message from the child process, and a description of how it ended."""
     last = ("doing", "")
     try:
         for kind, message in messages(pipe, TIMEOUT):
@@ -129,4 +134,4 @@ def _listen(pipe: int, child: int) -> tuple[tuple[str, str], str]:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         return last, str(error)
-    return last, f"the process ended {describe(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))}"
+    return last, describe_exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

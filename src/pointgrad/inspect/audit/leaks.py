@@ -1,4 +1,4 @@
-"""Checks of what a call leaves behind: what backward keeps, and what is never freed."""
+"""Checks of memory use: tensors saved for backward, and memory that is never freed."""
 
 import gc
 import itertools
@@ -15,7 +15,7 @@ from .subject import Failed, Passed, Subject, Warned, upstream_like
 
 
 def saved(subject: Subject) -> None:
-    """What is kept for backward, against the size of inputs and outputs."""
+    """The memory saved for backward is in proportion to inputs and outputs."""
     subject.need_gradients()
     leaves = subject.inputs(subject.dtype)
     kept: dict[int, int] = {}
@@ -33,15 +33,15 @@ def saved(subject: Subject) -> None:
         for v in (*sources, *outputs)
         if isinstance(v, Tensor)
     }
-    extra = sum(size for place, size in kept.items() if place not in own)
+    extra = sum(size for address, size in kept.items() if address not in own)
     total = sum(own.values())
-    message = f"{sum(kept.values())} bytes saved, {extra} of them neither input nor output ({total} bytes)"
+    message = f"{sum(kept.values())} bytes saved, {extra} of them not in inputs or outputs ({total} bytes)"
     raise (Warned if extra > 4 * total + 4096 else Passed)(message)
 
 
 def leaks(subject: Subject) -> None:
-    """After a call nothing stays behind: no tensor, no Python object, no memory of the process."""
-    calls, many = 24, 9  # more than a small cache keeps, and less than a leak at every other call
+    """A call leaks no tensors, Python objects or process memory."""
+    calls, many = 24, 9  # `many` is more than a small cache keeps, and less than a leak in every second call
     leaves = subject.inputs(subject.dtype)
     collecting = gc.isenabled()
     _once(subject, leaves)
@@ -53,20 +53,20 @@ def leaks(subject: Subject) -> None:
         until_collected = sum(storage.alive() for storage in kept) >= many
         gc.collect()
         if sum(storage.alive() for storage in kept) >= many or _live_tensors() - tensors >= many:
-            raise Failed(f"tensors of {calls} calls are never freed: something outside of the graph holds them")
+            raise Failed(f"tensors of {calls} calls are never freed: something outside the graph references them")
         if until_collected:
             raise Failed(
-                "tensors live on until Python's garbage collector runs: a reference cycle, as ctx.y = y makes for an "
-                "output; use ctx.save_for_backward"
+                "tensors are not freed until Python's garbage collector runs: there is a reference cycle, as from "
+                "ctx.y = y for an output; use ctx.save_for_backward"
             )
     finally:
         if collecting:
             gc.enable()
-    _grows(subject, leaves)
+    _check_growth(subject, leaves)
 
 
 class _Storage:
-    """Whether the memory of a tensor is still there; a weak reference to the tensor would not tell."""
+    """Weak reference to the storage of a tensor, which may outlive the tensor object."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._reference = tensor.untyped_storage()._weak_ref()
@@ -79,7 +79,7 @@ class _Storage:
 
 
 def _once(subject: Subject, leaves: Sequence[Any]) -> list[_Storage]:
-    """One call with backward on fresh inputs; the memory of inputs and outputs."""
+    """Run forward and backward on copies of the inputs; return the storages of inputs and outputs."""
     fresh = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     for i in subject.differentiable:
         fresh[i].requires_grad_()
@@ -104,8 +104,8 @@ def _resident(subject: Subject) -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _grows(subject: Subject, leaves: Sequence[Any]) -> None:
-    """Memory of the process and Python's own blocks over rounds of equal work; a leak grows evenly, and again."""
+def _check_growth(subject: Subject, leaves: Sequence[Any]) -> None:
+    """Fail if process memory or Python's allocated blocks grow evenly over rounds of equal work, twice in a row."""
 
     def work(calls: int) -> None:
         for _ in range(calls):
@@ -116,7 +116,7 @@ def _grows(subject: Subject, leaves: Sequence[Any]) -> None:
     calls = int(max(10, min(1000, subject.budget / 4 / max((time.perf_counter() - start) / 3, 1e-6))))
     work(calls)
     found = ""
-    for _ in range(2):  # what else the process does may look like a leak, but not twice
+    for _ in range(2):  # unrelated activity of the process may look like a leak once, but not twice
         resident, blocks = [], []
         for i in range(5):
             if i:
@@ -124,18 +124,18 @@ def _grows(subject: Subject, leaves: Sequence[Any]) -> None:
             gc.collect()
             resident.append(_resident(subject))
             blocks.append(sys.getallocatedblocks())
-        found = _told_growth(resident, blocks, calls)
+        found = _describe_growth(resident, blocks, calls)
         if not found:
             return
     raise Failed(found)
 
 
-def _told_growth(resident: list[int], blocks: list[int], calls: int) -> str:
-    """Whether memory grew in every round by about as much, or nothing."""
+def _describe_growth(resident: list[int], blocks: list[int], calls: int) -> str:
+    """Describe memory that grew by a similar amount in every round; empty if there is none."""
     grown = [after - before for before, after in itertools.pairwise(resident)]
     if sum(grown) > 2**20 and min(grown) > sum(grown) / 16:
-        return f"the process grows by {sum(grown) // (4 * calls)} bytes with every call"
+        return f"process memory grows by {sum(grown) // (4 * calls)} bytes per call"
     grown = [after - before for before, after in itertools.pairwise(blocks)]
     if min(grown) >= max(0.4 * calls, 20):
-        return f"Python objects grow with every call, by {sum(grown) / (4 * calls):.1f}: a list or cache has no bound"
+        return f"{sum(grown) / (4 * calls):.1f} Python objects are leaked per call: a list or cache is unbounded"
     return ""

@@ -1,4 +1,4 @@
-"""Checks of memory: layouts, aliases, writes into what belongs to others, and what was never written."""
+"""Checks of memory access: layouts, aliasing, in-place writes, shared state and uninitialized memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,17 +14,17 @@ from .subject import (
     Subject,
     Warned,
     compare,
+    describe_error,
     difference,
     snapshot,
-    told,
     upstream_like,
 )
 
 
 def layouts(subject: Subject) -> None:
-    """Transposed, strided, offset and expanded inputs, and upstream gradients, give what contiguous ones give."""
+    """Transposed, strided, offset and expanded inputs and upstream gradients give the same result."""
     if subject.seeded:
-        raise Skipped("random numbers are drawn in the order of memory")
+        raise Skipped("random numbers are drawn in memory order")
     leaves, tolerance = subject.inputs(subject.dtype), subject.tolerance
     solid = [leaf.contiguous() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     expected = subject.run(solid)
@@ -35,16 +35,16 @@ def layouts(subject: Subject) -> None:
         for name, changed, same in _arrangements(leaf):
             try:
                 right = expected if same is leaf else subject.run([same if i == j else v for j, v in enumerate(solid)])
-            except Exception:  # it does not take these values in any layout
+            except Exception:  # the function rejects these values in any layout
                 continue
             try:
                 received = subject.run([changed if i == j else v for j, v in enumerate(solid)])
-            except torch.linalg.LinAlgError:  # of the values: equal rows are singular, which rounding may have hidden
+            except torch.linalg.LinAlgError:  # equal rows are singular; rounding may have hidden this above
                 continue
             except Exception as error:
-                if not _says_contiguous(error):
-                    raise Failed(f"{name} {subject.name(i)}: {told(error)}") from error
-                refused.append(f"{name} {subject.name(i)} ({told(error)})")
+                if not _mentions_contiguity(error):
+                    raise Failed(f"{name} {subject.name(i)}: {describe_error(error)}") from error
+                refused.append(f"{name} {subject.name(i)} ({describe_error(error)})")
                 continue
             if same is not leaf:
                 received, right = (_without_ties(run, subject, i, changed) for run in (received, right))
@@ -55,27 +55,27 @@ def layouts(subject: Subject) -> None:
     for k, gradient in enumerate(given):
         for name, changed, same in _arrangements(gradient):
             right = subject.run(solid, [same if j == k else g for j, g in enumerate(given)])
-            behind = f"{name} upstream gradient, as sum() or a transpose behind it gives"
+            what = f"{name} upstream gradient, as from a subsequent sum() or transpose"
             try:
                 received = subject.run(solid, [changed if j == k else g for j, g in enumerate(given)])
             except Exception as error:
-                raise Failed(f"{behind}: {told(error)}") from error
+                raise Failed(f"{what}: {describe_error(error)}") from error
             found = compare(received, right, tolerance, subject)
             if found:
-                raise Failed(f"{behind}: {found}")
+                raise Failed(f"{what}: {found}")
     if refused:
-        raise Warned(f"refuses {refused[0]}")
+        raise Warned(f"rejects {refused[0]}")
 
 
 def aliasing(subject: Subject) -> None:
-    """No output shares memory with an input unless autograd knows it for a view."""
+    """No output shares memory with an input, unless autograd tracks it as a view."""
     leaves = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in subject.inputs(subject.dtype)]
     for with_grad in (True, False):
         sources = [
             v.detach().requires_grad_() if with_grad and i in subject.differentiable else v
             for i, v in enumerate(leaves)
         ]
-        # Not leaves: a leaf that needs a gradient may not be written, and a view of one neither.
+        # Clones are not leaves: autograd forbids writing to a leaf that requires grad, and to its views.
         sources = [v.clone() if isinstance(v, Tensor) and v.requires_grad else v for v in sources]
         for output in subject.call(sources):
             for i, source in enumerate(sources):
@@ -91,20 +91,20 @@ def aliasing(subject: Subject) -> None:
                     output.detach().zero_()
                 if source._version == before:
                     raise Failed(
-                        f"the output shares memory with {name}, and autograd does not know: a write to it goes unseen"
+                        f"the output shares memory with {name} but is not a view of it: autograd misses in-place writes"
                     )
 
 
 def inplace(subject: Subject) -> None:
-    """Forward leaves its inputs alone, backward the upstream gradient; a write in between is noticed or harmless."""
+    """Inputs, outputs and upstream gradients are not modified; in-place writes by others are detected or harmless."""
     leaves = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in subject.inputs(subject.dtype)]
     before = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     outputs = subject.call(leaves)
     changed = _changed(before, leaves)
     if changed is not None:
         if any(output is leaves[changed] for output in outputs):
-            raise Warned(f"it works in place on {subject.name(changed)}, and returns it: the other rows see it changed")
-        raise Failed(f"forward changes its input {subject.name(changed)}")
+            raise Warned(f"modifies {subject.name(changed)} in place and returns it, which affects the other checks")
+        raise Failed(f"forward modifies its input {subject.name(changed)}")
     if not subject.differentiable or not subject.base.live:
         return
     expected = subject.base
@@ -117,24 +117,24 @@ def inplace(subject: Subject) -> None:
     returned = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True, retain_graph=True)
     first: list[Tensor | None] = [None if gradient is None else gradient.clone() for gradient in returned]
     if _changed(kept, given) is not None:
-        raise Failed("backward changes the upstream gradient, which others may hold")
+        raise Failed("backward modifies the upstream gradient, which may be shared")
     changed = _changed(before, leaves)
     if changed is not None:
-        raise Failed(f"backward changes the input {subject.name(changed)}")
+        raise Failed(f"backward modifies the input {subject.name(changed)}")
     if _changed(values, [value.detach() for value in live]) is not None:
-        raise Failed("backward changes the output of forward")
+        raise Failed("backward modifies the output of forward")
     try:
         second = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True)
     except RuntimeError as error:
-        raise Failed(f"a second backward with retain_graph fails: {told(error)}") from error
+        raise Failed(f"a second backward with retain_graph=True fails: {describe_error(error)}") from error
     found = compare(Run([], [], list(second)), Run([], [], first), subject.tolerance, subject)
     if found:
-        raise Failed(f"in a second backward with retain_graph, {found}")
-    _write_in_between(subject, leaves, expected, given)
+        raise Failed(f"in a second backward with retain_graph=True, {found}")
+    _check_writes_before_backward(subject, leaves, expected, given)
 
 
 def interleaved(subject: Subject) -> None:
-    """Two calls at a time do not disturb each other: nothing is kept outside of the graph."""
+    """Interleaved calls do not affect each other: no state is kept outside the graph."""
     leaves = subject.inputs(subject.dtype)
     others = [leaf * 0.5 + 0.25 if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
     tolerance = subject.tolerance
@@ -148,7 +148,7 @@ def interleaved(subject: Subject) -> None:
     try:
         alone = snapshot(subject.run(others))
     except Exception as error:
-        raise Skipped(f"it refuses the inputs halved and moved: {told(error)}") from error
+        raise Skipped(f"rejects the inputs x / 2 + 1/4: {describe_error(error)}") from error
     expected = [subject.base, alone]
     started = []
     for values in (leaves, others):
@@ -165,15 +165,15 @@ def interleaved(subject: Subject) -> None:
         done.append(Run(outputs, live, list(grads)))
         found = compare(done[-1], right, tolerance, subject)
         if found:
-            raise Failed(f"with another call between forward and backward, {found}: state is kept outside of the graph")
+            raise Failed(f"with another call between forward and backward, {found}: state is kept outside the graph")
     found = compare(done[0], expected[0], tolerance, subject)
     if found:
-        raise Failed(f"a later backward changes what an earlier one returned: {found}")
-    _accumulates(subject, leaves, expected[0], tolerance)
+        raise Failed(f"a later backward changes the gradient returned by an earlier one: {found}")
+    _check_accumulation(subject, leaves, expected[0], tolerance)
 
 
 def uninitialized(subject: Subject) -> None:
-    """No result depends on what memory held before: with torch.empty filled with NaN nothing changes."""
+    """No result depends on uninitialized memory: filling torch.empty with NaN changes nothing."""
     leaves, expected = subject.inputs(subject.dtype), subject.base
     mode = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
@@ -186,14 +186,17 @@ def uninitialized(subject: Subject) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
     found = compare(received, expected, subject.tolerance, subject)
     if found:
-        raise Failed(f"{found}, when new memory is filled with NaN: part of it is never written")
+        raise Failed(f"with new memory filled with NaN, {found}: part of the memory is read before it is written")
 
 
 # Layouts
 
 
 def _arrangements(value: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """(name, arranged, the same values in plain layout); the plain one is the given tensor where values are equal."""
+    """Yield (name of the layout, tensor in that layout, the same values contiguous).
+
+    The contiguous tensor is `value` itself where the values are unchanged.
+    """
     if value.dim() >= 2:
         yield "transposed", value.mT.contiguous().mT, value
     if value.dim() >= 3:
@@ -202,9 +205,9 @@ def _arrangements(value: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
         wide = value.new_zeros((*value.shape[:-1], 2 * value.shape[-1] + 1))
         wide[..., 1::2] = value
         yield "strided", wide[..., 1::2], value
-        room = value.new_zeros(value.numel() + 3)
-        room[3:] = value.reshape(-1)
-        yield "offset", room[3:].view(value.shape), value
+        longer = value.new_zeros(value.numel() + 3)
+        longer[3:] = value.reshape(-1)
+        yield "offset", longer[3:].view(value.shape), value
         for dim in range(value.dim()):
             if value.shape[dim] > 1:
                 flat = value.narrow(dim, 0, 1).expand_as(value)
@@ -216,7 +219,7 @@ def _arrangements(value: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
 
 
 def _without_ties(run: Run, subject: Subject, position: int, expanded: Tensor) -> Run:
-    """Equal values are in any order: indices are left out, and the gradient is summed over the copies of a value."""
+    """Remove what depends on the order of equal values: drop indices, and sum the gradient over copies of a value."""
     outputs = [v for v in run.outputs if isinstance(v, Tensor) and v.is_floating_point()]
     dims = [dim for dim, stride in enumerate(expanded.stride()) if stride == 0]
     grads = [
@@ -226,30 +229,30 @@ def _without_ties(run: Run, subject: Subject, position: int, expanded: Tensor) -
     return Run(outputs, [], grads)
 
 
-def _says_contiguous(error: Exception) -> bool:
+def _mentions_contiguity(error: Exception) -> bool:
     text = str(error).lower()
     return "contiguous" in text and "view size is not compatible" not in text
 
 
-# Aliases and writes
+# Aliasing and in-place writes
 
 
 def _made_by_custom(output: Tensor) -> bool:
-    """Whether the node behind a view is a user's Function, for which torch cannot follow writes."""
+    """Whether a custom Function returned the output; torch cannot track writes to its views."""
     node = output.grad_fn
     return node is not None and is_custom(node)
 
 
 def _changed(before: Sequence[Any], after: Sequence[Any]) -> int | None:
-    """The first position whose values are no longer what they were."""
+    """The index of the first tensor whose values changed."""
     for i, (old, new) in enumerate(zip(before, after, strict=True)):
         if isinstance(old, Tensor) and difference(new, old, 0):
             return i
     return None
 
 
-def _write_in_between(subject: Subject, leaves: list[Any], expected: Run, given: list[Tensor]) -> None:
-    """After forward an input or the output is written to; backward must raise, or still give the right gradient."""
+def _check_writes_before_backward(subject: Subject, leaves: list[Any], expected: Run, given: list[Tensor]) -> None:
+    """Write to an input or the output after forward: backward must raise or still give the correct gradient."""
     targets: list[tuple[str, int | None]] = [
         (f"the input {subject.name(i)}", i)
         for i, leaf in enumerate(leaves)
@@ -266,17 +269,17 @@ def _write_in_between(subject: Subject, leaves: list[Any], expected: Run, given:
                     _overwrite(target)
             grads = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True)
         except (RuntimeError, ValueError, IndexError):
-            continue  # noticed
+            continue  # autograd detected the write
         found = compare(Run([], [], list(grads)), Run([], [], expected.grads), subject.tolerance, subject)
         if found:
             raise Failed(
-                f"{what} written in place between forward and backward goes unnoticed: {found}; keep tensors with "
-                "ctx.save_for_backward, which notices"
+                f"an in-place write to {what} between forward and backward is not detected: {found}; save tensors with "
+                "ctx.save_for_backward"
             )
 
 
 def _overwrite(target: Tensor) -> None:
-    """Other values that are still valid: indices stay in range."""
+    """Write other valid values: indices stay in range."""
     if target.is_floating_point() or target.is_complex():
         target.mul_(0.5).add_(0.3)
     elif target.dtype == torch.bool:
@@ -285,8 +288,8 @@ def _overwrite(target: Tensor) -> None:
         target.copy_(target.flip(0) if target.dim() else target)
 
 
-def _accumulates(subject: Subject, leaves: list[Any], expected: Run, tolerance: float) -> None:
-    """Gradients of two backward passes add up in .grad; a buffer that is used again would not."""
+def _check_accumulation(subject: Subject, leaves: list[Any], expected: Run, tolerance: float) -> None:
+    """Check that the gradients of two backward passes add up in .grad; they do not if a buffer is reused."""
     sources = {i: leaves[i].detach().clone().requires_grad_() for i in subject.differentiable}
     for _ in range(2):
         outputs = subject.call([sources.get(i, leaf) for i, leaf in enumerate(leaves)])
@@ -296,4 +299,4 @@ def _accumulates(subject: Subject, leaves: list[Any], expected: Run, tolerance: 
     grads = [source.grad for source in sources.values()]
     found = compare(Run([], [], grads), Run([], [], twice), tolerance, subject)
     if found:
-        raise Failed(f"two backward passes do not add up in .grad: {found}; the memory of a gradient is used again")
+        raise Failed(f"two backward passes do not add up in .grad: {found}; the memory of a gradient is reused")

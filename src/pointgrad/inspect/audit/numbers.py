@@ -1,4 +1,4 @@
-"""Checks of results: against a reference, for odd sizes, and for inputs that do not belong there."""
+"""Checks of results: against a reference, for small sizes, and for unexpected dtypes and devices."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,32 +14,32 @@ from .subject import (
     Skipped,
     Subject,
     compare,
+    describe_error,
     difference,
     rounding,
-    told,
     upstream_like,
 )
 
 
 def reference(subject: Subject) -> None:
-    """Results and gradients are those of the reference."""
+    """Results and gradients agree with the reference."""
     if subject.reference is None:
         raise Skipped("no reference was given")
     leaves, base = subject.inputs(subject.dtype), subject.base
     try:
         expected = subject.run(leaves, upstream_like(base.live) if base.live else None, subject.reference)
     except Exception as error:
-        raise Skipped(f"the reference fails: {told(error)}") from error
+        raise Skipped(f"the reference fails: {describe_error(error)}") from error
     if len(expected.live) != len(base.live):
         found = compare(Run(base.outputs, [], expected.grads), expected, _close(subject), subject)
-        raise Failed(found or f"{len(base.live)} outputs have a gradient, and {len(expected.live)} of the reference")
+        raise Failed(found or f"{len(base.live)} outputs have a gradient, but {len(expected.live)} in the reference")
     found = compare(base, expected, _close(subject), subject)
     if found:
         raise Failed(found)
 
 
 def sizes(subject: Subject) -> None:
-    """Empty and single-element inputs give a right answer or a clear error, and no garbage."""
+    """Empty and single-element inputs give a correct result or an error."""
     leaves = subject.inputs(subject.dtype)
     fixed, free = leaves[: subject.parameters], leaves[subject.parameters :]
     lengths = {n for leaf in free if isinstance(leaf, Tensor) for n in leaf.shape if n > 1}
@@ -49,27 +49,28 @@ def sizes(subject: Subject) -> None:
     for to in (0, 1):
         for length in sorted(lengths):
             for shortened in ([*fixed, *short] for short in _shortened(free, length, to)):
-                what = f"size {length} made {to}"
+                what = f"size {length} reduced to {to}"
                 subject.progress(what)
-                expected = _reference_takes(subject, shortened)
+                expected = _reference_run(subject, shortened)
                 try:
-                    _right_when_short(subject, shortened, expected)
+                    _check_shortened(subject, shortened, expected)
                 except Failed as failed:
                     raise Failed(f"{what}: {failed}") from failed
                 except Exception as error:
                     if expected is not None:
-                        raise Failed(f"{what}: the reference takes it, but: {told(error)}") from error
-                    refused.append(f"{what} ({told(error)})")
+                        message = f"{what}: the reference accepts it, but the function raises {describe_error(error)}"
+                        raise Failed(message) from error
+                    refused.append(f"{what} ({describe_error(error)})")
                 else:
                     accepted.append(what)
                     break
     if not accepted:
-        raise Skipped(f"refused: {refused[0]}" if refused else "no variant with valid indices")
-    raise Passed(f"taken: {', '.join(dict.fromkeys(accepted))}")
+        raise Skipped(f"rejects {refused[0]}" if refused else "no variant with valid indices")
+    raise Passed(f"accepts {', '.join(dict.fromkeys(accepted))}")
 
 
 def wrong_device(subject: Subject) -> None:
-    """A tensor on another device is refused, or taken along; it is never read as if it were here."""
+    """A tensor on a different device is rejected or gives the correct result."""
     leaves = subject.inputs(subject.dtype)
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     other = ["meta"] + (["cpu"] if subject.device != "cpu" else [])
@@ -86,17 +87,17 @@ def wrong_device(subject: Subject) -> None:
                 if found:
                     raise Failed(f"{what}: {found}")
             elif any(isinstance(v, Tensor) and v.device.type != "meta" for v in outputs) and _depends(subject, moved):
-                # Many of torch's own functions do the same, so it is no more than a remark.
-                raise Passed(f"{what}, where there are no values, is not refused and gives values on {subject.device}")
+                # Many of torch's own functions do the same, so this is not a failure.
+                raise Passed(f"{what} is accepted and gives values on {subject.device!r}, although it holds no values")
 
 
 def wrong_dtype(subject: Subject) -> None:
-    """Integers, mixed precision and complex numbers are refused, or give what the right dtype gives."""
+    """Integers, mixed precision and complex numbers are rejected or give the correct result."""
     leaves = subject.inputs(subject.dtype)
     floats = [i for i, v in enumerate(leaves) if isinstance(v, Tensor) and v.is_floating_point()]
     if not floats:
-        raise Skipped("no input is floating")
-    # Whole numbers, and none of them zero, whose sign only some dtypes have.
+        raise Skipped("no floating-point inputs")
+    # Integers other than zero, whose sign is lost in some dtypes.
     whole = [torch.where(v.abs() < 0.25, 1, v * 4).round() if i in floats else v for i, v in enumerate(leaves)]
     variants: list[tuple[str, Sequence[int], torch.dtype, list[Any]]] = [
         ("int64", floats, torch.int64, whole),
@@ -112,7 +113,7 @@ def wrong_dtype(subject: Subject) -> None:
         except Exception:
             continue
         if len(outputs) != len(expected):
-            raise Failed(f"{subject.name(which[0])} as {name} gives {len(outputs)} outputs, not {len(expected)}")
+            raise Failed(f"{subject.name(which[0])} as {name} gives {len(outputs)} outputs instead of {len(expected)}")
         kinds = [v.dtype for v in outputs if isinstance(v, Tensor) and v.is_floating_point()]
         kinds += [dtype] if dtype.is_floating_point else []
         tolerance = max([rounding(torch.float32), *map(rounding, kinds)])
@@ -121,16 +122,14 @@ def wrong_dtype(subject: Subject) -> None:
                 continue
             mine = mine.real if mine.is_complex() else mine
             if not mine.is_floating_point() and mine.shape == theirs.shape:
-                theirs = torch.where((mine - theirs).abs() < 1, mine.to(theirs), theirs)  # cut to whole numbers
+                theirs = torch.where((mine - theirs).abs() < 1, mine.to(theirs), theirs)  # rounding to integers is fine
             found = difference(mine, theirs, tolerance)
             if found:
-                raise Failed(
-                    f"{subject.name(which[0])} as {name} is neither refused nor right: the result differs {found}"
-                )
+                raise Failed(f"{subject.name(which[0])} as {name} is accepted, but the result differs: {found}")
 
 
 def _shortened(leaves: Sequence[Any], length: int, to: int) -> Iterator[list[Any]]:
-    """Every dimension of this length made shorter; then also plain ints of that value."""
+    """Shorten every dimension of this length; then also replace plain ints of that value."""
     short = []
     for leaf in leaves:
         if isinstance(leaf, Tensor):
@@ -140,7 +139,7 @@ def _shortened(leaves: Sequence[Any], length: int, to: int) -> Iterator[list[Any
             leaf = leaf.clone()
             if not leaf.is_floating_point() and not leaf.is_complex() and leaf.dtype != torch.bool and leaf.numel():
                 if to == 0:
-                    return  # its values may name what is no longer there
+                    return  # its values may be indices into a dimension that is now empty
                 leaf = leaf.clamp(max=0)
         short.append(leaf)
     yield short
@@ -148,7 +147,8 @@ def _shortened(leaves: Sequence[Any], length: int, to: int) -> Iterator[list[Any
         yield [to if type(leaf) is int and leaf == length else leaf for leaf in short]
 
 
-def _reference_takes(subject: Subject, leaves: list[Any]) -> Run | None:
+def _reference_run(subject: Subject, leaves: list[Any]) -> Run | None:
+    """A run of the reference; None if there is no reference or it rejects the inputs."""
     if subject.reference is None:
         return None
     try:
@@ -157,7 +157,8 @@ def _reference_takes(subject: Subject, leaves: list[Any]) -> Run | None:
         return None
 
 
-def _right_when_short(subject: Subject, leaves: list[Any], expected: Run | None) -> None:
+def _check_shortened(subject: Subject, leaves: list[Any], expected: Run | None) -> None:
+    """Compare a run on shortened inputs with the reference, or with itself and finite differences."""
     run = subject.run(leaves)
     if expected is not None:
         found = compare(run, expected, _close(subject), subject)
@@ -167,7 +168,7 @@ def _right_when_short(subject: Subject, leaves: list[Any], expected: Run | None)
     again = subject.run(leaves)
     found = compare(again, run, subject.tolerance, subject)
     if found:
-        raise Failed(f"two calls disagree, {found}")
+        raise Failed(f"two calls disagree: {found}")
     for i, gradient in zip(subject.differentiable, run.grads, strict=True):
         if gradient is not None and gradient.shape != leaves[i].shape:
             raise Failed(f"the gradient of {subject.name(i)} has shape {tuple(gradient.shape)}")
@@ -182,7 +183,7 @@ def _right_when_short(subject: Subject, leaves: list[Any], expected: Run | None)
 
 
 def _depends(subject: Subject, which: Sequence[int]) -> bool:
-    """Whether a result changes with the values of these inputs; where it does not, reading none is right."""
+    """Whether a result depends on the values of these inputs."""
     leaves = subject.inputs(subject.dtype)
     changed = [leaf + 1 if i in which and leaf.dtype != torch.bool else leaf for i, leaf in enumerate(leaves)]
     try:
@@ -193,5 +194,5 @@ def _depends(subject: Subject, which: Sequence[int]) -> bool:
 
 
 def _close(subject: Subject) -> float:
-    """Two right implementations of the same function, in the most precise dtype."""
+    """Relative tolerance between two correct implementations of the same function."""
     return 1e-8 if subject.precise else subject.tolerance

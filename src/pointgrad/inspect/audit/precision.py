@@ -1,4 +1,4 @@
-"""The check of low precision: results in float32, float16 and bfloat16 against exact ones."""
+"""Check of low precision: results in float32, float16 and bfloat16 against results in the most precise dtype."""
 
 import math
 import time
@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, Warned, largest, told, upstream_like
+from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, Warned, describe_error, largest, upstream_like
 
-FACTOR = 8  # roundings of the result, or of the inputs, that a low-precision result may be away from the exact one
+FACTOR = 8  # allowed error of a low-precision result, in rounding errors of the result or of the inputs
 
 
 def dtypes(subject: Subject) -> None:
-    """In low precision, results and gradients are the exact ones up to a few roundings: sums are kept in float32."""
+    """In low precision, results and gradients are exact up to a few rounding errors: sums are kept in float32."""
     if not any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in subject.inputs(torch.float64)):
-        raise Skipped("no input is floating")
+        raise Skipped("no floating-point inputs")
     exact = torch.float64 if subject.precise else torch.float32
     notes, remarks = [], []
     stop = time.perf_counter() + 10 * subject.budget
@@ -29,13 +29,13 @@ def dtypes(subject: Subject) -> None:
         try:
             run = subject.run(leaves)
         except Exception as error:
-            notes.append(f"refuses {name} ({told(error)})")
+            notes.append(f"rejects {name} ({describe_error(error)})")
             continue
         kinds = {
             str(v.dtype).removeprefix("torch.") for v in run.outputs if isinstance(v, Tensor) and v.is_floating_point()
         }
         if kinds - {name}:
-            notes.append(f"{name} gives {', '.join(sorted(kinds))}")
+            notes.append(f"{name} inputs give {', '.join(sorted(kinds))}")
         found = _overflows(subject, leaves, run, dtype, exact) or _imprecise(subject, leaves, None, dtype, exact)
         if not found and dtype.itemsize == 2:
             for probe, upstream, what in _swamped(leaves, run):
@@ -43,16 +43,14 @@ def dtypes(subject: Subject) -> None:
                     break
                 try:
                     found = _imprecise(subject, probe, upstream, dtype, exact, what)
-                except Exception:  # it does not take these values
+                except Exception:  # the function rejects these values
                     continue
                 if found:
-                    found += (
-                        "; a large value before many small ones shows it: they are lost, the sum is not kept in float32"
-                    )
+                    found += "; small values after a large one are lost: the sum is not kept in float32"
                     break
         if found:
             raise Failed(f"{name}: {found}")
-        if dtype == torch.float16 and (found := _leaves_range(subject, leaves, exact)):
+        if dtype == torch.float16 and (found := _overflows_when_scaled(subject, leaves, exact)):
             remarks.append(found)
     if remarks:
         raise Warned("; ".join([*remarks, *notes]))
@@ -60,14 +58,14 @@ def dtypes(subject: Subject) -> None:
         raise Passed("; ".join(notes))
 
 
-def _leaves_range(subject: Subject, leaves: list[Any], exact: torch.dtype) -> str:
-    """Whether float16 overflows between input and result, as the square of a distance of 256 does, or nothing."""
+def _overflows_when_scaled(subject: Subject, leaves: list[Any], exact: torch.dtype) -> str:
+    """Describe an intermediate overflow of float16, as of the square of a distance of 256; empty if there is none."""
     large = [v * 256 if isinstance(v, Tensor) and v.is_floating_point() else v for v in leaves]
     try:
         found = _overflows(subject, large, subject.run(large), torch.float16, exact)
-    except Exception:  # it does not take these values
+    except Exception:  # the function rejects these values
         return ""
-    return found and f"float16, with inputs 256 times as large: {found}; a step in between leaves the range"
+    return found and f"float16, with inputs scaled by 256: {found}; an intermediate value is out of range"
 
 
 def _imprecise(
@@ -78,11 +76,20 @@ def _imprecise(
     exact: torch.dtype,
     what: str = "",
 ) -> str:
-    """How a run in low precision is worse than it must be, or nothing. what: only "outputs", or only "gradients".
+    """Describe a low-precision result that is less accurate than necessary; empty if there is none.
 
-    Inputs are moved by one rounding a few times, and each result compared with the exact one for the same inputs. How
-    far the exact results move is what rounding may do anyway. An error counts as far as it is there every time: what
-    jumps, as the choice between near equals does, is not wrong each time in the same place; a lost term is.
+    The inputs are perturbed by one rounding error several times, and each result is compared with the exact one for the
+    same inputs. The spread of the exact results is the unavoidable error. At each element, only the smallest error over
+    all perturbations counts: a choice between nearly equal values changes with the perturbation, but a lost term is
+    always missing.
+
+    Args:
+        subject: The function under audit.
+        leaves: Inputs in low precision.
+        upstream: Upstream gradients; random by default.
+        dtype: The low-precision dtype.
+        exact: The dtype of the exact results.
+        what: "outputs" or "gradients" to compare only those; both by default.
     """
     eps, generator = torch.finfo(dtype).eps, torch.Generator().manual_seed(5)
     fn = subject.reference or subject.fn
@@ -97,7 +104,7 @@ def _imprecise(
         truth = [v.double() for v in _floats(subject.run(_widened(given, exact), _widened(ups, exact), fn))]
         received = [v.double() for v in _floats(run)]
         if [v.shape for v in received] != [v.shape for v in (truths[0] if truths else truth)]:
-            return ""  # values decide about shapes
+            return ""  # shapes depend on values
         errors.append([(a - b).abs() for a, b in zip(received, truth, strict=True)])
         truths.append(truth)
         if k == 0:
@@ -111,25 +118,25 @@ def _imprecise(
         limit = torch.finfo(dtype).max
         error = torch.stack([each[k] for each in errors]).amin(0)
         spread = torch.stack([(each[k] - right).abs() for each in truths]).amax(0)
-        there = right.isfinite() & spread.isfinite() & (right.abs() < limit / 2) & error.isfinite()
-        if not there.any():
+        valid = right.isfinite() & spread.isfinite() & (right.abs() < limit / 2) & error.isfinite()
+        if not valid.any():
             continue
-        scale = right[there].abs().max()
+        scale = right[valid].abs().max()
         allowed = FACTOR * (spread + (eps + summed) * scale) + torch.finfo(dtype).tiny
-        error, allowed, right = error[there], allowed[there], right[there]
+        error, allowed, right = error[valid], allowed[valid], right[valid]
         if (error > allowed).any() and not (
             theirs and error.norm() <= 2 * theirs[k] + eps * scale * error.numel() ** 0.5
         ):
             worst = int((error / allowed).argmax())
             return (
                 f"{_named(subject, run, k)} is off by {error[worst]:.3g} where the exact value is {right[worst]:.5g}: "
-                f"{FACTOR * error[worst] / allowed[worst]:.0f} roundings"
+                f"{FACTOR * error[worst] / allowed[worst]:.0f} rounding errors"
             )
     return ""
 
 
 def _overflows(subject: Subject, leaves: list[Any], run: Run, dtype: torch.dtype, exact: torch.dtype) -> str:
-    """Where a result is infinite or NaN though the exact one is well inside the range of the dtype, or nothing."""
+    """Describe a result that is infinite or NaN where the exact one is well within range; empty if there is none."""
     fn = subject.reference or subject.fn
     truth = _floats(subject.run(_widened(leaves, exact), _widened(upstream_like(run.live), exact), fn))
     for k, (mine, right) in enumerate(zip(_floats(run), truth, strict=True)):
@@ -137,7 +144,7 @@ def _overflows(subject: Subject, leaves: list[Any], run: Run, dtype: torch.dtype
             lost = right.isfinite() & (right.abs() < torch.finfo(dtype).max / 2) & ~mine.isfinite()
             if lost.any():
                 what = _named(subject, run, k)
-                return f"{what} overflows, to {mine[lost][0]:.3g} where the exact value is {right[lost][0]:.5g}"
+                return f"{what} overflows to {mine[lost][0]:.3g} where the exact value is {right[lost][0]:.5g}"
     return ""
 
 
@@ -153,7 +160,7 @@ def _widened(values: Sequence[Any], exact: torch.dtype) -> list[Any]:
 
 
 def _floats(run: Run) -> list[Tensor]:
-    """What is compared in low precision: floating outputs, and gradients."""
+    """Floating-point outputs and gradients of a run."""
     return [v.detach() for v in (*run.outputs, *run.grads) if isinstance(v, Tensor) and v.is_floating_point()]
 
 
@@ -183,10 +190,10 @@ def _reference_error(
 
 
 def _swamped(leaves: list[Any], run: Run) -> Iterator[tuple[list[Any], list[Tensor], str]]:
-    """Inputs, then upstream gradients, of the same shapes and range: positive, one large value before many small ones.
+    """Inputs, then upstream gradients, with one large value followed by many small ones, which a 16-bit sum loses.
 
-    A sum forward is seen in the outputs, one backward in the gradients; other gradients may hang on a choice between
-    values that are equal in low precision.
+    Sums in forward are compared in the outputs, sums in backward in the gradients. Other gradients may depend on a
+    choice between values that are equal in low precision.
     """
 
     def large(value: Tensor) -> float:
@@ -198,14 +205,14 @@ def _swamped(leaves: list[Any], run: Run) -> Iterator[tuple[list[Any], list[Tens
         )
 
     def pattern(value: Tensor, dim: int) -> Tensor:
-        # Each small value is less than half a rounding of the large one.
+        # Each small value is less than half a rounding error of the large one.
         steps = torch.randperm(value.numel(), generator=torch.Generator().manual_seed(6)).double() / value.numel()
         small = (large(value) * torch.finfo(value.dtype).eps * (0.3 + 0.19 * steps)).reshape(value.shape)
         small.select(dim, 0).fill_(large(value))
         return small.to(value)
 
     def long(value: Tensor) -> list[int]:
-        return [dim for dim, size in enumerate(value.shape) if size >= 32]  # fewer lose no more than rounding may
+        return [dim for dim, size in enumerate(value.shape) if size >= 32]  # shorter sums stay within the tolerance
 
     plain = [even(leaf) for leaf in leaves]
     ups = [even(gradient) for gradient in upstream_like(run.live)]

@@ -1,4 +1,4 @@
-"""What an audit found: one row per check, as text, JSON and HTML."""
+"""The report of an audit: one row per check, as text, JSON and HTML."""
 
 import html
 import json
@@ -10,10 +10,15 @@ PASSED, FAILED, CRASHED, WARNED, SKIPPED = "passed", "failed", "crashed", "warne
 
 @dataclass(frozen=True)
 class Row:
-    """One check: its name, what it proves, how it ended and why, and how long it took.
+    """The result of one check.
 
-    status: "passed", "failed", "crashed" (took its process down), "warned" (legal, but worth knowing) or "skipped"
-        (does not apply, or is refused clearly).
+    Attributes:
+        name: Name of the check.
+        proves: The property that the check tests.
+        status: "passed", "failed", "crashed" (the process ended), "warned" (legal, but worth knowing) or "skipped"
+            (does not apply, or the function rejects the input with a clear error).
+        message: Details; may be empty.
+        seconds: Duration of the check.
     """
 
     name: str
@@ -25,7 +30,13 @@ class Row:
 
 @dataclass
 class Report:
-    """The rows of an audit. `ok` if none failed or crashed; `print(report)` is a table."""
+    """The report of an audit. `print(report)` shows a table.
+
+    Attributes:
+        subject: Name of the audited function.
+        rows: One row per check.
+        versions: Versions of torch and, from `pointgrad check`, Python.
+    """
 
     subject: str
     rows: list[Row] = field(default_factory=list)
@@ -33,24 +44,26 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether no check failed or crashed."""
         return not any(row.status in (FAILED, CRASHED) for row in self.rows)
 
     @property
     def summary(self) -> str:
+        """The verdict and the number of checks by status."""
         order = (PASSED, FAILED, CRASHED, WARNED, SKIPPED)
         counts = {status: sum(row.status == status for row in self.rows) for status in order}
-        told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-        return f"{'ok' if self.ok else 'NOT OK'}: {told}"
+        listed = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        return f"{'ok' if self.ok else 'NOT OK'}: {listed}"
 
     def __getitem__(self, name: str) -> Row:
-        """The row of a check."""
+        """The row of the check with this name."""
         found = {row.name: row for row in self.rows}
         if name not in found:
-            raise KeyError(f"there is no check {name!r}, only {', '.join(found)}")
+            raise KeyError(f"name must be one of {', '.join(found)}, got {name!r}")
         return found[name]
 
     def __str__(self) -> str:
-        """A table of 120 columns; the same without a terminal."""
+        """A table, 120 columns wide."""
         name_width = max((len(row.name) for row in self.rows), default=0)
         lines = [f"audit of {self.subject}"]
         for row in self.rows:
@@ -60,12 +73,12 @@ class Report:
         return "\n".join([*lines, self.summary])
 
     def json(self) -> str:
-        """The report for machines: subject, ok, summary, versions and rows."""
+        """The report as JSON: subject, ok, summary, versions and rows."""
         content = {"subject": self.subject, "ok": self.ok, "summary": self.summary, "versions": self.versions}
         return json.dumps({**content, "rows": [asdict(row) for row in self.rows]}, indent=2)
 
     def html(self) -> str:
-        """The report as one page that needs nothing else."""
+        """The report as a self-contained HTML page."""
         rows = "".join(
             f'<tr class="{row.status}"><td class="status">{row.status}</td>'
             f'<td class="name">{html.escape(row.name)}</td>'

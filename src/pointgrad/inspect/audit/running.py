@@ -1,4 +1,4 @@
-"""Checks of running: the same result every time and from several threads, registration, torch.compile, and time."""
+"""Checks of execution: determinism, threads, operator registration, torch.compile and timing."""
 
 import statistics
 import sys
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .subject import Failed, Passed, Skipped, Subject, Warned, compare, snapshot, told, upstream_like
+from .subject import Failed, Passed, Skipped, Subject, Warned, compare, describe_error, snapshot, upstream_like
 
 TORCH_NAMESPACES = {"aten", "prim", "prims", "profiler", "inductor", "higher_order", "_c10d_functional", "c10d"}
 
 
 def determinism(subject: Subject) -> None:
-    """The same input gives the same bits, every time."""
+    """Repeated calls with the same input give bitwise equal results."""
     leaves, start, calls = subject.inputs(subject.dtype), time.perf_counter(), 0
     state = torch.get_rng_state()
     expected = snapshot(subject.run(leaves))
@@ -28,57 +28,57 @@ def determinism(subject: Subject) -> None:
         found = compare(received, expected, 0, subject)
         if found and draws:
             raise Failed(
-                f"{found} from call to call: it draws random numbers; if that is meant, audit with seeded=True"
+                f"{found} between calls: the function draws random numbers; if this is intended, use seeded=True"
             )
         if found and subject.device != "cpu" and not compare(received, expected, subject.tolerance, subject):
-            raise Warned(f"{found}, within rounding, as sums of atomic additions do")
+            raise Warned(f"{found} between calls, within rounding error, as with atomic additions")
         if found:
-            raise Failed(f"{found} between call 0 and call {calls} with the same input, as a race does")
+            raise Failed(f"{found} between call 0 and call {calls} with the same input; there may be a race condition")
     raise Passed(f"{calls} calls")
 
 
 def threads(subject: Subject) -> None:
-    """Calls from several threads at a time, and with one thread inside, give what single calls give."""
+    """Concurrent calls from several threads, and torch.set_num_threads(1), do not change the result."""
     if subject.seeded:
-        raise Skipped("random numbers come from one generator")
+        raise Skipped("all threads share one random generator")
     if subject.parameters:
-        raise Skipped("a module is called with other parameters for a while, which only one thread can do")
+        raise Skipped("torch.func.functional_call on one module is not thread-safe")
     leaves, tolerance = subject.inputs(subject.dtype), subject.tolerance
     work = [(leaves, snapshot(subject.run(leaves)))]
     others = [leaf * 0.5 + 0.25 if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
     try:
         work.append((others, snapshot(subject.run(others))))
-    except Exception:  # it does not take these values; then all threads share the same
+    except Exception:  # the function rejects these values: all threads use the same inputs
         work.append(work[0])
     problems: list[str] = []
-    gate = threading.Barrier(4)
+    barrier = threading.Barrier(4)
     stop = time.perf_counter() + min(subject.budget, 0.5)
 
     def caller(k: int) -> None:
         values, expected = work[k % 2]
-        gate.wait()
+        barrier.wait()
         done = 0
         while not problems and (done < 5 or (time.perf_counter() < stop and done < 200)):
             try:
                 found = compare(subject.run(values), expected, tolerance, subject)
             except Exception as error:
-                found = told(error)
+                found = describe_error(error)
             if found:
                 problems.append(found)
             done += 1
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # more chances to meet
+    sys.setswitchinterval(1e-5)  # makes races more likely
     try:
-        team = [threading.Thread(target=caller, args=(k,)) for k in range(4)]
-        for thread in team:
-            thread.start()
-        for thread in team:
-            thread.join()
+        workers = [threading.Thread(target=caller, args=(k,)) for k in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
     finally:
         sys.setswitchinterval(interval)
     if problems:
-        raise Failed(f"from 4 threads at a time: {problems[0]}; memory is shared between calls")
+        raise Failed(f"with calls from 4 threads: {problems[0]}; memory is shared between calls")
     count = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -90,33 +90,34 @@ def threads(subject: Subject) -> None:
 
 
 def opcheck(subject: Subject) -> None:
-    """Operators that it registered with torch.library pass torch's own opcheck: schema, autograd, fake and tracing."""
+    """Custom operators pass torch.library.opcheck: schema, autograd registration, fake tensors and tracing."""
     leaves = subject.inputs(subject.dtype)
     with _Operators() as seen:
         subject.run(leaves)
     if not seen.calls:
-        raise Skipped("it calls no operator of torch.library outside of torch")
+        raise Skipped("the function calls no custom operators")
     try:
-        import expecttest  # noqa: F401, torch's opcheck asks for it
+        import expecttest  # noqa: F401, required by torch.library.opcheck
     except ModuleNotFoundError:
-        raise Skipped("torch's opcheck needs the package expecttest") from None
+        raise Skipped("torch.library.opcheck requires the package expecttest") from None
     for operator, (args, kwargs) in seen.calls.items():
         outcomes = torch.library.opcheck(operator, args, kwargs, raise_exception=False)
         wrong = [
             f"{name}: {' '.join(str(result).split())[:300]}" for name, result in outcomes.items() if result != "SUCCESS"
         ]
         if wrong:
-            raise Failed(f"{operator}, {wrong[0]}")
+            raise Failed(f"{operator}: {wrong[0]}")
     raise Passed(", ".join(map(str, seen.calls)))
 
 
 def compiled(subject: Subject) -> None:
-    """Under torch.compile results and gradients are the same; that the graph breaks is worth knowing, no more."""
+    """torch.compile gives the same results and gradients; a graph break is only a warning."""
     leaves, expected = subject.inputs(subject.dtype), subject.base
     fn, tolerance = subject.fn, subject.tolerance
     import torch._dynamo
 
-    if (getattr(fn, "__module__", None) or "").startswith("torch."):  # torch 2.6 compiles its own only inside another
+    # torch 2.6 does not compile its own functions unless another function calls them.
+    if (getattr(fn, "__module__", None) or "").startswith("torch."):
 
         def target(*args: Any, **kwargs: Any) -> Any:
             return fn(*args, **kwargs)
@@ -134,32 +135,32 @@ def compiled(subject: Subject) -> None:
     try:
         found = under(fullgraph=True)
     except Exception as error:
-        reason = told(error)
+        reason = describe_error(error)
         try:
             found = under(fullgraph=False)
         except Exception as other:
             if type(other).__module__.startswith("torch._dynamo"):
-                raise Warned(f"torch.compile cannot trace it: {told(other)}") from other
-            raise Failed(f"it runs, but not under torch.compile: {told(other)}") from other
+                raise Warned(f"torch.compile cannot trace the function: {describe_error(other)}") from other
+            raise Failed(f"fails under torch.compile: {describe_error(other)}") from other
         if not found:
-            raise Warned(f"right, but not one graph: {reason}") from error
+            raise Warned(f"correct, but with a graph break: {reason}") from error
     if found:
-        raise Failed(f"under torch.compile {found}")
+        raise Failed(f"under torch.compile, {found}")
 
 
 def timing(subject: Subject) -> None:
-    """Median times forward and backward, beside the reference."""
+    """Median times of forward and backward, compared with the reference."""
     leaves = subject.inputs(subject.dtype)
     mine = _times(subject, leaves, subject.fn)
-    message = f"forward {_told(mine[0])}" + (f", backward {_told(mine[1])}" if mine[1] else "")
+    message = f"forward {_format_time(mine[0])}" + (f", backward {_format_time(mine[1])}" if mine[1] else "")
     if subject.reference is not None:
         theirs = _times(subject, leaves, subject.reference)
-        message += f"; reference {_told(theirs[0])}" + (f", {_told(theirs[1])}" if theirs[1] else "")
+        message += f"; reference {_format_time(theirs[0])}" + (f", {_format_time(theirs[1])}" if theirs[1] else "")
     raise Passed(message)
 
 
 class _Operators(TorchDispatchMode):
-    """The first call of each operator that is not torch's own, backward included, with copies of its arguments."""
+    """Records the first call of each custom operator in forward and backward, with copies of its arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +178,7 @@ class _Operators(TorchDispatchMode):
 
 
 def _times(subject: Subject, leaves: list[Any], fn: Callable[..., Any]) -> tuple[float, float]:
-    """Medians in seconds; zero for no backward."""
+    """Median seconds of forward and backward; zero if there is no backward."""
     forward: list[float] = []
     backward: list[float] = []
     begin = time.perf_counter()
@@ -201,5 +202,5 @@ def _now(subject: Subject) -> float:
     return time.perf_counter()
 
 
-def _told(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"

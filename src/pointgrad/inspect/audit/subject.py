@@ -1,4 +1,4 @@
-"""The function under audit: its inputs, how it is called and differentiated, and how results are compared."""
+"""The function under audit: making its inputs, calling and differentiating it, and comparing results."""
 
 import functools
 import inspect
@@ -12,22 +12,24 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from pointgrad.errors import one_line
+
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-NOT_THE_USERS = (
+LIBRARY_PATHS = (  # code that is never reported as the location of an error
     str(Path(torch.__file__).parent),
     str(Path(__file__).parents[1]),
     str(Path(__file__).parents[2] / "cli"),
 )
-NOT_RUNNING = "it does not run, see `runs`"
+NOT_RUNNING = "the function does not run, see `runs`"
 MakeInputs = Callable[[torch.dtype, str], Any]
 
 
 class Outcome(Exception):
-    """How a check ended, other than by passing without a word."""
+    """The result of a check, raised with a message."""
 
 
 class Passed(Outcome):
-    """With something to tell."""
+    """The check passed; a check without a message passes by returning."""
 
 
 class Failed(Outcome):
@@ -35,48 +37,50 @@ class Failed(Outcome):
 
 
 class Warned(Outcome):
-    """Legal, but worth knowing."""
+    """The behaviour is legal, but worth knowing."""
 
 
 class Skipped(Outcome):
-    """Does not apply, or the function refuses in a clear way."""
+    """The check does not apply, or the function rejects the input with a clear error."""
 
 
 class InputsError(ValueError):
-    """There is nothing to audit with: `make_inputs` fails, or gives no tensors."""
+    """`make_inputs` raised an error or returned no tensors."""
 
 
 @dataclass
 class Run:
-    """One forward and backward pass. `outputs` are all leaves of the result; `grads` one per differentiable input."""
+    """One forward and backward pass."""
 
-    outputs: list[Any]
-    live: list[Tensor]  # the outputs that have a gradient
-    grads: list[Tensor | None]
+    outputs: list[Any]  # the pytree leaves of the result
+    live: list[Tensor]  # the outputs that require grad
+    grads: list[Tensor | None]  # one per differentiable input
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All outputs and gradients that are tensors, detached; what is compared between runs."""
+        """All outputs and gradients that are tensors, detached."""
         values = [*self.outputs, *self.grads]
         return [value.detach() for value in values if isinstance(value, Tensor)]
 
 
 @dataclass
 class Subject:
+    """The function under audit. Inputs and results are lists of pytree leaves."""
+
     fn: Callable[..., Any]
     make_inputs: MakeInputs
     reference: Callable[..., Any] | None = None
     device: str = "cpu"
     seeded: bool = False
     budget: float = 1.0  # seconds for each check that repeats calls
-    isolated: bool = False  # in a process that may crash
-    progress: Callable[[str], None] = lambda what: None  # told before what might take the process down
+    isolated: bool = False  # this process exists for the audit alone and may crash
+    progress: Callable[[str], None] = lambda what: None  # called before each step that may crash the process
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names = input_names(self.fn)
         self._made: dict[torch.dtype, list[Any]] = {}
-        self.parameters = 0  # leaves in front that are parameters of a module: never strided, never of another size
+        self.parameters = 0  # number of leading inputs that are parameters of a module; their layout and size is fixed
         if isinstance(self.fn, nn.Module):
             parameters = dict(self.fn.named_parameters())
             self.make_inputs = _with_parameters(self.make_inputs, list(parameters.values()))
@@ -88,7 +92,7 @@ class Subject:
     # Inputs
 
     def inputs(self, dtype: torch.dtype) -> list[Any]:
-        """The leaves of the inputs in a dtype, the same values at every call, in new memory."""
+        """The inputs in a dtype: the same values at every call, in new memory."""
         if dtype not in self._made:
             self._made[dtype] = self._make(dtype)
         return [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in self._made[dtype]]
@@ -99,27 +103,29 @@ class Subject:
             try:
                 made = self.make_inputs(dtype, self.device)
             except Exception as error:
-                raise InputsError(f"make_inputs({dtype}, {self.device!r}) fails: {told(error)}") from error
+                message = f"make_inputs({dtype}, {self.device!r}) failed: {describe_error(error)}"
+                raise InputsError(message) from error
         made = made if isinstance(made, tuple) else tuple(made) if isinstance(made, list) else (made,)
         leaves, spec = tree_flatten(made)
         floats = [i for i, leaf in enumerate(leaves) if _is_float(leaf)]
         if not any(isinstance(leaf, Tensor) for leaf in leaves):
-            raise InputsError(f"make_inputs returned no tensors, but {_kinds(made)}")
-        if floats and not any(leaves[i].dtype == dtype for i in floats):  # it does not care about dtypes
+            raise InputsError(f"make_inputs must return at least one tensor, got {_kinds(made)}")
+        if floats and not any(leaves[i].dtype == dtype for i in floats):  # make_inputs ignores its dtype
             leaves = [leaf.to(dtype) if _is_float(leaf) and not leaf.is_complex() else leaf for leaf in leaves]
         chosen = [i for i in floats if leaves[i].requires_grad] or floats
         self.cache.setdefault("spec", spec)
         self.cache.setdefault("differentiable", chosen)
-        self.cache.setdefault("depth", [position for position, each in enumerate(made) for _ in tree_flatten(each)[0]])
+        arguments = [argument for argument, each in enumerate(made) for _ in tree_flatten(each)[0]]
+        self.cache.setdefault("arguments", arguments)  # the argument that each leaf belongs to
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        if not any(leaf.device.type == torch.device(self.device).type for leaf in tensors):  # nor about devices
+        if not any(leaf.device.type == torch.device(self.device).type for leaf in tensors):  # it ignores its device
             leaves = [leaf.to(self.device) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        # Cloned: they may be the user's own, or share memory.
+        # Clone: the tensors may be the user's own, or share memory.
         return [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
     @functools.cached_property
     def dtype(self) -> torch.dtype:
-        """The most precise dtype that the function takes."""
+        """The most precise dtype that the function accepts."""
         refused = None
         for dtype in DTYPES:
             leaves = self.inputs(dtype)
@@ -134,7 +140,7 @@ class Subject:
 
     @functools.cached_property
     def differentiable(self) -> list[int]:
-        """Which leaves get a gradient: the floating ones, or those that make_inputs marked with requires_grad."""
+        """Indices of the inputs with `requires_grad`, or of all floating-point inputs if there are none."""
         self.inputs(torch.float64)
         return self.cache["differentiable"]
 
@@ -144,20 +150,20 @@ class Subject:
         return max(map(largest, self.inputs(self.dtype)), default=0.0)
 
     def name(self, position: int) -> str:
-        """What the message calls the input of this position."""
-        argument = self.cache["depth"][position]
+        """The name of an input in messages."""
+        argument = self.cache["arguments"][position]
         return f"`{self._names[argument]}`" if argument < len(self._names) else f"input {argument}"
 
     # Calls
 
     def call(self, leaves: Sequence[Any], fn: Callable[..., Any] | None = None) -> list[Any]:
-        """The leaves of the result."""
+        """Call the function, or `fn` instead."""
         if self.seeded:
             torch.manual_seed(0)
         try:
             result = (fn or self.fn)(*tree_unflatten(list(leaves), self.cache["spec"]))
         except SystemExit as error:
-            raise RuntimeError(f"it calls sys.exit({error.code})") from error
+            raise RuntimeError(f"the function called sys.exit({error.code})") from error
         return tree_flatten(result)[0]
 
     def run(
@@ -168,7 +174,15 @@ class Subject:
         only: Sequence[int] | None = None,
         **options: Any,
     ) -> Run:
-        """Forward and backward. upstream: one gradient per live output, random if not given; only: these inputs."""
+        """Run forward and backward.
+
+        Args:
+            leaves: The inputs.
+            upstream: One upstream gradient per live output; random by default.
+            fn: Called instead of the function under audit.
+            only: Indices of the inputs to differentiate; all differentiable inputs by default.
+            **options: Passed to `torch.autograd.grad`.
+        """
         only = self.differentiable if only is None else only
         sources = {i: leaves[i].detach().requires_grad_() for i in only}
         outputs = self.call([sources.get(i, leaf) for i, leaf in enumerate(leaves)], fn)
@@ -181,7 +195,7 @@ class Subject:
 
     @functools.cached_property
     def base(self) -> Run:
-        """The results that other runs are compared with: copies, which later calls cannot change."""
+        """The results that other runs are compared with, copied so that later calls cannot change them."""
         try:
             return snapshot(self.run(self.inputs(self.dtype)))
         except Exception as error:
@@ -189,7 +203,7 @@ class Subject:
 
     @functools.cached_property
     def precise(self) -> bool:
-        """Whether float64 is really computed in float64: finite differences with small steps need it."""
+        """Whether float64 inputs are computed in float64, which finite differences with small steps need."""
         given, outputs = (
             [value for value in values if isinstance(value, Tensor) and value.is_floating_point()]
             for values in (self.inputs(self.dtype), self.base.outputs)
@@ -203,25 +217,27 @@ class Subject:
 
     @functools.cached_property
     def tolerance(self) -> float:
-        """Relative, for the same computation in another order."""
+        """Relative tolerance for the same computation in a different order."""
         return rounding(torch.float32 if self.dtype == torch.float64 and not self.precise else self.dtype)
 
     def need_gradients(self) -> Run:
+        """The base run; raises Skipped if there are no gradients to check."""
         if not self.differentiable:
-            raise Skipped("no input is floating")
+            raise Skipped("no floating-point inputs")
         if not self.base.live:
             raise Skipped("no output has a gradient")
         return self.base
 
 
 def snapshot(run: Run) -> Run:
+    """A detached copy of a run."""
     outputs = [value.detach().clone() if isinstance(value, Tensor) else value for value in run.outputs]
     live = [copy for copy, value in zip(outputs, run.outputs, strict=True) if any(value is other for other in run.live)]
     return Run(outputs, live, [None if grad is None else grad.detach().clone() for grad in run.grads])
 
 
 def upstream_like(outputs: Sequence[Tensor], seed: int = 1) -> list[Tensor]:
-    """Random upstream gradients, the same for the same shapes and dtypes; zero where an output is not finite."""
+    """Random upstream gradients, reproducible for equal shapes and dtypes; zero where an output is not finite."""
     generator = torch.Generator().manual_seed(seed)
     drawn = [
         torch.randn(value.shape, dtype=torch.promote_types(value.dtype, torch.float64), generator=generator).to(value)
@@ -231,7 +247,10 @@ def upstream_like(outputs: Sequence[Tensor], seed: int = 1) -> list[Tensor]:
 
 
 def difference(received: Any, expected: Any, tolerance: float, scale: float = 0.0) -> str:
-    """How two results differ, or nothing. tolerance: relative to the largest finite value, or the scale."""
+    """Describe how two results differ; empty if they do not.
+
+    The tolerance is relative to the largest finite value or `scale`, whichever is larger; 0 compares bits.
+    """
     if not isinstance(received, Tensor) or not isinstance(expected, Tensor):
         same = received is expected or (type(received) is type(expected) and received == expected)
         return "" if same else f"{received!r} instead of {expected!r}"
@@ -248,17 +267,18 @@ def difference(received: Any, expected: Any, tolerance: float, scale: float = 0.
     finite = received.isfinite() & expected.isfinite()
     odd = ~finite & (received != expected) & ~(received.isnan() & expected.isnan())
     if odd.any():
-        return f"{int(odd.sum())} of {odd.numel()} values are NaN or infinite in one only"
+        return f"{int(odd.sum())} of {odd.numel()} values are NaN or infinite in only one of them"
     if not finite.any():
         return ""
     error = (received - expected)[finite].abs().max().item()
     largest = expected[finite].abs().max().item()
-    return f"by {error:.2g}, where values reach {largest:.2g}" if error > tolerance * max(scale, largest) else ""
+    too_large = error > tolerance * max(scale, largest)
+    return f"error up to {error:.2g} for values up to {largest:.2g}" if too_large else ""
 
 
 def compare(received: Run, expected: Run, tolerance: float, subject: Subject) -> str:
-    """Where two runs differ, or nothing."""
-    # Where everything cancels, the rounding of what was cancelled remains.
+    """Describe the first difference between two runs; empty if there is none."""
+    # Where terms cancel, the rounding error of the terms remains: compare relative to the largest value anywhere.
     scale = max([subject.scale, *map(largest, expected.tensors)])
     if len(received.outputs) != len(expected.outputs):
         return f"{len(received.outputs)} outputs instead of {len(expected.outputs)}"
@@ -278,14 +298,14 @@ def compare(received: Run, expected: Run, tolerance: float, subject: Subject) ->
 def _gradient_difference(mine: Tensor | None, theirs: Tensor | None, tolerance: float, scale: float) -> str:
     if mine is None and theirs is None:
         return ""
-    # No gradient is a gradient of zero.
+    # None counts as a gradient of zeros.
     shape = next(grad for grad in (mine, theirs) if grad is not None)
     mine, theirs = (torch.zeros_like(shape) if grad is None else grad for grad in (mine, theirs))
     return difference(mine, theirs, tolerance, scale)
 
 
 def largest(value: Any) -> float:
-    """The largest finite magnitude of a floating tensor."""
+    """The largest finite magnitude of a floating-point tensor."""
     if not _is_float(value):
         return 0.0
     finite = value.detach()[value.detach().isfinite()]
@@ -293,23 +313,21 @@ def largest(value: Any) -> float:
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """A relative tolerance for the same computation in another order."""
+    """Relative tolerance for the same computation in a different order."""
     return {torch.float64: 1e-11, torch.float32: 1e-4}.get(dtype, 16 * torch.finfo(dtype).eps)
 
 
-def told(error: BaseException) -> str:
-    """An exception in one line, with the place in the caller's own code."""
-    lines = str(error).strip().splitlines() or [""]
+def describe_error(error: BaseException) -> str:
+    """An exception on one line, with the location in the user's code."""
     where = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith((*NOT_THE_USERS, "<")):
+        if not frame.filename.startswith((*LIBRARY_PATHS, "<")):
             where = f" ({Path(frame.filename).name}:{frame.lineno})"
-    text = f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
-    return (text if len(text) <= 300 else text[:297] + "...") + where
+    return one_line(error, first=True, with_type=True, limit=300) + where
 
 
 def input_names(fn: Callable[..., Any]) -> list[str]:
-    """Names of the positional arguments; none if it does not tell."""
+    """Names of the positional arguments; empty if the function has no signature."""
     owner = getattr(fn, "__self__", None)
     skip = 0
     target: Any = fn
@@ -317,7 +335,7 @@ def input_names(fn: Callable[..., Any]) -> list[str]:
         target = fn.forward
     elif isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         target = owner.forward
-        skip = int(owner.setup_context is torch.autograd.Function.setup_context)  # then the first argument is ctx
+        skip = int(owner.setup_context is torch.autograd.Function.setup_context)  # forward(ctx, ...)
     try:
         parameters = list(inspect.signature(target).parameters.values())[skip:]
     except (TypeError, ValueError):
@@ -344,7 +362,7 @@ def _with_parameters(make_inputs: MakeInputs, parameters: list[Tensor]) -> MakeI
 
 
 def _as_function(module: nn.Module) -> Callable[..., Any]:
-    """The module as a function of its parameters and inputs; its buffers are not changed."""
+    """The module as a function of its parameters and inputs; calls do not modify its buffers."""
     names = [name for name, _ in module.named_parameters()]
 
     def call(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Hooks on the layers of a module: context managers that record, penalise or watch, and leave nothing behind."""
+"""Context managers that attach hooks to the layers of a module and remove them on exit."""
 
 from .penalty import ActivationPenalty as ActivationPenalty
 from .recorder import Record as Record

@@ -1,4 +1,4 @@
-"""What all hooks share: choosing layers, attaching to them, and leaving them again."""
+"""Base class of hooks: selecting layers, attaching to them and detaching."""
 
 import contextlib
 import difflib
@@ -16,7 +16,7 @@ Layers = str | type[nn.Module] | Sequence[str | type[nn.Module]]
 
 
 class Tap:
-    """What is registered with torch. Copies of it do nothing, so copies of a module that is hooked record nothing."""
+    """The callable that is registered with torch. Copies of it do nothing, so copies of a hooked module are inert."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call
@@ -25,27 +25,27 @@ class Tap:
         return self.call(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Takes any arguments and returns None; and a module saved while hooked loads without this package.
+        # A callable that accepts any arguments and returns None. It needs no pointgrad when a saved module is loaded.
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 @functools.cache
 def _eager_tap() -> type[Tap]:
     class EagerTap(Tap):
-        __call__ = torch.compiler.disable(Tap.__call__)  # not above: it takes a second to import the compiler
+        __call__ = torch.compiler.disable(Tap.__call__)  # not at import time: importing the compiler takes a second
 
     return EagerTap
 
 
 def eager_tap(call: Callable[..., Any]) -> Tap:
-    """For what keeps tensors or registers tensor hooks: torch.compile breaks its graph there and runs it eagerly."""
+    """A tap that torch.compile runs eagerly, with a graph break: for hooks that keep tensors or hook tensors."""
     return _eager_tap()(call)
 
 
 class Hooks:
-    """Attaches on entering, lets go on leaving, also when an exception passes. May be entered again, also while inside.
+    """Reentrant context manager that attaches hooks on entry and removes them on exit.
 
-    A copy (pickle, deepcopy) keeps what was seen, and is attached to nothing.
+    A copy (pickle, deepcopy) keeps the recorded data and is not attached to a module.
     """
 
     def __init__(self, module: nn.Module, names_or_types: Layers) -> None:
@@ -58,11 +58,11 @@ class Hooks:
         raise NotImplementedError
 
     def _forget(self) -> None:
-        """What must not outlive the last exit."""
+        """Discard the state that must not outlive the outermost exit."""
 
     def __enter__(self) -> Any:
         if self._layers is None:
-            raise RuntimeError(f"this {type(self).__name__} is a copy, which is attached to no module: make a new one")
+            raise RuntimeError(f"this {type(self).__name__} is a copy without a module; create a new one")
         if self._depth == 0:
             try:
                 self._attach()
@@ -78,9 +78,9 @@ class Hooks:
             self._remove()
 
     def _hook_tensor(self, tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
-        """Calls the hook with the gradient of a tensor as it is now, also if it is changed in place afterwards.
+        """Call the hook with the gradient of the current value of a tensor, even if it is modified in place later.
 
-        Such a hook goes with the graph, and with the last exit at the latest.
+        The hook is removed with the graph, or on the outermost exit.
         """
         if len(self._handles) > self._prune_at:
             self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
@@ -88,7 +88,8 @@ class Hooks:
         self._handles.append(tensor.register_hook(hook))
         base = tensor._base
         if base is not None and base.requires_grad:
-            # A view that is changed in place leaves the graph with its hooks: its gradient is then part of its base's.
+            # Modifying a view in place removes its old node, with its hooks, from the graph; its gradient is then
+            # part of the gradient of its base.
             part = (tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset())
             whole = (base.size(), base.stride())
             version = _Version(tensor)
@@ -110,10 +111,10 @@ class Hooks:
 
 
 class _Version:
-    """Whether a tensor was changed in place, without keeping its memory."""
+    """Detects in-place changes of a tensor without keeping its memory alive."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor.detach()  # shares the counter
+        self._tensor = tensor.detach()  # shares the version counter
         self._version = tensor._version
         self._tensor.data = tensor.new_empty(0)
 
@@ -122,15 +123,15 @@ class _Version:
 
 
 def choose(module: nn.Module, names_or_types: Layers) -> dict[str, nn.Module]:
-    """The layers of a module by qualified name; a pattern like `encoder.*` or a type may choose several."""
+    """Select layers of a module by name, by pattern such as `encoder.*`, or by type; returned by qualified name."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, got {type(module).__name__}")
-    if type(module).__name__ == "OptimizedModule":  # torch.compile(module); its layers are those of the original
+    if type(module).__name__ == "OptimizedModule":  # torch.compile(module): use the layers of the original
         module = module._orig_mod  # type: ignore[assignment]
     wanted = [names_or_types] if isinstance(names_or_types, str | type) else list(names_or_types)
     if not wanted:
-        raise ValueError("names_or_types must choose at least one layer, got none")
-    # Under every name: a shared layer may be asked for by any of them.
+        raise ValueError("names_or_types must select at least one layer, got none")
+    # With duplicates: a shared layer can be selected by any of its names.
     everything = list(module.named_modules(remove_duplicate=False))
     found: dict[int, tuple[str, nn.Module]] = {}
     for each in wanted:
@@ -139,7 +140,7 @@ def choose(module: nn.Module, names_or_types: Layers) -> dict[str, nn.Module]:
         elif isinstance(each, type) and issubclass(each, nn.Module):
             matching = [(name, layer) for name, layer in everything if isinstance(layer, each)]
         else:
-            raise TypeError(f"names_or_types must be names or types of torch.nn.Module, got {each!r}")
+            raise TypeError(f"names_or_types must be names or subclasses of torch.nn.Module, got {each!r}")
         called = [(name, layer) for name, layer in matching if not _is_container(layer)]
         if not called:
             raise ValueError(_nothing_found(module, each, everything, bool(matching)))
@@ -157,22 +158,22 @@ def _nothing_found(
 ) -> str:
     owner = type(module).__name__
     if container:
-        return f"{wanted!r} of {owner} is never called itself, only what it contains: choose '{wanted}.*'"
+        return f"{wanted!r} of {owner} is a container, which is never called; select '{wanted}.*' instead"
     if isinstance(wanted, str):
         names = [name for name, _ in everything if name]
         near = difflib.get_close_matches(wanted, names, n=5, cutoff=0.3) or names[:5]
-        return f"{owner} has no layer named {wanted!r}; near names: {', '.join(near) or 'none, it has no layers'}"
+        return f"{owner} has no layer named {wanted!r}; similar names: {', '.join(near) or 'none, it has no layers'}"
     types = sorted({type(layer).__name__ for _, layer in everything})
-    return f"{owner} has no layer of type {wanted.__name__}; its types: {', '.join(types)}"
+    return f"{owner} has no layer of type {wanted.__name__}; its layers have types {', '.join(types)}"
 
 
 def branch(values: Any) -> tuple[Any, list[Tensor]]:
-    """The same values with every differentiable tensor seen through a view, and those views.
+    """The same values with every differentiable tensor replaced by a view, and the list of views.
 
-    A gradient hook on the view gets the gradient through this one use of the tensor, not that of its other uses; none
-    if the layer changes it in place.
+    A gradient hook on the view receives the gradient of this use of the tensor only; no gradient if the layer modifies
+    the tensor in place.
     """
-    views: dict[int, Tensor] = {}  # one per tensor: some layers ask whether two arguments are the same
+    views: dict[int, Tensor] = {}  # one per tensor, since some layers test whether two arguments are identical
 
     def view(value: Tensor) -> Tensor:
         if not value.requires_grad or value.layout != torch.strided:

@@ -1,4 +1,4 @@
-"""A regulariser on what layers compute."""
+"""Regularization of layer outputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,33 +9,36 @@ from torch.utils._pytree import tree_leaves
 
 from .base import Hooks, Layers, Tap
 
-LIMIT = 10_000  # calls that may wait for loss(); each keeps its graph alive
+LIMIT = 10_000  # layer calls without loss(); each keeps its graph alive
 
 
 def mean_absolute(output: Tensor) -> Tensor:
+    """The mean absolute value."""
     return output.abs().mean()
 
 
 class ActivationPenalty(Hooks):
-    """A loss term on the outputs of chosen layers, with its gradient: `loss = task_loss + 0.1 * penalty.loss()`.
+    """Differentiable penalty on the outputs of selected layers: `loss = task_loss + 0.1 * penalty.loss()`.
 
-    module, names_or_types: as for `Recorder`.
-    penalty: maps one output tensor to a scalar; the mean absolute value unless told otherwise. A layer that returns
-        several floating tensors is penalised for each.
+    `loss()` returns the sum over all layer calls since the last `loss()`, so a layer may be called several times per
+    step. Calls under `torch.no_grad()` add nothing. If no selected layer was called, `loss()` raises an error instead
+    of returning zero. `reset()` and leaving the context discard the collected terms. More than 10,000 layer calls
+    without `loss()` are an error, because each keeps its graph in memory.
 
-    `loss()` returns the sum over all calls since the last `loss()` and starts again from zero, so a layer may be called
-    several times in a step, and steps do not run into each other. Calls without gradients (`torch.no_grad`) add
-    nothing. If no chosen layer was called at all, `loss()` is an error and not a silent zero. What is not collected is
-    dropped by `reset()` and on leaving; after 10,000 calls without `loss()`, the next is an error, because each holds
-    its graph.
+    Under `torch.compile`, the penalty is compiled with the module, also with `fullgraph=True`, if it is attached before
+    the first compiled call. Compiled code ignores hooks that are attached later; `loss()` then raises an error.
 
-    Under `torch.compile` the penalty is compiled with the module, `fullgraph` too, if it is attached before the first
-    compiled call. Compiled code does not look for hooks that come later: then `loss()` says that no layer was called.
+    Args:
+        module: The module whose layers are penalized.
+        names_or_types: Layers to select, as for `Recorder`.
+        penalty: Maps an output tensor to a scalar; the mean absolute value by default. If a layer returns several
+            floating-point tensors, the penalty is applied to each.
 
-    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
-    >>> with ActivationPenalty(net, torch.nn.ReLU) as penalty:
-    ...     output = net(torch.ones(1, 2))
-    ...     (output.sum() + 0.1 * penalty.loss()).backward()
+    Example:
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+        >>> with ActivationPenalty(net, torch.nn.ReLU) as penalty:
+        ...     output = net(torch.ones(1, 2))
+        ...     (output.sum() + 0.1 * penalty.loss()).backward()
     """
 
     def __init__(
@@ -46,17 +49,21 @@ class ActivationPenalty(Hooks):
         self.reset()
 
     def reset(self) -> None:
-        """Drops what was not collected."""
+        """Discard the terms since the last `loss()`."""
         self._total: Tensor | None = None
         self._called = False
         self._waiting = 0
 
     def loss(self) -> Tensor:
-        """The sum of the penalties since the last call, a scalar with a graph."""
+        """Return the sum of the penalties since the last `loss()`, a differentiable scalar.
+
+        Raises:
+            RuntimeError: If no selected layer was called.
+        """
         if not self._called:
             raise RuntimeError(
-                "no chosen layer was called since the last loss(): the module did not run inside this "
-                "ActivationPenalty, or it was compiled before, and compiled code does not look for new hooks"
+                "no selected layer was called since the last loss(): the module did not run inside this "
+                "ActivationPenalty, or it was compiled earlier, and compiled code ignores new hooks"
             )
         total = self._total
         self.reset()
@@ -75,16 +82,17 @@ class ActivationPenalty(Hooks):
         if not torch.is_grad_enabled():
             return
         if self._waiting >= LIMIT:
-            raise RuntimeError(f"{LIMIT} penalties wait for loss(), each with its graph: call loss() in every step")
+            message = f"loss() was not called for {LIMIT} layer calls, whose graphs are kept: call loss() in every step"
+            raise RuntimeError(message)
         assert self._penalty is not None
         for value in tree_leaves(output):
             if isinstance(value, Tensor) and value.is_floating_point():
-                term = self._penalty(value.clone())  # a layer behind may change it in place
+                term = self._penalty(value.clone())  # a subsequent layer may modify the output in place
                 if term.dim():
-                    raise ValueError(f"penalty must return a scalar, got {tuple(term.shape)}")
+                    raise ValueError(f"penalty must return a scalar, got shape {tuple(term.shape)}")
                 self._total = term if self._total is None else self._total + term.to(self._total.device)
         self._waiting += 1
 
     def __getstate__(self) -> dict[str, Any]:
-        # A term cannot be copied without its graph, and the function may be a lambda; a copy has no use for them.
+        # Terms with a graph cannot be copied, nor can lambdas be pickled; a copy needs neither.
         return {**super().__getstate__(), "_total": None, "_called": False, "_waiting": 0, "_penalty": None}

@@ -1,4 +1,4 @@
-"""Recording what layers receive and return, forward and backward."""
+"""Recording of the inputs, outputs and gradients of layers."""
 
 import functools
 import threading
@@ -14,17 +14,21 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .base import Hooks, Layers, branch, eager_tap
 
 KINDS = ("inputs", "outputs", "gradients")
-KEPT = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device)  # besides tensors
+KEPT = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device)  # recorded by value
 
 
 @dataclass
 class Record:
-    """One call of a layer. Tensors are copies without a graph; what is neither tensor nor number is kept as its type.
+    """One call of a layer. Tensors are detached copies; objects except numbers and strings are replaced by their type.
 
-    inputs, kwargs, output: as the layer received and returned them, in the same nesting.
-    grad_inputs, grad_outputs: one entry per differentiable tensor in the inputs (positional, then keyword) and in the
-        output, in order; None until, or unless, backward reaches it. The gradient of an input is that through this call
-        alone, also where the tensor is used elsewhere.
+    Attributes:
+        name: Qualified name of the layer.
+        inputs: Positional inputs, nested as the layer received them.
+        kwargs: Keyword inputs.
+        output: The output; None if the call raised an error.
+        grad_inputs: Gradients of the differentiable input tensors, positional before keyword; None until backward
+            reaches them. The gradient of an input is that of this call only, even if the tensor has other uses.
+        grad_outputs: Gradients of the differentiable output tensors; None until backward reaches them.
     """
 
     name: str
@@ -36,24 +40,29 @@ class Record:
 
 
 class Recorder(Hooks):
-    """Records inputs, outputs and gradients of chosen layers: `recorder["encoder.0"][-1].output`.
+    """Record the inputs, outputs and gradients of selected layers: `recorder["encoder.0"][-1].output`.
 
-    module: the module whose layers are recorded.
-    names_or_types: qualified names (`"encoder.0"`, patterns like `"encoder.*"`, `""` for the module itself), types
-        like `torch.nn.Linear`, or a list of both.
-    what: which of "inputs", "outputs" and "gradients" to keep.
-    to_cpu: copies go to the CPU, which waits for a GPU.
-    limit: calls kept per layer, the newest; `dropped` counts the others.
+    Values are copied during the call, so that subsequent in-place layers do not change them. Layers compiled by
+    `torch.compile` after entry are recorded with a graph break each (an error with `fullgraph=True`). Code compiled
+    earlier ignores the hooks and leaves no records.
 
-    Values are copied when they pass, so a layer behind that works in place does not change them. A call that raised
-    has no output. Layers compiled by `torch.compile` after entering are recorded at the price of a graph break each
-    (an error with `fullgraph=True`); code compiled before does not look for hooks, and leaves no record.
+    Args:
+        module: The module whose layers are recorded.
+        names_or_types: Qualified names (`"encoder.0"`, patterns such as `"encoder.*"`, `""` for the module itself),
+            types such as `torch.nn.Linear`, or a list of both.
+        what: Which of "inputs", "outputs" and "gradients" to record.
+        to_cpu: Copy the tensors to the CPU, which waits for the GPU.
+        limit: The most calls to keep per layer. Older records are discarded and counted in `dropped`.
 
-    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
-    >>> with Recorder(net, torch.nn.Linear) as recorder:
-    ...     net(torch.ones(1, 2)).sum().backward()
-    >>> recorder["0"][0].output.shape, len(recorder["0"][0].grad_outputs)
-    (torch.Size([1, 3]), 1)
+    Raises:
+        ValueError: If no layer is selected, or `what` or `limit` is invalid.
+
+    Example:
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+        >>> with Recorder(net, torch.nn.Linear) as recorder:
+        ...     net(torch.ones(1, 2)).sum().backward()
+        >>> recorder["0"][0].output.shape, len(recorder["0"][0].grad_outputs)
+        (torch.Size([1, 3]), 1)
     """
 
     def __init__(
@@ -67,7 +76,7 @@ class Recorder(Hooks):
     ) -> None:
         what = (what,) if isinstance(what, str) else tuple(what)
         if not what or not set(what) <= set(KINDS):
-            raise ValueError(f"what must be some of {', '.join(KINDS)}, got {what}")
+            raise ValueError(f"what must be one or more of {', '.join(KINDS)}, got {what}")
         if not isinstance(limit, int) or limit < 1:
             raise ValueError(f"limit must be a positive int, got {limit!r}")
         super().__init__(module, names_or_types)
@@ -80,7 +89,7 @@ class Recorder(Hooks):
     def __getitem__(self, name: str) -> list[Record]:
         """The records of a layer, oldest first."""
         if name not in self._records:
-            raise KeyError(f"{name!r} is not recorded, only {', '.join(map(repr, self._records))}")
+            raise KeyError(f"name must be one of {', '.join(map(repr, self._records))}, got {name!r}")
         return list(self._records[name])
 
     def __iter__(self) -> Any:
@@ -90,7 +99,7 @@ class Recorder(Hooks):
         return sum(map(len, self._records.values()))
 
     def clear(self) -> None:
-        """Drops all records."""
+        """Discard all records."""
         for records in self._records.values():
             records.clear()
         self.dropped = 0
@@ -101,7 +110,7 @@ class Recorder(Hooks):
             before = eager_tap(functools.partial(self._before, name))
             after = eager_tap(functools.partial(self._after, name))
             self._handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
-            # Also when forward raises: the record of that call is finished, or the next would be taken for it.
+            # Also when forward raises, so that the next call does not continue the record of this one.
             self._handles.append(layer.register_forward_hook(after, always_call=True))
 
     def _forget(self) -> None:
@@ -123,7 +132,7 @@ class Recorder(Hooks):
 
     def _after(self, name: str, layer: nn.Module, inputs: Any, output: Any) -> None:
         running = self._running.get((threading.get_ident(), name))
-        if not running:  # entered in the middle of this call
+        if not running:  # the context was entered during this call
             return
         record = running.pop()
         if "outputs" in self._what:
@@ -134,7 +143,7 @@ class Recorder(Hooks):
 
     def _await(self, record: Record, which: str, tensors: list[Tensor]) -> None:
         setattr(record, which, [None] * len(tensors))
-        target = weakref.ref(record)  # one that is dropped is not kept alive for its gradients
+        target = weakref.ref(record)  # pending gradients do not keep a discarded record alive
         for position, tensor in enumerate(tensors):
             self._hook_tensor(tensor, functools.partial(self._arrive, target, which, position))
 

@@ -1,4 +1,4 @@
-"""Watching gradients: their norms, and where the first NaN or infinity came from."""
+"""Gradient norms of layers, and the origin of the first NaN or infinity."""
 
 import functools
 import threading
@@ -19,12 +19,13 @@ NEVER = torch.iinfo(torch.int64).max
 class NonFinite:
     """The first NaN or infinity.
 
-    name: qualified name of the layer that produced it, or received it from outside the module.
-    direction: "forward" or "backward".
-    what: "input", "output", "own code before <layer>", "gradient of the output", "gradient of the input" or
-        "gradient of <parameter>".
-    produced: True if the layer was given finite values and made this of them; a gradient that it was given comes from
-        the code behind it, or the loss.
+    Attributes:
+        name: Qualified name of the layer that produced it, or received it from outside the module.
+        direction: "forward" or "backward".
+        what: "input", "output", "own code before <layer>", "gradient of the output", "gradient of the input" or
+            "gradient of <parameter>".
+        produced: Whether the layer produced it from finite values. A gradient that it received comes from subsequent
+            code, or the loss.
     """
 
     name: str
@@ -34,16 +35,20 @@ class NonFinite:
 
     def __str__(self) -> str:
         layer = f"layer {self.name!r}" if self.name else "the module itself"
-        verb = "produced" if self.produced else "was given"
-        return f"{self.direction}: {layer} {verb} the first NaN or infinity, in its {self.what}"
+        verb = "produced" if self.produced else "received"
+        return f"{self.direction}: {layer} {verb} the first NaN or infinity in its {self.what}"
 
 
 @dataclass(frozen=True)
 class LayerNorms:
-    """Euclidean norms of one layer: of its last call or backward pass, and the largest since entering.
+    """Euclidean norms of the gradients of one layer.
 
-    output, largest_output: of the gradient that reached its output; None if none did.
-    parameters, largest_parameters: of the gradients of its own parameters, by name.
+    Attributes:
+        name: Qualified name of the layer.
+        output: Norm of the last gradient of its output; None if there was none.
+        largest_output: The largest such norm since entry.
+        parameters: Norms of the last gradients of its own parameters, by name.
+        largest_parameters: The largest such norms since entry.
     """
 
     name: str
@@ -55,7 +60,7 @@ class LayerNorms:
 
 @dataclass
 class _Seen:
-    """What is known of one tensor position, as tensors on its own device: nothing waits for a GPU until asked."""
+    """The last and the largest norm of one gradient, as tensors on its device, so that nothing waits for a GPU."""
 
     last: Tensor | None = None
     largest: Tensor | None = None
@@ -73,23 +78,27 @@ class _Layer:
 
 
 class GradientWatcher(Hooks):
-    """Gradient norms of every layer, and the first NaN or infinity with the layer's name and direction.
+    """Watch the gradient norms of every layer, and find the first NaN or infinity.
 
-    `norms()` lists the layers, `first()` is a `NonFinite` or None, and `str(watcher)` is a table of both. Nothing waits
-    for a GPU before one of these is called, and memory does not grow with the number of steps.
+    `norms()` lists the norms, `first()` returns the first non-finite value, and `str(watcher)` is a table of both.
+    Nothing waits for a GPU until one of these is called, and memory use is constant in the number of steps.
 
-    "First" is first in the order of execution: in the forward pass the layer whose output is not finite though its
-    inputs are; code of a module between its layers counts as that module. In the backward pass, the layer whose input
-    or parameter gradient is not finite though the gradient of its output is. Minus infinity in an input that needs no
-    gradient is taken for a mask.
+    "First" refers to the order of execution. In forward, it is the layer with finite inputs and a non-finite output;
+    code of a module between its layers belongs to that module. In backward, it is the layer with a finite gradient of
+    its output and a non-finite gradient of an input or parameter. Minus infinity in an input that needs no gradient
+    counts as a mask.
 
-    Under `torch.compile`: as for `Recorder`.
+    `torch.compile` has the same restrictions as for `Recorder`.
 
-    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softplus())
-    >>> with GradientWatcher(net) as watcher:
-    ...     net(torch.full((1, 2), torch.inf)).sum().backward()
-    >>> print(watcher.first())
-    forward: the module itself was given the first NaN or infinity, in its input
+    Args:
+        module: The module to watch.
+
+    Example:
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softplus())
+        >>> with GradientWatcher(net) as watcher:
+        ...     net(torch.full((1, 2), torch.inf)).sum().backward()
+        >>> print(watcher.first())
+        forward: the module itself received the first NaN or infinity in its input
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -102,7 +111,7 @@ class GradientWatcher(Hooks):
         self._frozen: tuple[list[LayerNorms], NonFinite | None] | None = None
 
     def norms(self) -> list[LayerNorms]:
-        """Norms by layer, in the order of `named_modules`."""
+        """Return the norms of each layer, in the order of `named_modules`."""
         if self._watched is None:
             assert self._frozen is not None
             return self._frozen[0]
@@ -118,7 +127,7 @@ class GradientWatcher(Hooks):
         ]
 
     def first(self) -> NonFinite | None:
-        """The first NaN or infinity since entering, or None."""
+        """Return the first NaN or infinity since entry, or None."""
         if self._watched is None:
             assert self._frozen is not None
             return self._frozen[1]
@@ -130,7 +139,8 @@ class GradientWatcher(Hooks):
         if what == "output":
             own = self._watched[name].module.named_parameters(recurse=False)
             bad = [key for key, parameter in own if not parameter.isfinite().all()]
-            what += f", and its {' and '.join(bad)} is not finite" if bad else ""
+            verb = "is" if len(bad) == 1 else "are"
+            what += f", and its {' and '.join(bad)} {verb} not finite" if bad else ""
         return NonFinite(name, direction, what, produced=what not in ("input", "gradient of the output"))
 
     def __str__(self) -> str:
@@ -159,7 +169,7 @@ class GradientWatcher(Hooks):
 
     def _before(self, name: str, layer: nn.Module, inputs: Any, kwargs: Any) -> Any:
         callers = self._callers.setdefault(threading.get_ident(), [])
-        # A bad input was made by the code of the caller, unless there is none.
+        # A non-finite input comes from the code of the calling layer, if there is one.
         key = (callers[-1], "forward", f"own code before {name!r}") if callers else (name, "forward", "input")
         self._look(tree_leaves((inputs, kwargs)), key, masks=True)
         callers.append(name)
@@ -172,7 +182,7 @@ class GradientWatcher(Hooks):
 
     def _after(self, name: str, layer: nn.Module, inputs: Any, output: Any) -> None:
         callers = self._callers.get(threading.get_ident())
-        if not callers:  # entered in the middle of this call
+        if not callers:  # the context was entered during this call
             return
         callers.pop()
         assert self._watched is not None
@@ -189,7 +199,7 @@ class GradientWatcher(Hooks):
         self._gradient((name, "backward", f"gradient of {key}"), self._watched[name].parameters[key], gradient)
 
     def _gradient(self, key: tuple[str, str, str], seen: _Seen | None, gradient: Tensor | None) -> None:
-        if gradient is None:  # compiled backward passes say so
+        if gradient is None:  # compiled backward passes pass None
             return
         gradient = gradient.detach()
         self._look([gradient], key)
@@ -199,7 +209,7 @@ class GradientWatcher(Hooks):
 
     @torch.no_grad()
     def _look(self, values: Iterable[Any], key: tuple[str, str, str], masks: bool = False) -> None:
-        """Notes the time if a value is not finite and none was before, without waiting for the answer."""
+        """Record the first time at which a value is not finite, without waiting for a GPU."""
         self._clock += 1
         for value in values:
             if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
