@@ -8,6 +8,9 @@ TORCH ?= torch==2.13.0
 OUT ?= out/cpu.json
 VENV := .venv
 BIN := $(VENV)/bin
+# Bytecode is cached at the first import, which compiles a fraction of the installed modules.
+unexport PYTHONDONTWRITEBYTECODE
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
 .PHONY: demo test lint bench docs figures clean
@@ -17,13 +20,14 @@ demo: $(VENV)/installed
 	$(BIN)/python examples/demo/gradients.py
 	$(BIN)/python examples/demo/learning.py
 
+# Work stealing keeps neighboring tests in one process, so that their shared fixtures are built once.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=auto $(BIN)/mypy
 
 bench: $(VENV)/installed
 	$(BIN)/pointgrad bench $(FAMILIES) --out $(OUT)
@@ -43,10 +47,10 @@ clean:
 # torch is installed first and from the version in TORCH: resolved as a dependency, it may bring several GB of CUDA.
 $(VENV)/torch:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" numpy
+	$(INSTALL) --upgrade pip
+	$(INSTALL) "$(TORCH)" numpy
 	touch $@
 
 $(VENV)/installed: $(VENV)/torch $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,lint,bench]"
+	$(INSTALL) --editable ".[test,lint,bench]"
 	touch $@
