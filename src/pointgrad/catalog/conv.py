@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import pointgrad
-from pointgrad import conv1d, conv2d, fold, unfold
-from pointgrad.functional import max_pool2d
+from pointgrad.functional import conv1d, conv2d, fold, max_pool2d, unfold
 
 from .base import OpInfo, Precision, Sample, Timing, type_error, value_error
 from .inputs import Draw, Make
