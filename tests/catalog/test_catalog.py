@@ -21,6 +21,7 @@ def public_functions(*packages):
         for name, value in offered.items()
         if inspect.isfunction(value)
         and value.__module__.startswith(packages or ("pointgrad.ops", "pointgrad.functional"))
+        and name != "release_buffers"
     }
 
 
