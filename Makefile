@@ -1,12 +1,16 @@
-# make demo, make test: environment, build and run, from a fresh clone. Variables:
-#   PYTHON  the interpreter of the environment          make PYTHON=python3.12 test
-#   TORCH   which torch to install before the package   make TORCH="torch==2.8.0" test
-#   SUITES  what to measure; all but the slow ones      make SUITES=scaling OUT=out/scaling_cpu.json bench
+# Targets work in a fresh clone: they create the environment in .venv and build the package. Variables:
+#   PYTHON    interpreter of the environment             make PYTHON=python3.12 test
+#   TORCH     torch to install before the package        make TORCH="torch==2.8.0" test
+#   FAMILIES  families of operators to benchmark         make FAMILIES=scaling OUT=out/scaling_cpu.json bench
+#   ONLY      figures to draw                            make ONLY=speed figures
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 OUT ?= out/cpu.json
 VENV := .venv
 BIN := $(VENV)/bin
+# Bytecode is cached at the first import, which compiles a fraction of the installed modules.
+unexport PYTHONDONTWRITEBYTECODE
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
 .PHONY: demo test lint bench docs figures clean
@@ -16,16 +20,17 @@ demo: $(VENV)/installed
 	$(BIN)/python examples/demo/gradients.py
 	$(BIN)/python examples/demo/learning.py
 
+# Work stealing keeps neighboring tests in one process, so that their shared fixtures are built once.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=auto $(BIN)/mypy
 
 bench: $(VENV)/installed
-	$(BIN)/pointgrad bench $(SUITES) --out $(OUT)
+	$(BIN)/pointgrad bench $(FAMILIES) --out $(OUT)
 
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -39,13 +44,13 @@ include reliability/targets.mk
 clean:
 	rm -rf $(VENV) build out
 
-# torch first: a plain `torch` would bring several gigabytes of CUDA to a machine without a GPU.
+# torch is installed first and from the version in TORCH: resolved as a dependency, it may bring several GB of CUDA.
 $(VENV)/torch:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" numpy
+	$(INSTALL) --upgrade pip
+	$(INSTALL) "$(TORCH)" numpy
 	touch $@
 
 $(VENV)/installed: $(VENV)/torch $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,lint,bench]"
+	$(INSTALL) --editable ".[test,lint,bench]"
 	touch $@

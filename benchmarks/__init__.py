@@ -1,1 +1,1 @@
-"""Studies that take long, and what was measured. The benchmark itself is `pointgrad bench`."""
+"""Long-running measurements, performance targets and committed results. The benchmark itself is `pointgrad bench`."""

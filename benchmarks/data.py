@@ -1,4 +1,4 @@
-"""Where the real clouds of the studies are; see tests/conftest.py."""
+"""Folder of the real point clouds, see tests/conftest.py."""
 
 import os
 from pathlib import Path

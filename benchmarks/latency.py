@@ -1,8 +1,11 @@
-"""`python -m benchmarks.latency [--device cpu|cuda] --out results.json`: PointNet++ on one cloud of 1024 points.
+"""Latency of PointNet++ on one cloud of 1024 points.
 
-So small an input takes a GPU less time than Python needs to launch its kernels. Compared are plain calls, the compiled
-network, and CUDA graphs: those that `torch.compile` records, and one recorded by hand. Each is checked against the
-plain call first; times are of the host, from the call to the finished result. A profile shows where the time goes.
+    python -m benchmarks.latency --device cuda --out results.json
+
+For such a small input, launching the kernels from Python takes longer than running them on a GPU. The program compares
+eager calls, the compiled network, CUDA graphs recorded by `torch.compile`, and a CUDA graph recorded manually. Each
+result is first checked against the eager one. Times are host times, from the call to the finished result. A profile
+lists the longest kernels.
 """
 
 import argparse
@@ -26,6 +29,7 @@ PROFILED = 10
 
 
 def milliseconds(call: Callable[[], Any], wait: Callable[[], None]) -> dict[str, float]:
+    """Percentiles of the host time of a call, after ten calls to warm up."""
     for _ in range(10):
         call()
     times = []
@@ -39,7 +43,7 @@ def milliseconds(call: Callable[[], Any], wait: Callable[[], None]) -> dict[str,
 
 
 def profiled(call: Callable[[], Any], wait: Callable[[], None]) -> dict[str, Any]:
-    """Kernels per call, how long the device is busy, and the longest of them in microseconds."""
+    """Kernels per call, the time the device is busy, and the longest kernels, in microseconds."""
     wait()
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
         for _ in range(PROFILED):
@@ -54,8 +58,8 @@ def profiled(call: Callable[[], Any], wait: Callable[[], None]) -> dict[str, Any
     }
 
 
-def recorded(model: torch.nn.Module, points: Tensor) -> Callable[[], Tensor]:
-    """The network as one CUDA graph."""
+def record_graph(model: torch.nn.Module, points: Tensor) -> Callable[[], Tensor]:
+    """Record the network as one CUDA graph."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         model(points)
@@ -71,25 +75,27 @@ def recorded(model: torch.nn.Module, points: Tensor) -> Callable[[], Tensor]:
     return replay
 
 
-def contestants(model: torch.nn.Module, points: Tensor) -> dict[str, Callable[[], Tensor]]:
+def implementations(model: torch.nn.Module, points: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """Eager, compiled and graph calls of the network, by name."""
     compiled = torch.compile(model, fullgraph=True)
     calls = {"eager": lambda: model(points), "compiled": lambda: compiled(points)}
     if points.is_cuda:
         torch._dynamo.reset()
         with_graphs = torch.compile(model, fullgraph=True, mode="reduce-overhead")
         calls["compiled, with CUDA graphs"] = lambda: with_graphs(points)
-        calls["CUDA graph"] = recorded(model, points)
+        calls["CUDA graph"] = record_graph(model, points)
     return calls
 
 
 @torch.inference_mode()
 def measure(device: str) -> dict[str, Any]:
+    """Check and time all implementations."""
     torch.manual_seed(0)
     model = models.pointnet2(task="classification", classes=40).to(device).eval()
     points = torch.rand(1, 1024, 3, device=device)
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     expected, results = model(points).clone(), {}
-    for name, call in contestants(model, points).items():
+    for name, call in implementations(model, points).items():
         error = (call() - expected).abs().max().item()
         assert error < 1e-5, f"{name}: logits differ by {error}"
         results[name] = {"ms": milliseconds(call, wait)}
@@ -101,9 +107,13 @@ def measure(device: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks.latency", description=__doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--out", type=Path, required=True)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.latency",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure on")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
     options = parser.parse_args()
     results = measure(options.device)
     table = Table("PointNet++, 1 x 1024", "p10 ms", "median ms", "p90 ms", "times faster", "kernels", "busy us")

@@ -1,7 +1,9 @@
-"""`python -m benchmarks.networks [--device cpu|cuda] [--out FILE.json] [--batch 32] [--rounds 7]`
+"""Time of a training step: PointNet++ compared with plain PyTorch, its profile, and all other networks.
 
-A whole training step (forward, backward, Adam; float32, eager) of PointNet++ SSG on 1024 points and 40 classes, against
-the same network in plain PyTorch with the same weights; where the time of a step goes; and a step of every network.
+    python -m benchmarks.networks --device cuda --out results.json
+
+A step is forward, backward and Adam, in float32 and eager mode, on clouds of 1024 points with 40 classes. The network
+in plain PyTorch has the same weights as ours, and its results are checked first.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.data import DATA
 from benchmarks.plain_pointnet2 import PlainPointNet2
+from benchmarks.targets import TRAINING_STEP
 from pointgrad import models
 from pointgrad.bench import clocks
 from pointgrad.bench.machine import machine
@@ -29,12 +32,16 @@ POINTS, CLASSES = 1024, 40
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks.networks", description=__doc__.splitlines()[-1])
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--out", type=Path, help="where to write the results as JSON")
-    parser.add_argument("--batch", type=int, help="clouds of a step; 32 on a GPU, 16 on a CPU")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--skip-others", action="store_true", help="only PointNet++ against plain PyTorch")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.networks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure on")
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    parser.add_argument("--batch", type=int, help="clouds per step, by default 32 on a GPU and 16 on a CPU")
+    parser.add_argument("--rounds", type=int, default=7, help="timed steps of each network")
+    parser.add_argument("--skip-others", action="store_true", help="only compare PointNet++ with plain PyTorch")
     given = parser.parse_args()
     torch.manual_seed(0)
     batch = given.batch or (32 if given.device == "cuda" else 16)
@@ -43,32 +50,32 @@ def main() -> None:
     labels = torch.randint(CLASSES, (batch,), device=given.device)
     check(points[:4], labels[:4])
     console = Console(width=132)
-    asked = 2.0 if given.device == "cuda" else 3.0
+    target = TRAINING_STEP[given.device]
 
     ours = models.pointnet2(classes=CLASSES).to(given.device)
     plain = PlainPointNet2(CLASSES).to(given.device)
     steps = {"pointgrad": step(ours, points, labels), "plain PyTorch": step(plain, points, labels)}
     times = measure(steps, given.device, given.rounds)
     ratio = times["plain PyTorch"]["median"] / times["pointgrad"]["median"]
-    console.print(_table(f"PointNet++ SSG, a training step of {batch} x {POINTS} points ({source})", times, batch))
-    console.print(f"times faster: {ratio:.2f} (asked: {asked})")
+    console.print(_table(f"PointNet++ SSG, training step of {batch} x {POINTS} points ({source})", times, batch))
+    console.print(f"times faster: {ratio:.2f} (target: {target})")
     share, rows = profiled(steps["pointgrad"], given.device)
-    console.print(_profile(rows, share))
+    console.print(_profile_table(rows, share))
 
     others: dict[str, Any] = {}
     if not given.skip_others:
         small = batch if given.device == "cuda" else 2
-        for name, options in _others().items():
+        for name, options in _other_networks().items():
             network = models.build(**options, classes=CLASSES).to(given.device)
             once = {name: step(network, points[:small], labels[:small])}
             others |= measure(once, given.device, 3 if given.device == "cpu" else given.rounds)
             del network, once
-        console.print(_table(f"a training step of {small} x {POINTS} points, classification", others, small))
+        console.print(_table(f"training step of {small} x {POINTS} points, classification", others, small))
     if given.out is not None:
         record = {
             "machine": machine(given.device),
             "pointnet2_ssg": {"batch": batch, "points": POINTS, "data": source, "ms": times, "ratio": ratio},
-            "asked": asked,
+            "target": target,
             "profile": {"share_of_pointgrad_operators": share, "rows": rows},
             "others": {"batch": small, "ms": others} if others else None,
         }  # fmt: skip
@@ -78,7 +85,7 @@ def main() -> None:
 
 
 def clouds(batch: int) -> tuple[Tensor, str]:
-    """(B, 1024, 3) in the unit sphere: shapes of ModelNet40 with the usual jitter, or ellipsoids without them."""
+    """Clouds (B, 1024, 3) in the unit sphere and their source: ModelNet40 with jitter if available, else ellipsoids."""
     path = DATA / "classification" / "modelnet40_train_9520x1024_q8.npz"
     if path.exists():
         with numpy.load(path) as file:
@@ -92,15 +99,17 @@ def clouds(batch: int) -> tuple[Tensor, str]:
 
 
 def check(points: Tensor, labels: Tensor) -> None:
-    """Both networks give the same logits and gradients, in training and evaluation. In float64, so that no rounding
-    decides whether a point at the edge of a ball is inside."""
+    """Check that both networks have the same logits and gradients, in training and evaluation mode.
+
+    Uses float64, so that rounding does not decide whether a point on the boundary of a ball is inside.
+    """
     ours = models.pointnet2(classes=CLASSES, dropout=0.0).to(points.device).double()
     plain = PlainPointNet2(CLASSES).to(points.device).double()
     plain.dropout.p = 0.0
     for module in ours.modules():
         if isinstance(module, nn.BatchNorm1d):
             nn.init.uniform_(module.weight, -1, 1)
-    plain.take(ours)
+    plain.load(ours)
     gradients = []
     for network in (ours, plain):
         functional.cross_entropy(network(points.double()), labels).backward()
@@ -113,6 +122,7 @@ def check(points: Tensor, labels: Tensor) -> None:
 
 
 def step(network: nn.Module, points: Tensor, labels: Tensor) -> Callable[[], None]:
+    """A call that runs one training step."""
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
 
     def call() -> None:
@@ -124,7 +134,7 @@ def step(network: nn.Module, points: Tensor, labels: Tensor) -> Callable[[], Non
 
 
 def measure(steps: dict[str, Callable[[], None]], device: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of each, by turns; the machine's clock, so that the host's part counts."""
+    """Milliseconds of each step, timed alternately. Wall-clock time, so that the time of the host counts."""
     for call in steps.values():
         call()
         call()
@@ -140,8 +150,10 @@ def measure(steps: dict[str, Callable[[], None]], device: str, rounds: int) -> d
 
 
 def profiled(call: Callable[[], None], device: str) -> tuple[float, list[dict[str, Any]]]:
-    """The share of pointgrad's operators in a step, and what takes most of it. On a CPU by one thread: the
-    profiler does not see others."""
+    """Share of pointgrad's operators in the time of a step, and the operators that take most time.
+
+    On a CPU the step runs with one thread, since the profiler does not see others.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if device == "cpu" else threads)
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
@@ -153,7 +165,7 @@ def profiled(call: Callable[[], None], device: str) -> tuple[float, list[dict[st
     def own(row: Any) -> float:
         return row.self_device_time_total if device == "cuda" else row.self_cpu_time_total
 
-    # On a GPU operators and kernels are rows of their own: kernels are left out, or they would count twice.
+    # On a GPU the profiler has separate rows for operators and kernels. Kernels are left out to count time once.
     averages = [row for row in record.key_averages() if device == "cpu" or row.device_type.name == "CPU"]
     total = sum(own(row) for row in averages)
     pointgrad = sum(own(row) for row in averages if row.key.startswith("pointgrad::"))
@@ -163,7 +175,7 @@ def profiled(call: Callable[[], None], device: str) -> tuple[float, list[dict[st
     ]
 
 
-def _others() -> dict[str, dict[str, Any]]:
+def _other_networks() -> dict[str, dict[str, Any]]:
     found = {name: {"name": name} for name in models.names()}
     found["pointnet2 msg"] = {"name": "pointnet2", "variant": "msg"}
     found["pointnext b"] = {"name": "pointnext", "variant": "b"}
@@ -185,8 +197,8 @@ def _table(title: str, times: dict[str, dict[str, float]], batch: int) -> Table:
     return table
 
 
-def _profile(rows: list[dict[str, Any]], share: float) -> Table:
-    table = Table(title=f"where a step goes; pointgrad operators: {share:.1%}", title_justify="left")
+def _profile_table(rows: list[dict[str, Any]], share: float) -> Table:
+    table = Table(title=f"time of a step by operator; pointgrad operators: {share:.1%}", title_justify="left")
     for column in ("operator", "ms", "share", "calls"):
         table.add_column(column, justify="left" if column == "operator" else "right")
     for row in rows:

@@ -1,11 +1,13 @@
-"""The tables of docs/benchmarks.md, and of times in docs/operators, from benchmarks/results: `make figures ONLY=speed`
-writes them."""
+"""Generates the tables of docs/benchmarks.md and docs/operators from benchmarks/results.
 
-import json
+`make figures ONLY=speed` writes them into the pages.
+"""
+
 import re
 from pathlib import Path
 from typing import Any
 
+from benchmarks import record, targets
 from pointgrad.bench import table
 
 RESULTS = Path(__file__).parent / "results"
@@ -14,88 +16,105 @@ OPERATOR_PAGES = sorted((PAGE.parent / "operators").glob("*.md"))
 
 
 def load(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    """A committed result."""
+    return record.read(RESULTS / f"{name}.json")
 
 
-def series(record: dict) -> dict[str, dict[str, dict[int, float]]]:
-    """Work, contestant, number of points: milliseconds."""
+def markdown(titles: list[str], lines: list[list[str]], text_columns: tuple[str, ...] = table.TEXT_COLUMNS) -> str:
+    """A Markdown table whose columns are aligned to the right, except `text_columns`."""
+    rule = ["---" if title in text_columns else "---:" for title in titles]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (titles, rule, *lines))
+
+
+def results_table(result: dict[str, Any]) -> str:
+    """All columns of a result, and the targets."""
+    titles, lines = table.cells(result)
+    verdicts = targets.judge(result)
+    lines = [[*line, targets.summary(verdicts.get(line[0], []))] for line in lines]
+    return markdown([*titles, "target"], lines, (*table.TEXT_COLUMNS, "target"))
+
+
+def series(result: dict[str, Any]) -> dict[str, dict[str, dict[int, float]]]:
+    """Milliseconds by series, implementation and number of points."""
     found: dict[str, dict[str, dict[int, float]]] = {}
-    for result in record["rows"]:
-        if result["state"] != "timed":
+    for row in result["rows"]:
+        if row["state"] != "timed":
             continue
-        lines = found.setdefault(result["series"], {})
-        shown = {"ours": result["contestants"]["ours"]}
-        shown |= {name: each for kind in ("plain", "peer") for name, each in table.fastest(result, kind).items()}
+        lines = found.setdefault(row["series"], {})
+        shown = {"ours": row["implementations"]["ours"]}
+        shown |= {name: each for kind in ("plain", "peer") for name, each in table.fastest(row, kind).items()}
         for name, each in shown.items():
-            lines.setdefault(name, {})[result["size"]] = each["ms"]["median"]
+            lines.setdefault(name, {})[row["size"]] = each["ms"]["median"]
     return found
 
 
 def published_table() -> str:
-    """The figures of others from elsewhere, beside ours of the committed run."""
-    older, ours = load("published"), {result["name"]: result for result in load("gpu")["rows"]}
-    names = list(dict.fromkeys(name for row in older["rows"] for name in row["ms"]))
-    lines = [
-        ["work", "ours, measured", *(f"{name}, {older['note']}" for name in names)],
-        ["---", *["---:"] * (len(names) + 1)],
-    ]
-    for row in older["rows"]:
-        mine = ours.get(row["name"], {}).get("contestants", {}).get("ours", {}).get("ms")
+    """Times that other projects published, next to our measured ones."""
+    published, ours = load("published"), {row["name"]: row for row in load("gpu")["rows"]}
+    names = list(dict.fromkeys(name for row in published["rows"] for name in row["ms"]))
+    titles = ["work", "ours, measured", *(f"{name}, {published['note']}" for name in names)]
+    lines = []
+    for row in published["rows"]:
+        mine = ours.get(row["name"], {}).get("implementations", {}).get("ours", {}).get("ms")
         shown = [f"{table.ms(row['ms'][name])} ms" if name in row["ms"] else "" for name in names]
         lines.append([row["name"], f"{table.ms(mine['median'])} ms" if mine else "", *shown])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\nSource: {older['source']}."
+    return f"{markdown(titles, lines)}\n\nSource: {published['source']}."
 
 
-def scaling_table(record: dict) -> str:
-    lines = []
-    for work, contestants in series(record).items():
-        sizes = sorted({size for times in contestants.values() for size in times})
-        lines.append([work, *(f"{size:,}" for size in sizes)])
-        lines.append(["---", *["---:"] * len(sizes)])
-        lines += [
-            [name, *(table.ms(times[s]) if s in times else "" for s in sizes)] for name, times in contestants.items()
+def scaling_table(result: dict[str, Any]) -> str:
+    """One table per series: implementations against numbers of points."""
+    tables = []
+    for work, implementations in series(result).items():
+        sizes = sorted({size for times in implementations.values() for size in times})
+        lines = [
+            [name, *(table.ms(times[size]) if size in times else "" for size in sizes)]
+            for name, times in implementations.items()
         ]
-        lines.append([])
-    return "\n".join(f"| {' | '.join(line)} |" if line else "" for line in lines).strip()
+        tables.append(markdown([work, *(f"{size:,}" for size in sizes)], lines, (work,)))
+    return "\n\n".join(tables)
 
 
-def described(record: dict) -> str:
-    facts = record["machine"]
-    peers = [f"{name} {each['version']}" for name, each in record["peers"].items() if each["version"]]
-    place = facts.get("gpu") or f"{facts['cpu']}, {facts['threads']} threads"
-    said = f"{place}; torch {facts['torch']}, Python {facts['python']}, {facts['date']}."
-    copy = f" A copy moves {record['GB_per_s']:.0f} GB/s." if record["GB_per_s"] else ""
-    return said + copy + (f" Peers: {', '.join(peers)}." if peers else "")
+def description(result: dict[str, Any]) -> str:
+    """Machine, versions and date of a result."""
+    facts = result["machine"]
+    peers = [f"{name} {each['version']}" for name, each in result["peers"].items() if each["version"]]
+    processor = facts.get("gpu") or f"{facts['cpu']}, {facts['threads']} threads"
+    text = f"{processor}; torch {facts['torch']}, Python {facts['python']}, {facts['date']}."
+    copy = f" A copy moves {result['GB_per_s']:.0f} GB/s." if result["GB_per_s"] else ""
+    return text + copy + (f" Peers: {', '.join(peers)}." if peers else "")
 
 
 def section(name: str) -> str:
-    """What stands between the markers of a name, from the committed results."""
+    """The text between the markers `<!-- results NAME -->` and `<!-- end -->`."""
     if name == "published":
         return published_table()
-    record = load(name)
-    body = scaling_table(record) if name.startswith("scaling") else table.markdown(record)
-    return f"{described(record)}\n\n{body}"
+    result = load(name)
+    body = scaling_table(result) if name.startswith("scaling") else results_table(result)
+    return f"{description(result)}\n\n{body}"
 
 
-def measured(beginnings: str) -> str:
-    """Rows of both devices whose names begin with one of these, separated by semicolons: the times of a family."""
+def operator_times(prefixes: str) -> str:
+    """The text between `<!-- measured PREFIXES -->` and `<!-- end -->`: a table for each device.
+
+    Args:
+        prefixes: Beginnings of the names of the rows to show, separated by "; ".
+    """
     tables = []
     for name in ("gpu", "cpu"):
-        record = load(name)
-        record["rows"] = [row for row in record["rows"] if row["name"].startswith(tuple(beginnings.split("; ")))]
-        titles, lines = table.cells(record)
-        kept = [place for place, title in enumerate(titles) if title not in ("p10-p90", "limit", "asked")]
-        facts = record["machine"]
-        place = facts.get("gpu") or f"{facts['threads']} CPU cores"
-        heads = [f"{place}, {facts['date']}", *(titles[one] for one in kept[1:])]
-        rules = ["---" if titles[one] in table.WORDS else "---:" for one in kept]
-        made = [heads, rules, *([line[one] for one in kept] for line in lines)]
-        tables.append("\n".join(f"| {' | '.join(line)} |" for line in made))
-    return "\n" + "\n\n".join(tables) + "\n"  # Markdown wants an empty line between a comment and a table
+        result = load(name)
+        result["rows"] = [row for row in result["rows"] if row["name"].startswith(tuple(prefixes.split("; ")))]
+        titles, lines = table.cells(result)
+        kept = [column for column, title in enumerate(titles) if title not in ("p10-p90", "limit")]
+        facts = result["machine"]
+        processor = facts.get("gpu") or f"{facts['threads']} CPU cores"
+        heading = f"{processor}, {facts['date']}"
+        titles = [heading, *(titles[column] for column in kept[1:])]
+        tables.append(markdown(titles, [[line[column] for column in kept] for line in lines], (heading, "peers")))
+    return "\n" + "\n\n".join(tables) + "\n"  # Markdown needs an empty line between a comment and a table
 
 
-def anew(path: Path = PAGE) -> str:
-    """A page with every table made from the committed results."""
+def updated(path: Path = PAGE) -> str:
+    """The text of a page, with every table generated from the committed results."""
     pattern = re.compile(r"(<!-- (results|measured) (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
-    makers = {"results": section, "measured": measured}
+    makers = {"results": section, "measured": operator_times}
     return pattern.sub(lambda found: f"{found[1]}{makers[found[2]](found[3])}\n{found[4]}", path.read_text())

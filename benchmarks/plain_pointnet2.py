@@ -1,7 +1,7 @@
-"""PointNet++ (SSG, classification) the way it is commonly written in plain PyTorch: the peer of `benchmarks.networks`.
+"""PointNet++ (SSG, classification) as commonly written in plain PyTorch, for `benchmarks.networks`.
 
-A loop over farthest points, balls by all squared distances and a sort, neighbours by advanced indexing, and
-1 x 1 convolutions with batch norm on (B, C, K, M).
+It samples farthest points in a Python loop, finds balls by sorting all squared distances, gathers neighbors by advanced
+indexing, and applies 1 x 1 convolutions with batch norm to (B, C, K, M).
 """
 
 import torch
@@ -10,12 +10,12 @@ from torch.nn import functional
 
 
 def square_distance(a: Tensor, b: Tensor) -> Tensor:
-    """(B, M, N) between (B, M, 3) and (B, N, 3)."""
+    """Squared distances (B, M, N) between points (B, M, 3) and (B, N, 3)."""
     return a.square().sum(-1)[:, :, None] + b.square().sum(-1)[:, None, :] - 2 * a @ b.transpose(1, 2)
 
 
 def rows(values: Tensor, index: Tensor) -> Tensor:
-    """(B, ..., C) the rows of (B, N, C) named by (B, ...)."""
+    """Rows (B, ..., C) of `values` (B, N, C), selected by `index` (B, ...)."""
     batch = torch.arange(len(values), device=values.device).reshape(-1, *[1] * (index.dim() - 1))
     return values[batch, index]
 
@@ -90,8 +90,8 @@ class PlainPointNet2(nn.Module):
         return self.last(x)
 
     @torch.no_grad()
-    def take(self, network: nn.Module) -> None:
-        """The weights of `pointgrad.models.pointnet2`, in this network's shapes."""
+    def load(self, network: nn.Module) -> None:
+        """Copy the weights of `pointgrad.models.pointnet2`."""
         pairs = []
         for ours, theirs in zip(self.down, network.down, strict=True):
             mlp = theirs.mlps[0]

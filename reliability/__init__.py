@@ -1,1 +1,1 @@
-"""Programs that try to break pointgrad and count what happened. See README.md."""
+"""Programs that try to break pointgrad and record the outcomes. See README.md."""

@@ -1,4 +1,4 @@
-"""What arguments of several programs must be: types for argparse."""
+"""Argument types for argparse that several programs use."""
 
 import argparse
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 def out_file(text: str) -> Path:
-    """Its folder is made at once: after hours of work would be too late to fail."""
+    """A file to write. Its folder is created immediately, so that a bad path fails before hours of work."""
     path = Path(text)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A number below which nothing would be tried, and nothing would fail."""
+    """An integer with a lower bound, so that a run cannot pass by testing nothing."""
 
     def number(text: str) -> int:
         if int(text) < least:

@@ -1,4 +1,4 @@
-"""What was tried: the commit of this checkout; `python -m reliability.checkout` prints it. Needs Python only."""
+"""The commit of this checkout. `python -m reliability.checkout` prints it. Needs only the standard library."""
 
 import subprocess
 from pathlib import Path
@@ -7,8 +7,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def commit() -> str | None:
-    """None outside of a checkout, or without git. A + means that files differ from it; results, which the programs
-    write themselves, do not count."""
+    """Short hash of the current commit, or None outside a checkout or without git.
+
+    A "+" is appended if tracked files differ from the commit, not counting reliability/results.
+    """
     try:
         head = _git("rev-parse", "--verify", "--short=12", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!reliability/results")

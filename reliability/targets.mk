@@ -1,6 +1,6 @@
-# The long runs: each tries to break something, counts, and writes reliability/results. README.md says what is what. Variables:
-#   CASES    how many random inputs                make CASES=500 fuzz
-#   TARGETS  GPUs that kernels are compiled for     make TARGETS="cuda:75:32 hip:gfx942:64" compiled
+# Long-running reliability checks, which write reliability/results. They are described in reliability/README.md. Variables:
+#   CASES    number of random inputs               make CASES=500 fuzz
+#   TARGETS  GPUs to compile the kernels for       make TARGETS="cuda:75:32 hip:gfx942:64" compiled
 #   PYTHONS  interpreters for versions and wheels  make PYTHONS="python3.10 python3.12" TORCH="torch==2.6.0" versions
 PYTHONS ?= $(PYTHON)
 RESULTS := reliability/results
@@ -21,7 +21,7 @@ compiled: $(VENV)/installed
 concurrency: $(VENV)/installed
 	$(BIN)/python -m reliability.cpu.concurrency --rounds 200 --out $(RESULTS)/concurrency.json
 
-# The C++ kernels, then the Triton kernels in Triton's interpreter, which is slow.
+# The C++ kernels, then fewer inputs for the Triton kernels, since Triton's interpreter is slow.
 fuzz: $(VENV)/installed
 	$(BIN)/python -m reliability.fuzz --cases $(or $(CASES),10000) --out $(RESULTS)/fuzz.json
 	$(BIN)/python -m reliability.fuzz --cases $$((($(or $(CASES),10000) + 99) / 100)) --backend triton --out $(RESULTS)/fuzz_triton.json

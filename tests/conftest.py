@@ -125,8 +125,8 @@ def scan():
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Makes prediction cut even a small scene into many tiles."""
-    from pointgrad.predict import tree
+    """Make prediction cut even a small scene into many tiles."""
+    from pointgrad.data.tiles import tree
 
     monkeypatch.setattr(tree, "LEAF_POINTS", 100)
     monkeypatch.setattr(tree, "TILE_POINTS", 500)

@@ -65,3 +65,28 @@ def test_a_platform_without_locks_is_an_error(handle, monkeypatch):
     monkeypatch.setattr(locking, "msvcrt", None)
     with pytest.raises(OSError, match="No locks available"):
         try_lock(handle)
+
+
+WITHOUT_FCNTL = """
+import sys
+sys.modules["fcntl"] = None  # importing it is an error
+import pathlib, torch
+import pointgrad, pointgrad.train
+from pointgrad import data, locking
+from pointgrad.cli import main
+from pointgrad.train.run_folder import RunFolder
+assert locking.fcntl is None
+folder = pathlib.Path(sys.argv[1])
+data.write(folder / "a.ply", data.Cloud(torch.rand(9, 3)))
+RunFolder(folder / "run").hold()
+sys.exit(main(["convert", str(folder / "a.ply"), str(folder / "b.las")]))
+"""
+
+
+def test_the_package_and_its_command_work_without_fcntl(tmp_path):
+    pytest.importorskip("laspy")
+    pytest.importorskip("tyro")
+    done = subprocess.run([sys.executable, "-c", WITHOUT_FCNTL, tmp_path], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path / 'b.las'}: 9 points\n"
+    assert (tmp_path / "run" / ".lock").exists()

@@ -1,9 +1,10 @@
-"""Atomic writing: no writer follows a symbolic link inside its folder."""
+"""Atomic writing, and that no writer follows symbolic links inside a chosen folder."""
 
 import ast
 import os
 import shutil
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pointgrad import data, predict, train, writing
 from pointgrad.bench import write as write_bench
 from pointgrad.data import Cloud
 from pointgrad.data.datasets.layout import Cache
+from pointgrad.data.files.workspace import FOLDER, publish, publish_bytes, workspace
 from pointgrad.train import checkpoint
 from pointgrad.train.run_folder import RunFolder
 from tests.support.scenes import las_file, scene, trained
@@ -80,8 +82,9 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_symbolic_links_are_never_followed(tmp_path, writer):
-    """With links in place of all files, folders and drafts of a writer, their targets stay unchanged."""
+def test_writers_do_not_follow_links(tmp_path, writer):
+    """Links in place of each file, folder and temporary file of a writer: their targets do not change, and no files
+    are created next to them."""
     write = WRITERS[writer]
     chosen, outside = tmp_path / "chosen", tmp_path / "outside"
     chosen.mkdir()
@@ -106,7 +109,7 @@ def test_symbolic_links_are_never_followed(tmp_path, writer):
                 victim.write_bytes(PRECIOUS)
             (chosen / path).symlink_to(victim)
         before = sorted(outside.rglob("*"))
-        with suppress(train.WriteError):  # the log and folders refuse links
+        with suppress(train.WriteError):  # for links in place of the log and of folders
             write(chosen)
         assert sorted(outside.rglob("*")) == before
         assert all(path.read_bytes() == PRECIOUS for path in before if path.is_file())
@@ -114,7 +117,7 @@ def test_symbolic_links_are_never_followed(tmp_path, writer):
         shutil.rmtree(outside)
 
 
-def test_files_replace_links_and_logs_refuse_links(tmp_path):
+def test_links_are_replaced_by_files_and_refused_for_logs(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(PRECIOUS)
     (tmp_path / "a").symlink_to(victim)
@@ -131,8 +134,8 @@ def test_files_replace_links_and_logs_refuse_links(tmp_path):
     assert victim.read_bytes() == PRECIOUS
 
 
-def test_devices_pipes_and_folders_are_not_files(tmp_path):
-    """Writing does not wait for the reader of a pipe, and does not replace a device."""
+def test_devices_pipes_and_folders_are_refused(tmp_path):
+    """Opening a pipe must not block, and a device must not be replaced."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "null").symlink_to("/dev/null")
@@ -144,7 +147,7 @@ def test_devices_pipes_and_folders_are_not_files(tmp_path):
     assert stat.S_ISCHR((tmp_path / "null").stat().st_mode)
 
 
-def test_only_the_root_folder_may_be_a_link(tmp_path):
+def test_chosen_folder_may_be_a_link_but_not_folders_inside(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "named").symlink_to("real")
     assert writing.make_folder(tmp_path / "named", "a/b") == tmp_path / "named" / "a" / "b"
@@ -157,10 +160,8 @@ def test_only_the_root_folder_may_be_a_link(tmp_path):
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
-def test_cleanup_does_not_wait_for_pipes_or_follow_links(tmp_path):
-    """Folders of killed processes are removed, but not pipes and links with such names."""
-    from pointgrad.data.files.workspace import workspace
-
+def test_abandoned_workspaces_are_removed(tmp_path):
+    """Folders of killed processes are removed. A pipe with such a name must not block, a link must not be followed."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "kept").touch()
     os.mkfifo(tmp_path / ".a.ply.pointgrad-pipe")
@@ -168,11 +169,67 @@ def test_cleanup_does_not_wait_for_pipes_or_follow_links(tmp_path):
     (tmp_path / ".a.ply.pointgrad-left").mkdir()
     with workspace(tmp_path / "a.ply", tmp_path) as drafts:
         assert drafts.is_dir()
+        with workspace(tmp_path / "a.ply", tmp_path) as other:  # does not remove the one in use
+            assert other != drafts
+        assert drafts.is_dir()
     assert not (tmp_path / ".a.ply.pointgrad-left").exists()
     assert (tmp_path / "elsewhere" / "kept").exists()
+    assert not drafts.exists()
 
 
-def test_predictions_stay_in_their_folder(tmp_path, monkeypatch, capsys):
+def test_workspace_without_locks(tmp_path, monkeypatch):
+    """Platforms without locks, and those that cannot open folders: only abandoned folders are not removed."""
+    (tmp_path / ".a.ply.pointgrad-left").mkdir()
+    open_file = os.open
+
+    def open_no_folder(path, flags, *arguments, **options):
+        if flags == FOLDER:
+            raise PermissionError
+        return open_file(path, flags, *arguments, **options)
+
+    for change in (("pointgrad.locking.fcntl", None), ("os.open", open_no_folder)):
+        monkeypatch.setattr(*change)
+        with workspace(tmp_path / "a.ply", tmp_path) as drafts:
+            assert drafts.is_dir()
+        assert not drafts.exists()
+    assert (tmp_path / ".a.ply.pointgrad-left").exists()
+
+
+def test_workspace_that_is_removed_before_it_is_locked(tmp_path, monkeypatch):
+    """A process that looks for abandoned folders may lock a new folder first; then a second one is created."""
+    answers = iter([False, True])
+    monkeypatch.setattr("pointgrad.data.files.workspace.try_lock", lambda *_: next(answers))
+    made = []
+    monkeypatch.setattr(tempfile, "mkdtemp", _recorded(tempfile.mkdtemp, made))
+    with workspace(tmp_path / "a.ply", tmp_path) as drafts:
+        assert str(drafts) == made[1]
+
+
+def _recorded(function, results):
+    def call(*arguments, **options):
+        results.append(function(*arguments, **options))
+        return results[-1]
+
+    return call
+
+
+def test_publish_keeps_an_existing_file(tmp_path):
+    for content, overwrite in ((b"old", False), (b"new", True)):
+        publish_bytes(tmp_path / "deep" / "a", content, overwrite)
+        (tmp_path / "draft").write_bytes(content)
+        publish(tmp_path / "draft", tmp_path / "b", overwrite)
+        for act in (
+            lambda: publish_bytes(tmp_path / "deep" / "a", b"other", False),
+            lambda: publish(tmp_path / "b", tmp_path / "deep" / "a", False),
+        ):
+            with pytest.raises(data.FileError, match=r"/a: already exists; set overwrite to replace it$"):
+                act()
+        assert (tmp_path / "deep" / "a").read_bytes() == (tmp_path / "b").read_bytes() == content
+    with pytest.raises(data.FileError, match="/b/a: expected a file that can be written, got: "):
+        publish_bytes(tmp_path / "b" / "a", b"", False)  # in a file instead of a folder
+
+
+def test_predictions_do_not_follow_links(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tyro")
     from pointgrad.cli import main
 
@@ -183,25 +240,24 @@ def test_predictions_stay_in_their_folder(tmp_path, monkeypatch, capsys):
     (tmp_path / "out" / "deep").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setattr("pointgrad.train.load", lambda path, device="cpu": trained())
     assert main(["predict", "a run", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 1
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1
-    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: Is a symbolic link" in printed
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: Is a symbolic link" in said
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
-# Modules that open files for writing, with the reason.
+# Modules that may open files for writing, with the reason.
 OPENED = {
-    "writing.py",  # the module for writing
+    "writing.py",  # writes all other files
     "data/files/npy.py",  # a member of an archive
-    "data/files/workspace.py",  # in a new temporary folder
-    "predict/files.py",  # the same
-    "predict/las.py",  # the same
+    "predict/files.py",  # in a new workspace
+    "predict/las.py",  # in a new workspace
     "bench/clocks.py",  # a counter of the kernel
     "cli/child.py",  # a pipe
 }
 
 
-def test_all_writers_use_the_writing_module():
+def test_files_are_written_by_one_module():
     source = Path(pointgrad.__file__).parent
     found = set()
     for path in source.rglob("*.py"):
@@ -217,7 +273,7 @@ def test_all_writers_use_the_writing_module():
     assert found == OPENED
 
 
-def test_an_existing_file_is_kept_unless_overwritten(tmp_path, monkeypatch):
+def test_existing_file_is_kept_unless_overwritten(tmp_path, monkeypatch):
     def no_links(*_):
         raise OSError
 
@@ -237,7 +293,7 @@ def test_an_existing_file_is_kept_unless_overwritten(tmp_path, monkeypatch):
         monkeypatch.setattr(os, "link", no_links)
 
 
-def test_the_previous_file_is_kept_under_its_own_name(tmp_path):
+def test_previous_file_is_kept_under_its_own_name(tmp_path):
     for content in (b"1", b"2", b"3"):
         writing.replace_bytes(tmp_path / "a", content, tmp_path / "before")
     assert (tmp_path / "a").read_bytes() == b"3"

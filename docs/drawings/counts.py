@@ -5,4 +5,4 @@ from reliability import page
 
 def draw() -> None:
     for path in page.PAGES:
-        path.write_text(page.anew(path))
+        path.write_text(page.updated(path))

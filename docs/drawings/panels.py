@@ -60,12 +60,12 @@ class Session:
             control.value = value
         viewer.picked = None
         if click is not None:
-            points = viewer.work.cloud.points
+            points = viewer.sample.cloud.points
             low, high = points.amin(0), points.amax(0)
             row = int((points - (low + torch.tensor(click) * (high - low))).norm(dim=1).argmin())
-            part = Part(viewer.work.cloud.select(torch.tensor([row])), viewer.work.number[row : row + 1])
+            part = Part(viewer.sample.cloud.select(torch.tensor([row])), viewer.sample.number[row : row + 1])
             viewer.picked = Picked(viewer.stage.place(part.cloud.points)[0], part)
-        viewer._home_all()
+        viewer._reset_cameras()
         self.run(viewer._panel_changed)
         return panel
 
@@ -73,10 +73,10 @@ class Session:
         if radius is not None:
             panel.reach = radius
         for client in self.viewer.server.get_clients().values():
-            panel._look_closer(client)
+            panel._zoom_in(client)
 
     def run(self, task: Callable[[], None]) -> None:
-        self.viewer.worker.ask("picture", task)
+        self.viewer.worker.submit("picture", task)
         self.viewer.wait()
 
     def save(self, name: str) -> None:

@@ -37,7 +37,7 @@ def rivals(result: dict) -> dict[str, float]:
 def ratios(name: str) -> None:
     """One bar per rival, in two columns."""
     record = load(name)
-    work = [(r["name"], rivals(r)) for r in record["rows"] if r["state"] == "timed" and r["suite"] != "overhead"]
+    work = [(r["name"], rivals(r)) for r in record["rows"] if r["state"] == "timed" and r["family"] != "overhead"]
     work = [(title, bars) for title, bars in work if bars]
     total, left = sum(len(bars) + 1 for _, bars in work), []
     while work and sum(len(bars) + 1 for _, bars in left) < total / 2:
@@ -107,7 +107,7 @@ def scaling() -> None:
 def floors() -> None:
     """Times relative to the lower bound, a copy of the same number of bytes."""
     parts = [(load(name), name) for name in DEVICES]
-    rows = [[r for r in record["rows"] if "times_floor" in r and r["suite"] != "loss"] for record, _ in parts]
+    rows = [[r for r in record["rows"] if "times_floor" in r and r["family"] != "loss"] for record, _ in parts]
     figure, panels = plt.subplots(1, 2, figsize=(14, 0.42 * max(map(len, rows)) + 1.6))
     for axes, (record, _), work in zip(panels, parts, rows, strict=True):
         longest = 1.0
@@ -148,7 +148,7 @@ def speed() -> None:
         rows = {result["name"]: result for result in record["rows"]}
         for place, title in enumerate(names):
             result = rows[f"farthest points {title}"]
-            mine = result["contestants"]["ours"]["ms"]["median"]
+            mine = result["implementations"]["ours"]["ms"]["median"]
             rival, best = next(iter(table.fastest(result, "peer").items()), ("", None))
             theirs, label = (best["ms"]["median"], rival) if best else (None, "")
             older = published.get(result["name"], {}) if name == "gpu" else {}
@@ -178,4 +178,4 @@ def draw() -> None:
     floors()
     speed()
     for path in (page.PAGE, *page.OPERATOR_PAGES):
-        path.write_text(page.anew(path))
+        path.write_text(page.updated(path))

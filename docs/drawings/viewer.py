@@ -52,18 +52,18 @@ def photograph(name: str, trained: train.Trained | None, prepare: Any) -> None:
 
 
 def clicked(viewer: Any, page: Any) -> None:
-    points = viewer.work.cloud.points
+    points = viewer.sample.cloud.points
     low, high = points.amin(0), points.amax(0)
     row = int((points - (low + torch.tensor(TREE) * (high - low))).norm(dim=1).argmin())
     place = viewer.stage.place(points[row : row + 1])[0]
-    camera = viewer.stage.view(False)[0]
-    viewer.worker.ask("click", lambda: viewer._choose(camera, place - camera))
+    camera = viewer.stage.camera_pose(False)[0]
+    viewer.worker.submit("click", lambda: viewer._choose(camera, place - camera))
     viewer.wait()
     page.get_by_text("Values").wait_for()
 
 
 def predicted(viewer: Any, page: Any) -> None:
-    page.get_by_text("has labelled 60,000 of 60,000 points").wait_for()
+    page.get_by_text("predicted 60,000 of 60,000 points").wait_for()
 
 
 def draw() -> None:

@@ -1,1 +1,1 @@
-"""The C++ kernels: under sanitizers, and called from many threads and processes at once."""
+"""Tests of the C++ kernels with sanitizers, and with concurrent calls from threads and processes."""

@@ -1,10 +1,10 @@
-"""Operators of every room called from everywhere at once: the same bits as alone, and no deadlock.
+"""Concurrent calls of operators of every family: results must be identical to serial ones, without deadlocks.
 
     python -m reliability.cpu.concurrency --rounds 200 --out reliability/results/concurrency.json
 
-In a round, every thread or process calls one case of each room, forward and backward, drawn from the tests' tables of
-cases that are large enough for several threads (`work.py`). Each situation runs in a process of its own,
-under a watchdog that prints where every Python thread stands when time is up. Needs torch and numpy only.
+In a round, every thread or process calls one random test case of each family, forward and backward, with inputs that
+are large enough for several threads (`work.py`). Each situation runs in a separate process with a time limit, after
+which the stack of every Python thread is printed. Needs only torch and numpy.
 """
 
 import argparse
@@ -36,34 +36,35 @@ from reliability.cpu.work import Work, backward_of_a_network, deep_backward, fam
 
 ROOT = Path(__file__).parents[2]
 THREADS = 8
-THREAD_COUNTS = (1, 2, 3, 7)  # what torch.set_num_threads is given
-LIMIT = 1800  # seconds for one situation
-CHILD_LIMIT = 60  # and for one child
-ALL = 1000  # cases of a room
+THREAD_COUNTS = (1, 2, 3, 7)  # arguments of torch.set_num_threads
+LIMIT = 1800  # seconds per situation
+CHILD_LIMIT = 60  # seconds per child process
+ALL = 1000  # more cases than any family has
 SAME, HUNG = "same", "time is up"
 MUST_SEE = {"planted_difference": "different: planted, results [0]", "planted_deadlock": HUNG}
-WATCHDOG = "Timeout ("  # how faulthandler begins
+WATCHDOG = "Timeout ("  # beginning of the output of faulthandler
 
 
 class Difference(Exception):
-    """A call returned other bits than it does alone."""
+    """A concurrent call returned other bits than a serial one."""
 
 
 class Calls:
-    """The work, and what each piece of it gives alone, in one thread."""
+    """The calls to make, and their digests when made serially in one thread."""
 
-    def __init__(self, cases: int, alone: dict[str, str] | None = None) -> None:
+    def __init__(self, cases: int, expected: dict[str, str] | None = None) -> None:
         torch.set_num_threads(1)
         self.cases = cases
         self.families = families(cases)
-        self.alone = alone or {work.name: work.digest() for family in self.families for work in family}
+        self.expected = expected or {work.name: work.digest() for family in self.families for work in family}
         torch.set_num_threads(2)
-        self.one_of_each_family("starts the pool's threads")
+        self.one_of_each_family("warm-up")  # starts the threads of the pool
 
     def check(self, work: Work) -> int:
-        return _equal(work.digest(), self.alone[work.name], work.name)
+        return _equal(work.digest(), self.expected[work.name], work.name)
 
     def one_of_each_family(self, seed: str, between: Callable[[random.Random], None] | None = None) -> int:
+        """Make and check one random call of each family. Returns the number of calls."""
         draw = random.Random(seed)
         for family in draw.sample(self.families, len(self.families)):
             if between is not None:
@@ -73,7 +74,7 @@ class Calls:
 
 
 def at_once(task: Callable[[int], int], threads: int = THREADS) -> int:
-    """The sum of task(0) to task(threads - 1), which begin together; the first error of any of them is raised."""
+    """Run task(0) to task(threads - 1) in threads that start together. Returns the sum, or raises the first error."""
     start = threading.Barrier(threads)
 
     def begin(number: int) -> int:
@@ -93,8 +94,7 @@ def _draw(calls: Calls, round: int, thread: int) -> int:
 
 
 def set_num_threads(calls: Calls, rounds: int) -> int:
-    """Each thread changes the number between its calls, while the others are inside theirs."""
-
+    """Each thread changes the number of threads between its calls, while other threads are inside theirs."""
     return sum(at_once(partial(_draw_and_change, calls, r)) for r in range(rounds))
 
 
@@ -103,16 +103,18 @@ def _draw_and_change(calls: Calls, round: int, thread: int) -> int:
 
 
 def backward(calls: Calls, rounds: int) -> int:
-    """Backward passes of a deep graph: of one graph from all threads, of a graph per thread, and nested so deeply that
-    torch hands them to autograd's own threads."""
+    """Backward passes of one graph from all threads, of one graph per thread, and nested ones.
+
+    The nesting is so deep that torch runs the inner passes in autograd's own threads.
+    """
     torch.set_num_threads(1)
-    own = backward_of_a_network(*network(seed=0))
+    expected = backward_of_a_network(*network(seed=0))
     nested = deep_backward()
     torch.set_num_threads(2)
     for _ in range(rounds):
         graph = network(seed=0)
-        at_once(lambda n, graph=graph: _equal(backward_of_a_network(*graph), own, "one graph from many threads"))
-        at_once(lambda n: _equal(backward_of_a_network(*network(seed=0)), own, "a graph per thread"))
+        at_once(lambda n, graph=graph: _equal(backward_of_a_network(*graph), expected, "one graph from many threads"))
+        at_once(lambda n: _equal(backward_of_a_network(*network(seed=0)), expected, "one graph per thread"))
         at_once(lambda n: _equal(deep_backward(), nested, "nested backward"), threads=2)
     return rounds * (2 * THREADS + 2)
 
@@ -125,7 +127,7 @@ def _equal(received: str, expected: str, name: str) -> int:
 
 
 def forked(calls: Calls, rounds: int) -> int:
-    """Children of a process whose other threads are inside operators at the moment of the fork."""
+    """Child processes, forked while other threads of the parent are inside operators."""
     stop = threading.Event()
 
     def keep_busy(number: int) -> None:
@@ -150,8 +152,8 @@ def spawned(calls: Calls, rounds: int) -> int:
 def _in_processes(method: str, calls: Calls, seed: str) -> int:
     context = multiprocessing.get_context(method)
     answers = context.SimpleQueue()
-    # A new interpreter makes the same calls itself.
-    given = calls if method == "fork" else (calls.cases, calls.alone)
+    # A spawned process creates the calls itself.
+    given = calls if method == "fork" else (calls.cases, calls.expected)
     seeds = [f"{seed} {n}" for n in range(2 if method == "fork" else 1)]
     children = [context.Process(target=_child, args=(answers, given, each), daemon=True) for each in seeds]
     for child in children:
@@ -170,8 +172,8 @@ def _in_processes(method: str, calls: Calls, seed: str) -> int:
 
 
 def _child(answers: Any, given: Calls | tuple[int, dict[str, str]], seed: str) -> None:
-    """Answers with the number of calls, or with what was different."""
-    # A signal: the parent's watchdog is a thread that a forked child does not have, but would wait for.
+    """Send the number of calls, or a description of the difference, to the parent."""
+    # Uses a signal, since the watchdog thread of the parent does not exist in a forked child.
     faulthandler.register(signal.SIGALRM, chain=True)
     signal.alarm(CHILD_LIMIT)
     try:
@@ -187,14 +189,16 @@ def _child(answers: Any, given: Calls | tuple[int, dict[str, str]], seed: str) -
 
 
 def use_the_pool_in_a_forked_child() -> None:
-    """torch's own parallel loops hang in a forked child, so torch gets one thread there, as in a DataLoader; our
-    kernels are still told to use three."""
+    """Let our kernels use three threads, and torch one, as in a DataLoader.
+
+    torch's own parallel loops hang in a forked child.
+    """
     torch.set_num_threads(1)
     torch.get_num_threads = lambda: 3
 
 
 class _Drawn(torch.utils.data.Dataset):
-    """Items that call operators, in a worker."""
+    """A dataset whose items call operators in a worker."""
 
     def __init__(self, calls: Calls, rounds: int) -> None:
         self.calls, self.rounds = calls, rounds
@@ -207,7 +211,7 @@ class _Drawn(torch.utils.data.Dataset):
 
 
 def loader(calls: Calls, rounds: int) -> int:
-    """A training: workers call operators while the process that forked them does so too."""
+    """DataLoader workers and their parent process call operators at the same time."""
     total = 0
     for start in range(0, rounds, 10):
         data = _Drawn(calls, min(10, rounds - start) * 2)
@@ -225,7 +229,7 @@ def _worker(number: int) -> None:
 
 
 def planted_difference(calls: Calls, rounds: int) -> int:
-    """An operator that keeps its result in memory that all threads share: `python_threads` must see it."""
+    """An operator that keeps its result in memory shared by all threads, which `python_threads` must detect."""
     shared = torch.zeros(20000)
 
     class Careless(Work):
@@ -238,18 +242,18 @@ def planted_difference(calls: Calls, rounds: int) -> int:
             return str(bool((shared == mine).all()))
 
     careless = Careless.__new__(Careless)
-    calls.families, calls.alone = [[careless]], {"planted": careless.digest()}
+    calls.families, calls.expected = [[careless]], {"planted": careless.digest()}
     return python_threads(calls, rounds)
 
 
 def planted_deadlock(calls: Calls, rounds: int) -> int:
-    """A lock that is taken twice: the watchdog must see it."""
+    """A lock that is acquired twice, which the watchdog must detect."""
     lock = threading.Lock()
     return at_once(lambda n: lock.acquire())
 
 
 SITUATIONS = {
-    # backward last: once it has started autograd's own threads, torch refuses to differentiate in forked children.
+    # backward is last: once it has started autograd's threads, torch does not differentiate in forked children.
     function.__name__: function
     for function in (spawned, python_threads, set_num_threads, forked, loader, backward)
 }
@@ -257,7 +261,7 @@ PLANTED = {function.__name__: function for function in (planted_difference, plan
 
 
 def run_here(calls: Calls, situation: str, rounds: int, limit: float) -> dict[str, Any]:
-    """One situation in this process, which the watchdog ends when time is up."""
+    """Run one situation in this process, which the watchdog ends after `limit` seconds."""
     faulthandler.dump_traceback_later(limit, exit=True)
     before = time.monotonic()
     try:
@@ -271,7 +275,7 @@ def run_here(calls: Calls, situation: str, rounds: int, limit: float) -> dict[st
 
 
 def run(situations: list[str], rounds: int, cases: int = ALL, limit: float = LIMIT) -> dict[str, dict[str, Any]]:
-    """Situations one after another in one process of their own; after the first that hangs or fails, none."""
+    """Run situations one after another in a new process, until one hangs or fails."""
     command = [sys.executable, "-m", "reliability.cpu.concurrency", "--here", *situations]
     command += ["--rounds", str(rounds), "--cases", str(cases), "--limit", str(limit)]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
@@ -282,29 +286,29 @@ def run(situations: list[str], rounds: int, cases: int = ALL, limit: float = LIM
             status = None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # children too, where the watchdog ended their parent
+                os.killpg(process.pid, signal.SIGKILL)  # includes children whose parent was ended by the watchdog
         process.wait()
         out.seek(0)
         log.seek(0)
         results = dict(json.loads(line) for line in out.read().splitlines())
-        said = log.read()
+        text = log.read()
     if status != 0:
-        outcome = HUNG if status is None or WATCHDOG in said else f"failed with status {status}"
+        outcome = HUNG if status is None or WATCHDOG in text else f"failed with status {status}"
         stopped = next(name for name in situations if name not in results)
-        results[stopped] = {"rounds": rounds, "calls": 0, "outcome": outcome, "log": said[-6000:]}
+        results[stopped] = {"rounds": rounds, "calls": 0, "outcome": outcome, "log": text[-6000:]}
     return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=at_least(1), default=200)
-    parser.add_argument("--cases", type=at_least(1), default=ALL, help="at most so many of each room")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for one situation")
-    parser.add_argument("--here", nargs="+", choices=[*SITUATIONS, *PLANTED], help="only these, in this process")
-    parser.add_argument("--out", type=out_file)
+    parser.add_argument("--rounds", type=at_least(1), default=200, help="rounds per situation")
+    parser.add_argument("--cases", type=at_least(1), default=ALL, help="largest number of cases per family")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds per situation")
+    parser.add_argument("--here", nargs="+", choices=[*SITUATIONS, *PLANTED], help="run only these, in this process")
+    parser.add_argument("--out", type=out_file, help="JSON file for the results")
     given = parser.parse_args()
     if given.here:
-        # Python 3.12 warns of forking a process that has threads: that it works is the point here.
+        # Python 3.12 warns about forking a process with threads, which is what is tested here.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         calls = Calls(given.cases)
         for situation in given.here:
@@ -315,7 +319,7 @@ def main() -> None:
     print(json.dumps(seen), flush=True)
     results = {}
     for situation in SITUATIONS:
-        # A new interpreter takes seconds to start.
+        # Spawning takes seconds.
         rounds = -(-given.rounds // 10) if situation == "spawned" else given.rounds
         results |= run([situation], rounds, given.cases, given.limit)
         print(situation, json.dumps(results[situation]), flush=True)

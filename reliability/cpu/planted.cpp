@@ -1,12 +1,12 @@
-// One defect for each sanitizer to find, so that a clean run is never that of a blind tool. Called through ctypes, on
-// memory of torch and in Python's threads: where the kernels work, too.
+// Defects that each sanitizer must report, to prove that it works. Called through ctypes, on torch's memory and in
+// Python's threads, like the kernels.
 #include <cstdint>
 #include <limits>
 #include <thread>
 
 extern "C" {
 
-// Address: `values` has `count` floats.
+// AddressSanitizer: `values` has `count` floats.
 float read_past_the_end(const float* values, int64_t count) { return values[count]; }
 
 float* address_of_a_local() {
@@ -16,7 +16,7 @@ float* address_of_a_local() {
 }
 float read_after_return() { return *address_of_a_local(); }
 
-// Undefined.
+// UndefinedBehaviorSanitizer.
 int64_t add_to_the_largest(int64_t more) { return std::numeric_limits<int64_t>::max() + more; }
 int32_t cast_to_int(double value) { return static_cast<int32_t>(value); }
 int read_past_an_array(int at) {
@@ -25,7 +25,7 @@ int read_past_an_array(int at) {
 }
 int shift(int by) { return 1 << by; }
 
-// Thread.
+// ThreadSanitizer.
 void add_without_a_lock(float* total, int64_t times) {
   for (int64_t i = 0; i < times; ++i) *total += 1.0f;
 }

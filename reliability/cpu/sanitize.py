@@ -1,11 +1,10 @@
-"""The C++ kernels under AddressSanitizer, UndefinedBehaviorSanitizer or ThreadSanitizer.
+"""Tests the C++ kernels with AddressSanitizer, UndefinedBehaviorSanitizer or ThreadSanitizer.
 
     python -m reliability.cpu.sanitize address --out reliability/results/sanitizers.json
 
-Builds the module with the sanitizer in a build folder of its own, makes sure that this module is the one that is
-loaded and that the tool reports each defect of `planted.cpp`, built with the same flags, then runs the operators'
-tests. Anything that the tool reports is written to the results and fails the run. Needs GCC, nanobind and what the
-tests need.
+Builds the module with the sanitizer in a separate folder, checks that this module is loaded and that the sanitizer
+reports each defect in `planted.cpp`, and runs the tests of the operators. Every report is recorded and fails the run.
+Needs GCC, nanobind and the dependencies of the tests.
 """
 
 import argparse
@@ -33,26 +32,34 @@ FILES = [
         "sampling", "scatter", "voxels",
     )
 ]  # fmt: skip
-# What runs no C++ of ours, or the same once more: Triton in its interpreter, plain PyTorch, tracing, and the hundreds
-# of calls of finite differences, whose gradients test_gradients_agree_with_reference runs too.
-LEFT_OUT = ["cpu-triton", "cpu-reference", "test_compile", "test_compiled", "test_export", "test_opcheck", "gradcheck"]
+# Tests that run no C++ kernels or only repeat them: Triton's interpreter, plain PyTorch, tracing, and finite
+# differences, whose gradients test_gradients_agree_with_reference covers.
+DESELECTED = [
+    "cpu-triton",
+    "cpu-reference",
+    "test_compile",
+    "test_compiled",
+    "test_export",
+    "test_opcheck",
+    "gradcheck",
+]
 
 
 @dataclass(frozen=True)
 class Tool:
     library: str
     options: dict[str, str]
-    planted: dict[str, str]  # a call of planted.cpp, and what the report says
-    left_out: tuple[str, ...] = ()
-    situations: tuple[str, ...] = ()  # of concurrency.py
+    planted: dict[str, str]  # calls of planted.cpp, and text of the expected report
+    deselected: tuple[str, ...] = ()
+    situations: tuple[str, ...] = ()  # situations of concurrency.py to run
     threads: int = 2
 
 
 TOOLS = {
     "address": Tool(
         "libasan.so",
-        # Python never frees some of its own memory, so leaks are not looked for. A failed allocation must reach the
-        # kernels as it does without the tool.
+        # Leaks are not detected, since Python never frees some of its memory. A failed allocation must return null to
+        # the kernels, as it does without the sanitizer.
         {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:allocator_may_return_null=1"},
         {
             "planted.read_past_the_end(pointer, 10)": "heap-buffer-overflow",
@@ -71,14 +78,14 @@ TOOLS = {
     ),
     "thread": Tool(
         "libtsan.so",
-        # Python and torch are not instrumented: what they do by themselves cannot be judged.
+        # Python and torch are not instrumented, so their own threads cannot be checked.
         {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1:report_signal_unsafe=0:die_after_fork=0:halt_on_error=0"},
         {
             "planted.add_in_two_threads(pointer, 1000)": "data race",
             "in_two_python_threads(lambda: planted.add_without_a_lock(pointer, 5000000))": "data race",
         },
-        # Many small calls one after another say nothing about threads that one of them does not say.
-        left_out=("nan_and_infinity", "expanded", "non_contiguous", "autocast", "writes_every_element"),
+        # Repeated small calls cover no other interaction of threads than a single one.
+        deselected=("nan_and_infinity", "expanded", "non_contiguous", "autocast", "writes_every_element"),
         situations=("python_threads", "set_num_threads", "backward"),
         threads=4,
     ),
@@ -97,6 +104,8 @@ def in_two_python_threads(call):
 
 
 class Build:
+    """A build of the module with one sanitizer."""
+
     def __init__(self, name: str) -> None:
         self.name, self.tool = name, TOOLS[name]
         self.folder = ROOT / "build" / f"sanitize-{name}"
@@ -116,15 +125,15 @@ class Build:
                 (inner / source.name).symlink_to(source)
         (module,) = self.folder.glob("_native*.so")
         (inner / module.name).symlink_to(module)
-        # Runs in every interpreter of the run, workers included: an editable install would come before PYTHONPATH.
+        # Runs in every interpreter, including workers, since an editable install takes precedence over PYTHONPATH.
         (self.package / "sitecustomize.py").write_text(
             "import sys\n"
             'sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]\n'
         )
 
     def python(self, *arguments: str, timeout: float, show: bool = False) -> subprocess.CompletedProcess[str]:
-        """An interpreter with the tool and the module that was built with it. Returns what it prints, or shows it."""
-        libraries = [_runtime(self.tool.library), _runtime("libstdc++.so")]  # both must be there before torch
+        """Run an interpreter with the sanitizer and its module. The output is captured unless `show` is set."""
+        libraries = [_runtime(self.tool.library), _runtime("libstdc++.so")]  # must be loaded before torch
         options = {name: f"{value}:log_path={self.reports}/report" for name, value in self.tool.options.items()}
         environment = {
             **os.environ, **options, "LD_PRELOAD": " ".join(libraries), "PYTHONMALLOC": "malloc",
@@ -136,7 +145,7 @@ class Build:
         )  # fmt: skip
 
     def take_reports(self) -> list[str]:
-        """What the tool has said since the last time."""
+        """Reports since the previous call."""
         self.reports.mkdir(parents=True, exist_ok=True)
         files = sorted(self.reports.iterdir())
         texts = [file.read_text(errors="replace") for file in files]
@@ -145,24 +154,24 @@ class Build:
         return texts
 
     def check_itself(self) -> dict[str, str]:
-        """The module is ours, and every planted defect is seen. Returns what was seen."""
-        asked = self.python("-c", "from pointgrad.ops import native; print(native.module.sanitizer)", timeout=300)
-        if asked.stdout.strip() != self.name:
-            sys.exit(f"the module that is loaded was not built with {self.name}: {asked.stdout}{asked.stderr}")
+        """Check that the module is the instrumented one and that every planted defect is reported, and return these."""
+        done = self.python("-c", "from pointgrad.ops import native; print(native.module.sanitizer)", timeout=300)
+        if done.stdout.strip() != self.name:
+            sys.exit(f"the loaded module was not built with {self.name}: {done.stdout}{done.stderr}")
         self.take_reports()
         seen = {}
         for call, expected in self.tool.planted.items():
-            said = self.python("-c", PLANTED + call, str(self.folder / "libplanted.so"), timeout=300)
-            text = "\n".join([*self.take_reports(), said.stderr])
+            done = self.python("-c", PLANTED + call, str(self.folder / "libplanted.so"), timeout=300)
+            text = "\n".join([*self.take_reports(), done.stderr])
             if expected not in text:
-                sys.exit(f"{self.name} does not see {call}: {text[-2000:]}")
+                sys.exit(f"{self.name} does not report {call}: {text[-2000:]}")
             seen[call] = expected
         return seen
 
     def run_tests(self, timeout: float) -> dict[str, Any]:
         results = self.folder / "tests.xml"
         results.unlink(missing_ok=True)
-        without = " and ".join(f"not {name}" for name in (*LEFT_OUT, *self.tool.left_out))
+        without = " and ".join(f"not {name}" for name in (*DESELECTED, *self.tool.deselected))
         pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"]
         run = self.python(*pytest, *FILES, "-k", without, timeout=timeout, show=True)
         if not results.exists():
@@ -187,29 +196,30 @@ class Build:
 
 
 def _runtime(library: str) -> str:
-    asked = subprocess.run(["gcc", f"-print-file-name={library}"], check=True, text=True, capture_output=True)
-    return str(Path(asked.stdout.strip()).resolve())
+    """Path of a runtime library of GCC."""
+    done = subprocess.run(["gcc", f"-print-file-name={library}"], check=True, text=True, capture_output=True)
+    return str(Path(done.stdout.strip()).resolve())
 
 
 def _first_lines(report: str) -> str:
-    """Of a report: what, and where in our sources."""
+    """The error of a report, and its locations in our sources."""
     lines = report.splitlines()
-    what = next((line for line in lines if re.search(r"ERROR|WARNING|runtime error", line)), report[:200])
-    where = [line.strip() for line in lines if "pointgrad/ops" in line][:4]
-    return "\n".join([what.strip(), *where])
+    error = next((line for line in lines if re.search(r"ERROR|WARNING|runtime error", line)), report[:200])
+    locations = [line.strip() for line in lines if "pointgrad/ops" in line][:4]
+    return "\n".join([error.strip(), *locations])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tool", choices=TOOLS)
-    parser.add_argument("--rounds", type=at_least(1), default=2, help="of each situation with threads")
+    parser.add_argument("tool", choices=TOOLS, help="the sanitizer")
+    parser.add_argument("--rounds", type=at_least(1), default=2, help="rounds of each concurrent situation")
     parser.add_argument("--timeout", type=float, default=3000, help="seconds for the tests")
-    parser.add_argument("--out", type=out_file)
+    parser.add_argument("--out", type=out_file, help="JSON file with the results of all sanitizers")
     given = parser.parse_args()
     tried, build = commit(), Build(given.tool)
     build.build()
     planted = build.check_itself()
-    print("seen:", planted, flush=True)
+    print("reported:", planted, flush=True)
     before = time.monotonic()
     tests = build.run_tests(given.timeout)
     situations = build.run_situations(given.rounds, given.timeout)

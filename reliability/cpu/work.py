@@ -1,4 +1,4 @@
-"""The calls that `concurrency.py` makes from threads and processes; results are compared bit for bit."""
+"""Calls that `concurrency.py` makes in threads and processes, whose results are compared bit for bit."""
 
 import hashlib
 import os
@@ -13,12 +13,12 @@ import pointgrad
 from pointgrad.catalog import FAMILIES, Case, Make
 
 _generator = threading.RLock()  # torch's generator is shared by all threads
-# A thread that holds the lock does not exist in a forked child.
+# The thread that holds the lock may not exist in a forked child.
 os.register_at_fork(before=_generator.acquire, after_in_parent=_generator.release, after_in_child=_generator.release)
 
 
 def _digest(tensors: list[Tensor]) -> str:
-    """A hash of each tensor's dtype, shape and bits."""
+    """A hash of dtype, shape and bits for each tensor."""
     digests = []
     for tensor in tensors:
         summary = hashlib.blake2b(str((tensor.dtype, tuple(tensor.shape))).encode(), digest_size=8)
@@ -29,7 +29,7 @@ def _digest(tensors: list[Tensor]) -> str:
 
 @dataclass
 class Work:
-    """One call with its gradients."""
+    """One call and its gradients."""
 
     name: str
     case: Case
@@ -63,7 +63,7 @@ def families(most: int) -> list[list[Work]]:
 
 
 def network(seed: int, layers: int = 3) -> tuple[Tensor, list[Tensor]]:
-    """A deep graph through most families, and its inputs."""
+    """A deep graph with operators of most families, and its inputs."""
     random = torch.Generator().manual_seed(seed)
     points = torch.rand(2, 700, 3, generator=random).requires_grad_()
     features = torch.rand(2, 700, 16, generator=random).requires_grad_()
@@ -85,7 +85,7 @@ def backward_of_a_network(output: Tensor, inputs: list[Tensor]) -> str:
 
 
 class _Nested(torch.autograd.Function):
-    """A function whose backward runs a backward pass of itself, nested `depth` times."""
+    """A function whose backward runs another backward pass, nested `depth` times."""
 
     @staticmethod
     def forward(ctx, features, index, depth):
@@ -104,7 +104,7 @@ class _Nested(torch.autograd.Function):
 
 
 def deep_backward(depth: int = 70) -> str:
-    """From 60 nested passes on, torch runs the next one in a separate autograd thread."""
+    """Backward passes nested so deeply (60 or more) that torch runs the inner ones in autograd's own threads."""
     features = torch.linspace(0, 1, 4000 * 32).reshape(4000, 32).requires_grad_()
     index = torch.arange(30000).remainder(4001) - 1
     output = _Nested.apply(features, index, depth)

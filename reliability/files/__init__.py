@@ -1,1 +1,1 @@
-"""Damaged and hostile files for every reader."""
+"""Damaged and malicious files for every reader."""

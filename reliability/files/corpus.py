@@ -1,9 +1,9 @@
-"""`python -m reliability.files.corpus --out FILE.json`: reads damaged files of every kind and counts what happens.
+"""`python -m reliability.files.corpus --out FILE.json`: read damaged files of every kind, and count the outcomes.
 
-Each file is made from a good one by a fixed seed (`damage.py`), and read in another process under a limit of
-memory and of time. It may be read, or refused with the library's own error in one line that begins with the path.
-Anything else is a failure: another exception, a warning, more memory than the limit, a hang, a crash. Exit status 1 if
-there is one. Small files that promise to be large (`lies.py`) are read before, in the same way.
+Each file is derived from a valid one with a fixed seed (`damage.py`), and read in a separate process with limits of
+memory and time. It may be read, or refused with an error of the library: one line that begins with the path. Anything
+else is a failure (exit status 1): a different exception, a warning, too much memory, a hang or a crash. Small files
+that declare huge sizes (`false_sizes.py`) are read first, in the same way.
 """
 
 import argparse
@@ -31,14 +31,14 @@ from pointgrad.train.checkpoint import CheckpointError
 from ..arguments import at_least, out_file
 from ..checkout import commit
 from .damage import damaged
-from .lies import LARGE, lies
+from .false_sizes import LARGE, false_sizes
 from .subjects import SUBJECTS
 
-MEMORY = 512 << 20  # bytes that reading may take beyond what the process has; the files have some thousand
+MEMORY = 512 << 20  # additional bytes that reading may allocate; the files have a few thousand bytes
 SECONDS = 20  # for one file
-OWN = (FileError, CheckpointError, ConfigError, ValueError)  # ValueError: exactly, none of its kinds
+OWN = (FileError, CheckpointError, ConfigError, ValueError)  # exact types, without subclasses
 READ, REFUSED = "read", "refused"
-PACKAGES = ("numpy", "plyfile", "laspy", "lazrs", "h5py", "python-neo-lzf", "pyyaml")
+PACKAGES = ("numpy", "laspy", "lazrs", "h5py", "python-neo-lzf", "pyyaml")
 
 
 class Outcome(NamedTuple):
@@ -46,12 +46,11 @@ class Outcome(NamedTuple):
     number: int | bytes
     what: str  # read, refused, exception, warning, memory, hang or crash
     words: str
-    peak: int = 0  # bytes above what the process had
+    peak: int = 0  # additional bytes
 
 
 def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
-    """What happens with files, each given by its subject and its number, or its bytes. They are read by one process
-    after another, begun anew where one has died."""
+    """Read files, each given by its subject and its number or bytes. A process that dies is replaced by a new one."""
     context = multiprocessing.get_context("spawn")
     rest = iter(tasks)
     task = next(rest, None)
@@ -61,7 +60,7 @@ def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
         worker.start()
         theirs.close()
         try:
-            ours.recv()  # it is ready
+            ours.recv()  # ready
             while task is not None:
                 ours.send(task)
                 if not ours.poll(SECONDS):
@@ -84,11 +83,11 @@ def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
 
 def _work(pipe: Connection) -> None:
     torch.set_num_threads(1)
-    os.environ["RAYON_NUM_THREADS"] = "1"  # of the decoder of LAZ: each thread takes address space
+    os.environ["RAYON_NUM_THREADS"] = "1"  # threads of the LAZ decoder, each of which reserves address space
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         good = {subject: SUBJECTS[subject].make(folder) for subject in SUBJECTS}
-        for subject, raw in good.items():  # imports what readers need before the limit is set
+        for subject, raw in good.items():  # imports all libraries before the limit is set
             attempt(subject, raw, folder)
         most = _status("VmSize") + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -101,17 +100,17 @@ def _work(pipe: Connection) -> None:
 
 
 def make(good: dict[str, bytes], subject: str, number: int) -> bytes:
-    """The damaged file. number 0 is the good one."""
+    """Return a damaged file; number 0 is the valid one."""
     others = list(good)
     other = good[others[(others.index(subject) + number) % len(others)]]
     return damaged(good[subject], other, f"{subject} {number}") if number else good[subject]
 
 
 def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
-    """Reads one file: what happened, in words, and the memory that it took at its highest."""
+    """Read one file. Returns the outcome, its description, and the peak of additional memory."""
     path = folder / f"a.{SUBJECTS[subject].suffix}"
     path.write_bytes(raw)
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the highest so far
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     what, words = READ, ""
     try:
@@ -123,14 +122,14 @@ def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
     except Exception as error:
         what, words = judge(error, path)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust
+        if type(error).__name__ != "PanicException":  # raised by Rust libraries
             raise
         what, words = "exception", f"{type(error).__name__}: {error}"
     return what, words, max(0, _status("VmHWM") - before)
 
 
 def judge(error: BaseException, path: Path) -> tuple[str, str]:
-    """What an error means: refused, as it should be, or what else."""
+    """Classify an error: refused if it is well-formed, otherwise a failure."""
     words = str(error)
     cause: BaseException | None = error
     while cause is not None:
@@ -143,7 +142,7 @@ def judge(error: BaseException, path: Path) -> tuple[str, str]:
 
 
 def _status(name: str) -> int:
-    """Bytes, of a line of /proc/self/status in kB."""
+    """Read a size from /proc/self/status, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) << 10
@@ -151,7 +150,7 @@ def _status(name: str) -> int:
 
 
 def count(outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """Rows by subject, and all that must not happen."""
+    """Count outcomes by subject, and list the failures."""
     rows: dict[str, Counter[str]] = {}
     peaks: Counter[str] = Counter()
     wrong = []
@@ -170,17 +169,17 @@ def count(outcomes: Iterable[Outcome]) -> dict[str, Any]:
 
 
 def describe() -> dict[str, Any]:
-    """The machine and what was read with."""
+    """Describe the machine and the versions of the libraries."""
     return {**machine("cpu"), "commit": commit(), **{p: metadata.version(p) for p in PACKAGES}}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--files", type=at_least(1), default=1000, help="damaged files of each kind")
-    parser.add_argument("--first", type=int, default=1, help="number of the first")
+    parser.add_argument("--first", type=int, default=1, help="number of the first file")
     parser.add_argument("--only", nargs="+", default=list(SUBJECTS), choices=SUBJECTS, help="kinds of files")
-    parser.add_argument("--out", type=out_file, help="where the counts go; without, they are printed only")
-    parser.add_argument("--keep", type=Path, help="write the file --first of the kind --only here, and end")
+    parser.add_argument("--out", type=out_file, help="file for the counts, which are also printed")
+    parser.add_argument("--keep", type=Path, help="path for file number --first of kind --only; then exit")
     options = parser.parse_args()
     if options.keep:
         with tempfile.TemporaryDirectory() as name:
@@ -188,13 +187,13 @@ def main() -> int:
         options.keep.write_bytes(make(good, options.only[0], options.first))
         return 0
     described = describe()
-    told = [(lie.subject, lie.raw) for lie in lies()]
-    outcomes = list(run(told))
+    small = [(file.subject, file.raw) for file in false_sizes()]
+    outcomes = list(run(small))
     refused = [outcome.what == REFUSED and outcome.peak < LARGE for outcome in outcomes]
     for outcome, right in zip(outcomes, refused, strict=True):
         if not right:
             print(outcome.subject, outcome.what, outcome.peak, outcome.words[:200], file=sys.stderr)
-    print(f"{sum(refused)} of {len(told)} small files that promise to be large are refused")
+    print(f"{sum(refused)} of {len(small)} small files that declare huge sizes are refused")
     numbers = range(options.first, options.first + options.files)
     result = count(run((subject, number) for number in numbers for subject in options.only))
     for row in result["rows"]:
@@ -203,7 +202,7 @@ def main() -> int:
         print(failure["subject"], failure["number"], failure["what"], failure["words"][:200], file=sys.stderr)
     if options.out:
         limits = {"memory_bytes": MEMORY, "seconds": SECONDS}
-        promises = {"files": len(told), "refused": sum(refused), "largest_bytes": LARGE}
+        promises = {"files": len(small), "refused": sum(refused), "largest_bytes": LARGE}
         write({"machine": described, "limits": limits, "promises": promises, **result}, options.out)
     return 1 if result["wrong"] or not all(refused) else 0
 

@@ -1,4 +1,4 @@
-"""Damaged copies of a file: the same for the same number, on every machine."""
+"""Damaged copies of a file, reproducible from a seed on every machine."""
 
 import gzip
 import io
@@ -12,11 +12,17 @@ TEXTS = ("0", "-1", "1", "3", "255", "65536", "2147483648", "4294967295", "10000
          "1e400", "-1e-400", "0x7f", "4_0", "9" * 5000, "", ".", "x")  # fmt: skip
 NUMBERS = (0, 1, 2, 3, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1)
 LAYOUTS = ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q")
-STRUCTURE = 600  # bytes in which most formats have their header; damage is worse there
+STRUCTURE = 600  # bytes that contain the header in most formats, where damage has the largest effect
 
 
 def damaged(good: bytes, other: bytes, seed: str) -> bytes:
-    """good: the file. other: another one, of which parts may be taken. seed: decides everything."""
+    """Damage a file.
+
+    Args:
+        good: The file.
+        other: A different file, of which parts may be inserted.
+        seed: Determines the damage.
+    """
     draw = random.Random(seed)
     inside = _inside(good, other, draw)
     if inside is not None and draw.random() < 0.6:
@@ -75,7 +81,7 @@ def _splice(raw: bytes, other: bytes, draw: random.Random) -> bytes:
 
 
 def _number(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
-    """A number in binary becomes another one: counts, lengths, offsets, types."""
+    """Replace a binary number, such as a count, length, offset or type."""
     layout = draw.choice(LAYOUTS)
     size = struct.calcsize(layout)
     place = _place(raw, draw)
@@ -85,7 +91,7 @@ def _number(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
 
 
 def _digits(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
-    """A number in text becomes another one."""
+    """Replace a number in text."""
     found = [match.span() for match in re.finditer(rb"[-+.\w]*\d[-+.\w]*", raw[: draw.choice((STRUCTURE, len(raw)))])]
     if not found:
         return _number(raw, _other, draw)
@@ -94,7 +100,7 @@ def _digits(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
 
 
 def _line(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
-    """A line goes, comes twice, moves, or loses its end."""
+    """Delete, repeat, move or join a line."""
     lines = raw.split(b"\n")
     place = draw.randrange(min(len(lines), draw.choice((12, len(lines)))))
     line = lines.pop(place)
@@ -114,7 +120,7 @@ _WAYS: tuple[Callable[[bytes, bytes, random.Random], bytes], ...] = (
 
 
 def _inside(good: bytes, other: bytes, draw: random.Random) -> bytes | None:
-    """Damage behind compression and checksums, which would hide it from the reader: of archives and of gzip."""
+    """Damage the decompressed content of archives and gzip files, where checksums would otherwise detect it."""
     if good.startswith(b"\x1f\x8b"):
         return gzip.compress(draw.choice(_WAYS)(gzip.decompress(good), other, draw), mtime=0)
     if not good.startswith(b"PK"):
@@ -129,5 +135,5 @@ def _inside(good: bytes, other: bytes, draw: random.Random) -> bytes | None:
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
         for key, content in members.items():
-            archive.writestr(zipfile.ZipInfo(key), content)  # without a date
+            archive.writestr(zipfile.ZipInfo(key), content)  # with a fixed date
     return memory.getvalue()

@@ -1,13 +1,14 @@
-"""`python -m reliability.files.fuzz --seconds 60 --out FILE.json`: atheris looks for files that readers cannot bear.
+"""`python -m reliability.files.fuzz --seconds 60 --out FILE.json`: coverage-guided fuzzing of all readers with atheris.
 
-Guided by which lines of our readers a file reaches, it makes new files from good and damaged ones of a kind (those of
-`corpus.py`). A file may be read or refused, as there; anything else is a finding, and its bytes are kept in --keep.
-Needs `pip install atheris`. Each kind is tried in a process of its own, for so many seconds.
+New files are derived from the valid and damaged files of `corpus.py`, guided by the lines of our code that they reach.
+A file may be read or refused, as there; anything else is a finding, and its bytes are saved in --keep. Needs
+`pip install atheris`. Each kind is fuzzed in a separate process for the given number of seconds.
 """
 
 import argparse
 import base64
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -18,23 +19,19 @@ from typing import Any
 
 from ..arguments import out_file
 
-SEEDS = 30  # damaged files to begin with
-MEMORY = 2500  # MiB of the whole process, of which torch takes a part
+SEEDS = 30  # initial damaged files
+MEMORY = 2500  # MiB of the whole process, including torch
 SECONDS = 20  # for one file
-LONGEST = 20_000  # bytes of a file
+MAX_SIZE = 20_000  # bytes of a file
 OURS = ["pointgrad.data.files", "pointgrad.data.datasets", "pointgrad.train", "pointgrad.cli.config"]
 
 
 def fuzz(subject: str, seconds: float, folder: Path) -> None:
-    """Does not return: the process ends with 0, or another status after a finding."""
+    """Fuzz one kind. Does not return: the process exits with status 0, or another one after a finding."""
     import atheris  # type: ignore[import-not-found]
-    import torch  # noqa: F401  # not to be instrumented
+    import torch  # noqa: F401  # imported first, so that it is not instrumented
 
-    # An editable install loads modules by a finder of its own, and atheris then sees nothing of them.
-    source = importlib.util.find_spec("pointgrad")
-    assert source is not None
-    assert source.origin is not None
-    sys.path.insert(0, str(Path(source.origin).parents[1]))
+    # Atheris does not see modules that the finder of an editable install loads; `run` sets PYTHONPATH instead.
     sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
     with atheris.instrument_imports(include=OURS):
         from . import corpus
@@ -57,18 +54,22 @@ def fuzz(subject: str, seconds: float, folder: Path) -> None:
             if what != corpus.REFUSED:
                 raise RuntimeError(f"{what}: {words}") from error
 
-    options = {"max_total_time": round(seconds), "max_len": LONGEST, "timeout": SECONDS, "rss_limit_mb": MEMORY,
+    options = {"max_total_time": round(seconds), "max_len": MAX_SIZE, "timeout": SECONDS, "rss_limit_mb": MEMORY,
                "print_final_stats": 1, "seed": 1, "artifact_prefix": f"{folder}/finding-"}  # fmt: skip
     atheris.Setup([sys.argv[0], *(f"-{key}={value}" for key, value in options.items()), str(begin)], target)
     atheris.Fuzz()
 
 
 def run(subject: str, seconds: float, keep: Path | None) -> dict[str, Any]:
-    """One kind in a process of its own: how many files were tried, how much of our code they reached, findings."""
+    """Fuzz one kind in a separate process. Returns the number of files, the covered code and the findings."""
+    source = importlib.util.find_spec("pointgrad")
+    assert source is not None
+    assert source.origin is not None
+    environment = {**os.environ, "PYTHONPATH": str(Path(source.origin).parents[1])}
     with tempfile.TemporaryDirectory() as name:
         command = [sys.executable, "-m", "reliability.files.fuzz", "--one", subject, "--seconds", str(seconds)]
         done = subprocess.run(
-            [*command, "--folder", name], capture_output=True, text=True, errors="replace", check=False
+            [*command, "--folder", name], env=environment, capture_output=True, text=True, errors="replace", check=False
         )
         found = sorted(Path(name).glob("finding-*"))
         row: dict[str, Any] = {
@@ -97,9 +98,9 @@ def _last(pattern: str, text: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each kind")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds for each kind")
     parser.add_argument("--only", nargs="*", help="kinds of files; all by default")
-    parser.add_argument("--out", type=out_file, help="where the counts go; without, they are printed only")
+    parser.add_argument("--out", type=out_file, help="file for the counts, which are also printed")
     parser.add_argument("--keep", type=Path, help="folder for the files of findings")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -113,7 +114,7 @@ def main() -> int:
 
     unknown = [name for name in options.only or () if name not in SUBJECTS]
     if unknown:
-        parser.error(f"--only must be of {', '.join(SUBJECTS)}, got {unknown[0]!r}")
+        parser.error(f"--only must be one of {', '.join(SUBJECTS)}, got {unknown[0]!r}")
     described, rows = describe(), []
     for subject in options.only or SUBJECTS:
         rows.append(run(subject, options.seconds, options.keep))
@@ -123,7 +124,7 @@ def main() -> int:
         from importlib import metadata
 
         write({"machine": {**described, "atheris": metadata.version("atheris")}, **total, "rows": rows}, options.out)
-    # Where nothing of our code was reached, nothing was watched.
+    # Without coverage, the instrumentation failed.
     return 1 if any(row["status"] or row["findings"] or not row["reached"] for row in rows) else 0
 
 

@@ -1,4 +1,4 @@
-"""Good small files of every kind that pointgrad reads, and how each is read: what `corpus.py` damages."""
+"""Small valid files of every kind that pointgrad reads, and their readers, for `corpus.py`."""
 
 import io
 import json
@@ -24,7 +24,7 @@ COUNT = 40
 
 
 class Subject(NamedTuple):
-    """make: (an empty folder) -> the bytes of a good file. suffix: of its name. read: what a user would do with it."""
+    """A kind of file: `make(folder)` returns the bytes of a valid file, and `read(path)` reads it as a user would."""
 
     make: Callable[[Path], bytes]
     suffix: str
@@ -71,11 +71,11 @@ def _stl_text() -> bytes:
 
 def _stl() -> bytes:
     rows = [struct.pack("<12fH", 0, 0, 1, *corners.ravel(), 0) for corners in _corners()]
-    return b"a remark".ljust(80) + struct.pack("<I", len(rows)) + b"".join(rows)
+    return b"a comment".ljust(80) + struct.pack("<I", len(rows)) + b"".join(rows)
 
 
 def _mesh_ply(encoding: str) -> bytes:
-    """Vertices, and faces of three and four corners: lists of different lengths."""
+    """Vertices, and faces of three and four corners."""
     points = _cloud().points.numpy()
     faces = [list(range(start, start + 3 + start % 2)) for start in range(COUNT - 4)]
     head = (
@@ -126,24 +126,24 @@ def _npy_fields() -> bytes:
     return _saved(lambda memory: np.save(memory, rows))
 
 
-def _data_set() -> dict[str, np.ndarray]:
+def _dataset() -> dict[str, np.ndarray]:
     points = _cloud().points.numpy().reshape(5, -1, 3)
     return {"points": points, "label": np.arange(5) % 2, "classes": np.array(["a", "b"])}
 
 
-def _h5_data_set() -> bytes:
+def _h5_dataset() -> bytes:
     import h5py
 
     def save(memory: io.BytesIO) -> None:
         with h5py.File(memory, "w") as file:
-            for name, array in _data_set().items():
+            for name, array in _dataset().items():
                 file[name] = array.astype("S") if array.dtype.kind == "U" else array
 
     return _saved(save)
 
 
 def _h5_plain() -> bytes:
-    """Contiguous and chunked data sets, in a group too."""
+    """Contiguous and chunked datasets, one of them in a group."""
     import h5py
 
     def save(memory: io.BytesIO) -> None:
@@ -179,7 +179,7 @@ def _entries() -> bytes:
 
 
 def _labels(path: Path) -> object:
-    """The labels beside a cloud, in NumPy's format."""
+    """Read labels that are stored next to a cloud."""
     return point_labels(path.with_name(path.name.partition(".")[0] + ".xyz"), None)
 
 
@@ -210,8 +210,8 @@ SUBJECTS: dict[str, Subject] = {
     "pcd.bin": _written("pcd.bin"),
     "h5 compressed": _written("h5"),
     "h5": _given("h5", _h5_plain),
-    "data set npz": _given("npz", lambda: _saved(lambda memory: np.savez(memory, **_data_set())), Arrays),
-    "data set h5": _given("h5", _h5_data_set, Arrays),
+    "data set npz": _given("npz", lambda: _saved(lambda memory: np.savez(memory, **_dataset())), Arrays),
+    "data set h5": _given("h5", _h5_dataset, Arrays),
     "labels": _given("labels.npy", lambda: _saved(lambda m: np.save(m, np.arange(COUNT))), _labels),
     "json list": _given("json", _entries, read_entries),
     "checkpoint": _given("pt", _checkpoint, train.load),

@@ -1,1 +1,1 @@
-"""The Triton kernels: on a GPU under compute-sanitizer, in a crowd, again and again; compiled without a GPU."""
+"""Tests of the Triton kernels on a GPU, and compilation for GPUs that are not available."""

@@ -1,11 +1,11 @@
-"""The forms of Triton kernels that the contract launches, compiled by the installed Triton for GPUs that are not there.
+"""Compiles all variants of the Triton kernels that the test cases launch, for GPUs that need not be available.
 
     python -m reliability.gpu.compiled record out/launches.json
     python -m reliability.gpu.compiled compile out/launches.json cuda:80:32 --out reliability/results/compiled.json
 
-`record` writes down with which arguments the contract's cases launch kernels, while Triton's interpreter (3.7 or later)
-runs them with the tiles of a GPU. `compile` compiles all of these for each target, backend:architecture:warp size, with
-any Triton: the one that an old torch brings, say. Nothing is launched.
+`record` runs the test cases in Triton's interpreter (3.7 or later), with the block sizes of a GPU, and records the
+arguments of every launch. `compile` compiles these variants for each target (backend:architecture:warp size) with the
+installed Triton, which may be an older one. Nothing is launched.
 """
 
 import argparse
@@ -32,11 +32,18 @@ from pointgrad.writing import replace_bytes
 from reliability.arguments import at_least, out_file
 from reliability.checkout import commit
 
-COOPERATIVE = "launch_cooperative_grid"  # for programs that wait for each other; Triton knows it from 3.3 on
+COOPERATIVE = "launch_cooperative_grid"  # option for programs that synchronize; supported since Triton 3.3
 
 
 def record(few: bool) -> dict[str, list[str]]:
-    """What the contract's cases launch, in all dtypes, with atomics and in deterministic mode: arguments by kernel."""
+    """Record the launches of the test cases, in all dtypes, with atomics and in deterministic mode.
+
+    Args:
+        few: Use one case of each operator, in float32 only.
+
+    Returns:
+        Arguments of the different launches, as JSON, by kernel.
+    """
     os.environ["TRITON_INTERPRET"] = "1"
     from triton.runtime import interpreter
 
@@ -45,7 +52,7 @@ def record(few: bool) -> dict[str, list[str]]:
     from pointgrad.ops import launch
     from reliability.gpu.kernels import DTYPES, SHARED, differentiated, sample
 
-    launch.INTERPRETED = False  # gives kernels what a GPU would be given
+    launch.INTERPRETED = False  # use the launch parameters of a GPU
     from pointgrad.ops.sampling import kernels as sampling
 
     torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(multi_processor_count=132)
@@ -53,9 +60,9 @@ def record(few: bool) -> dict[str, list[str]]:
     run = interpreter.InterpretedFunction.run
 
     def run_and_record(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        written = [list(map(_written, args)), {name: _written(value) for name, value in kwargs.items()}]
-        launches[f"{kernel.fn.__module__}:{kernel.fn.__name__}"][json.dumps(written)] = None
-        if COOPERATIVE not in kwargs:  # the interpreter runs one program after another: none could wait for a later one
+        encoded = [list(map(_encode, args)), {name: _encode(value) for name, value in kwargs.items()}]
+        launches[f"{kernel.fn.__module__}:{kernel.fn.__name__}"][json.dumps(encoded)] = None
+        if COOPERATIVE not in kwargs:  # the interpreter runs programs serially, so they cannot wait for each other
             run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
 
     interpreter.InterpretedFunction.run = run_and_record
@@ -74,8 +81,8 @@ def record(few: bool) -> dict[str, list[str]]:
     return {kernel: list(forms) for kernel, forms in launches.items()}
 
 
-def _written(value: Any) -> Any:
-    """Of a tensor its dtype and how far it begins behind a multiple of 16 bytes, in elements."""
+def _encode(value: Any) -> Any:
+    """An argument as JSON. A tensor becomes its dtype and its offset from a multiple of 16 bytes, in elements."""
     import triton.language as tl
 
     if isinstance(value, torch.Tensor):
@@ -86,7 +93,7 @@ def _written(value: Any) -> Any:
     return {"type": str(value)} if isinstance(value, tl.dtype) else value
 
 
-def _read(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     import triton.language as tl
 
     if not isinstance(value, dict):
@@ -97,7 +104,7 @@ def _read(value: Any) -> Any:
 
 
 class NoGpu:
-    """Triton's driver of a GPU that is only compiled for."""
+    """A Triton driver for a GPU that is not available."""
 
     def __init__(self, target: str) -> None:
         from triton.backends.compiler import GPUTarget
@@ -116,13 +123,13 @@ class NoGpu:
 
 
 def part_of(launches: Path, part: int, parts: int) -> list[tuple[str, str]]:
-    """Every so-and-so-many-th form, with its kernel."""
+    """Every `parts`-th variant, starting with `part`, with its kernel."""
     found = json.loads(launches.read_text())
     return [(kernel, form) for kernel, forms in found.items() for form in forms][part::parts]
 
 
 def child(launches: Path, target: str, part: int, parts: int, first: int) -> None:
-    """Compiles the forms of a part, from one of them on, and prints for each what Triton calls it, or why not."""
+    """Compile the variants of a part, beginning with number `first`, and print the hash or the error of each."""
     import triton
 
     from pointgrad.ops.launch import can_launch_cooperatively
@@ -132,62 +139,70 @@ def child(launches: Path, target: str, part: int, parts: int, first: int) -> Non
         module, _, name = kernel.partition(":")
         function = getattr(importlib.import_module(module), name)
         args, kwargs = json.loads(form)
-        made, why = None, ""
+        compiled_hash, reason = None, ""
         try:
             if COOPERATIVE not in kwargs or can_launch_cooperatively():
-                named = {key: _read(value) for key, value in kwargs.items()}
-                made = function.run(*map(_read, args), grid=(1,), warmup=True, **named).hash
+                named = {key: _decode(value) for key, value in kwargs.items()}
+                compiled_hash = function.run(*map(_decode, args), grid=(1,), warmup=True, **named).hash
         except Exception as error:
-            # Older Tritons say where in the error, and why in its cause.
+            # In older versions of Triton, the message holds the location, and the cause the reason.
             cause = f"\n{error.__cause__}" if error.__cause__ else ""
-            why = f"{type(error).__name__}: {error}{cause}"[-2000:]
-        print(json.dumps([made, why]), flush=True)
+            reason = f"{type(error).__name__}: {error}{cause}"[-2000:]
+        print(json.dumps([compiled_hash, reason]), flush=True)
 
 
-def compiled(launches: Path, target: str, part: int, parts: int) -> tuple[set[str], dict[str, str]]:
-    """What Triton calls the forms of a part; and of those that were refused which, and why. In a process of its own: a
-    compiler may crash."""
+def compile_part(launches: Path, target: str, part: int, parts: int) -> tuple[set[str], dict[str, str]]:
+    """Compile a part of the variants in new processes, since the compiler may crash.
+
+    Returns:
+        Hashes of the compiled variants, and the reasons of the failed ones.
+    """
     forms = part_of(launches, part, parts)
-    said: list[tuple[str | None, str]] = []
-    while len(said) < len(forms):
+    outcomes: list[tuple[str | None, str]] = []
+    while len(outcomes) < len(forms):
         command = [sys.executable, "-m", "reliability.gpu.compiled", "child", str(launches), target]
-        command += [str(number) for number in (part, parts, len(said))]
+        command += [str(number) for number in (part, parts, len(outcomes))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            said += [tuple(json.loads(line)) for line in process.stdout]
+            outcomes += [tuple(json.loads(line)) for line in process.stdout]
         if process.returncode:
-            how = f"exit status {process.returncode}"
-            said.append((None, signal.Signals(-process.returncode).name if process.returncode < 0 else how))
-    failed = {f"{kernel} {form}": why for (kernel, form), (_, why) in zip(forms, said, strict=True) if why}
-    return {made for made, _ in said if made}, failed
+            status = f"exit status {process.returncode}"
+            outcomes.append((None, signal.Signals(-process.returncode).name if process.returncode < 0 else status))
+    failed = {f"{kernel} {form}": reason for (kernel, form), (_, reason) in zip(forms, outcomes, strict=True) if reason}
+    return {compiled_hash for compiled_hash, _ in outcomes if compiled_hash}, failed
 
 
 def compile_all(launches: Path, target: str, at_once: int) -> dict[str, Any]:
+    """Compile all variants for a target, in `at_once` processes."""
     import triton
 
-    tried, begin = commit(), time.monotonic()
+    tested, begin = commit(), time.monotonic()
     with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(at_once) as pool:
-        os.environ["TRITON_CACHE_DIR"] = cache  # an empty one
-        found = list(pool.map(lambda part: compiled(launches, target, part, at_once), range(at_once)))
+        os.environ["TRITON_CACHE_DIR"] = cache  # empty, so that everything is compiled
+        found = list(pool.map(lambda part: compile_part(launches, target, part, at_once), range(at_once)))
     return {
         "target": target, "triton": triton.__version__, "torch": torch.__version__, "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d"), "commit": tried, "seconds": round(time.monotonic() - begin),
+        "date": time.strftime("%Y-%m-%d"), "commit": tested, "seconds": round(time.monotonic() - begin),
         "kernels": len(json.loads(launches.read_text())), "forms": len(set().union(*(forms for forms, _ in found))),
-        "failed": {form: why for _, failed in found for form, why in failed.items()},
+        "failed": {form: reason for _, failed in found for form, reason in failed.items()},
     }  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
-    recording = actions.add_parser("record")
-    recording.add_argument("launches", type=out_file)
+    recording = actions.add_parser("record", help="record the launches of the test cases")
+    recording.add_argument("launches", type=out_file, help="JSON file to write")
     recording.add_argument("--few", action="store_true", help="one case of each operator, in float32 only")
-    compiling = actions.add_parser("compile")
-    compiling.add_argument("launches", type=Path)
-    compiling.add_argument("targets", nargs="+", type=a_target, metavar="TARGET", help="cuda:90:32, hip:gfx942:64")
-    compiling.add_argument("--at-once", type=at_least(1), default=os.cpu_count())
-    compiling.add_argument("--out", type=out_file, required=True, help="runs of other Tritons and targets in it stay")
+    compiling = actions.add_parser("compile", help="compile the recorded launches")
+    compiling.add_argument("launches", type=Path, help="JSON file written by record")
+    compiling.add_argument(
+        "targets", nargs="+", type=target, metavar="TARGET", help="for example cuda:90:32 or hip:gfx942:64"
+    )
+    compiling.add_argument("--at-once", type=at_least(1), default=os.cpu_count(), help="number of processes")
+    compiling.add_argument(
+        "--out", type=out_file, required=True, help="JSON file; results of other versions and targets are kept"
+    )
     working = actions.add_parser("child")
     working.add_argument("launches", type=Path)
     working.add_argument("target")
@@ -201,26 +216,26 @@ def main() -> int:
         given.launches.write_text(json.dumps(record(given.few), indent=0))
         return 0
     if not json.loads(given.launches.read_text()):
-        parser.error(f"{given.launches} must hold at least one launch, got none")
+        parser.error(f"{given.launches} must contain at least one launch, got none")
     os.environ.pop("TRITON_INTERPRET", None)
     runs = json.loads(given.out.read_text()) if given.out.exists() else []
-    refused = 0
-    for target in given.targets:
-        made = compile_all(given.launches, target, given.at_once)
-        runs = [run for run in runs if (run["triton"], run["target"]) != (made["triton"], target)] + [made]
+    failed = 0
+    for name in given.targets:
+        result = compile_all(given.launches, name, given.at_once)
+        runs = [run for run in runs if (run["triton"], run["target"]) != (result["triton"], name)] + [result]
         replace_bytes(given.out, f"{json.dumps(runs, indent=1)}\n".encode())
-        refused += len(made["failed"])
-        print(
-            f"{target}: {made['forms']} forms of {made['kernels']} kernels, {len(made['failed'])} refused", flush=True
-        )
-        for form, why in made["failed"].items():
-            print(form, why, sep="\n", file=sys.stderr)
-    return 1 if refused else 0
+        failed += len(result["failed"])
+        counts = f"{result['forms']} variants of {result['kernels']} kernels, {len(result['failed'])} failed"
+        print(f"{name}: {counts}", flush=True)
+        for form, reason in result["failed"].items():
+            print(form, reason, sep="\n", file=sys.stderr)
+    return 1 if failed else 0
 
 
-def a_target(text: str) -> str:
+def target(text: str) -> str:
+    """Argument type of a target, such as cuda:90:32."""
     if not re.fullmatch(r"cuda:\d+:32|hip:gfx\w+:(32|64)", text):
-        raise argparse.ArgumentTypeError(f"a target must look like cuda:90:32 or hip:gfx942:64, got {text}")
+        raise argparse.ArgumentTypeError(f"must have the form cuda:90:32 or hip:gfx942:64, got {text}")
     return text
 
 

@@ -1,9 +1,9 @@
-"""Farthest point sampling, whose programs wait for each other, on a GPU that has no room for them.
+"""Farthest point sampling, whose programs synchronize with each other, on a GPU that is busy or full.
 
     python -m reliability.gpu.contention --rounds 200 --out reliability/results/gpu_contention.json
 
-Each scene runs in a process of its own under a watchdog: a kernel that waits for ever would otherwise take the program
-that watches it along. Every result is compared with the one of an idle GPU.
+Each scene runs in a separate process with a time limit, since a kernel that waits forever would also block the process
+that launched it. Every result is compared with that of an idle GPU.
 """
 
 import argparse
@@ -27,7 +27,7 @@ LIMIT_S = 120
 
 @triton.jit
 def _hold(out_ptr, turns, BLOCK: tl.constexpr):
-    """Keeps a multiprocessor busy, with many warps and registers."""
+    """Keep a multiprocessor busy, with many warps and registers."""
     lane = tl.arange(0, BLOCK)
     value = lane.to(tl.float32) + tl.program_id(0)
     for _ in range(turns):
@@ -36,7 +36,7 @@ def _hold(out_ptr, turns, BLOCK: tl.constexpr):
 
 
 def hold(turns: int, programs: int = 132 * 64) -> None:
-    """Fills every multiprocessor several times over, on the current stream."""
+    """Launch more programs on the current stream than all multiprocessors can run at a time."""
     out = torch.empty(programs * 1024, device="cuda")
     _hold[(programs,)](out, turns, BLOCK=1024, num_warps=32)
 
@@ -45,13 +45,14 @@ def sample(points: torch.Tensor) -> torch.Tensor:
     return pointgrad.farthest_point_sampling(points, 300)
 
 
-def shares(points: torch.Tensor) -> bool:
+def uses_several_programs(points: torch.Tensor) -> bool:
+    """Whether sampling of these points is shared by several programs."""
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     return kernels.plan(points.shape[0], points.shape[1], torch.float32, processors).programs > 1
 
 
 def beside_products(rounds: int) -> int:
-    """Matrix products on another stream."""
+    """While matrix products run on another stream."""
     points = torch.rand(1, 100_000, 3, device="cuda")
     expected, other = sample(points), torch.cuda.Stream()
     a = torch.randn(4096, 4096, device="cuda")
@@ -64,7 +65,7 @@ def beside_products(rounds: int) -> int:
 
 
 def behind_full_multiprocessors(rounds: int) -> int:
-    """Another stream's programs occupy all multiprocessors, with more waiting, when sampling is launched."""
+    """While programs of another stream occupy all multiprocessors, with more programs queued."""
     points = torch.rand(1, 400_000, 3, device="cuda")
     expected, other = sample(points), torch.cuda.Stream()
     hold(10)
@@ -78,7 +79,7 @@ def behind_full_multiprocessors(rounds: int) -> int:
 
 
 def among_many_streams(rounds: int) -> int:
-    """Eight threads, each with a stream of its own, all sampling: more cooperative launches than fit at once."""
+    """Eight threads sample on eight streams: more cooperative launches than fit on the GPU at a time."""
     clouds = [torch.rand(1, 30_000 * (1 + n % 4), 3, device="cuda") for n in range(8)]
     expected = [sample(points) for points in clouds]
     torch.cuda.synchronize()
@@ -99,7 +100,7 @@ def among_many_streams(rounds: int) -> int:
 
 
 def replayed_on_two_streams(rounds: int) -> int:
-    """Two captured graphs of sampling replayed at once."""
+    """Two captured CUDA graphs are replayed at the same time."""
     clouds = [torch.rand(2, 50_000, 3, device="cuda") for _ in range(2)]
     expected = [sample(points) for points in clouds]
     graphs, results = [torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()], []
@@ -118,16 +119,16 @@ def replayed_on_two_streams(rounds: int) -> int:
 
 
 def with_a_grid_that_does_not_fit(rounds: int) -> int:
-    """More programs than can be resident: the driver refuses, and one program per cloud does the work."""
+    """More programs than can be resident: the driver rejects the launch, and one program per cloud does the work."""
     points = torch.rand(1, 200_000, 3, device="cuda")
     expected = sample(points)
     chosen = kernels.plan
     launched: list[int] = []
     launch = kernels._launch
 
-    def watch(how: kernels.Plan, *arguments: object) -> None:
-        launched.append(how.programs)
-        launch(how, *arguments)  # type: ignore[arg-type]
+    def watch(plan: kernels.Plan, *arguments: object) -> None:
+        launched.append(plan.programs)
+        launch(plan, *arguments)  # type: ignore[arg-type]
 
     kernels._launch = watch
     kernels.plan = lambda *_: kernels.Plan(8192, 2048, 4)
@@ -143,7 +144,7 @@ def with_a_grid_that_does_not_fit(rounds: int) -> int:
 
 
 def with_full_memory(rounds: int) -> int:
-    """No byte left: torch's own error, and right results once there is room."""
+    """Without free memory sampling raises torch's error, and it returns correct results once memory is free again."""
     points = torch.rand(1, 400_000, 3, device="cuda")
     expected = sample(points)
     torch.cuda.synchronize()
@@ -167,7 +168,7 @@ def with_full_memory(rounds: int) -> int:
 
 
 def beside_another_process(rounds: int) -> int:
-    """Another process samples on the same GPU all the while."""
+    """While another process samples on the same GPU."""
     command = [
         sys.executable,
         "-m",
@@ -198,7 +199,7 @@ SCENES: dict[str, Callable[[int], int]] = {
 
 
 def watched(scene: str, rounds: int) -> dict[str, object]:
-    """What became of a scene in a process of its own."""
+    """Run a scene in a new process, and return its outcome."""
     command = [sys.executable, "-m", "reliability.gpu.contention", "--scene", scene, "--rounds", str(rounds)]
     begin = time.monotonic()
     try:
@@ -213,13 +214,15 @@ def watched(scene: str, rounds: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=at_least(1), default=200)
-    parser.add_argument("--scene", choices=SCENES, help="only this one, in this process")
-    parser.add_argument("--out", type=out_file)
+    parser.add_argument("--rounds", type=at_least(1), default=200, help="rounds per scene")
+    parser.add_argument("--scene", choices=SCENES, help="run only this scene, in this process")
+    parser.add_argument("--out", type=out_file, help="JSON file for the results")
     arguments = parser.parse_args()
     if arguments.scene:
         torch.manual_seed(0)
-        assert shares(torch.rand(1, 100_000, 3)), "sampling does not share its work on this GPU: nothing to test"
+        assert uses_several_programs(torch.rand(1, 100_000, 3)), (
+            "on this GPU sampling uses one program: nothing to test"
+        )
         print(SCENES[arguments.scene](arguments.rounds))
         return
     from pointgrad.bench import write

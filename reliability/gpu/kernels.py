@@ -1,10 +1,10 @@
-"""Calls every Triton kernel of pointgrad on a GPU, in many ways, and says which were launched.
+"""Launches every Triton kernel of pointgrad on a GPU with many inputs, and prints which ones were launched.
 
     python -m reliability.gpu.kernels
 
-Made to be run by `reliability.gpu.sanitizer`, under tools that watch every access to memory. The calls are the
-catalogue's samples in all dtypes, forward, backward and twice backward, with atomics and in deterministic
-mode, plus what only larger input reaches, plus sizes and indices that lie.
+`reliability.gpu.sanitizer` runs this with tools that check every memory access. The inputs are the test cases in all
+dtypes, with first and second derivatives, with atomics and in deterministic mode, larger inputs, and invalid sizes and
+indices.
 """
 
 import argparse
@@ -27,13 +27,13 @@ from pointgrad import ops
 from pointgrad.catalog import CASES, Case, Make, first_float
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-# Clouds, points, samples: one for each way in which farthest point sampling shares its work, a warp, several programs,
-# streaming.
+# Clouds, points and samples, one for each strategy of farthest point sampling: one warp per cloud, one program, several
+# programs, and streaming.
 SHARED = ((40, 500, 20), (2, 5000, 80), (1, 60_000, 100), (1, 600_000, 12))
 
 
 def entries() -> dict[str, Any]:
-    """All kernels that are launched, not only called by other kernels, by `room.name`."""
+    """All kernels by `family.name`, except those that are only called by other kernels."""
     found: dict[str, Any] = {}
     called: list[Any] = []
     for info in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
@@ -50,12 +50,12 @@ def entries() -> dict[str, Any]:
 
 
 def variants(kernel: Any) -> int:
-    """How many compiled forms of a kernel this process has launched."""
+    """Number of compiled variants of a kernel that this process has launched."""
     return sum(len(cache[0]) for cache in kernel.device_caches.values())
 
 
 def differentiated(case: Case, arguments: dict[str, Any]) -> None:
-    """The call, its backward pass and the backward pass of that."""
+    """Run a call, its backward pass, and the backward pass of that."""
     named = case.op.sources(arguments)
     results = case({**arguments, **named})
     if not named:
@@ -68,6 +68,7 @@ def differentiated(case: Case, arguments: dict[str, Any]) -> None:
 
 
 def calls(large: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Names and calls."""
     for case in CASES:
         if not case.op.registered:
             continue
@@ -80,21 +81,21 @@ def calls(large: bool) -> Iterator[tuple[str, Callable[[], None]]]:
     for batch, size, count in SHARED:
         points = torch.rand(batch, size, 3, device="cuda")
         yield f"sampling {size}", lambda points=points, count=count: sample(points, count)
-    # Sizes and indices that lie: read on the device only, where they must not lead outside.
+    # Invalid sizes and indices, which are only read on the device, must not cause accesses out of bounds.
     points, features = torch.rand(50, 3, device="cuda"), torch.rand(50, 7, device="cuda", requires_grad=True)
     for bounds in ([0, 20, 70], [-4, 90, 50], [40, 2, 50], [0, 2**40, 3]):
         offsets = torch.tensor(bounds, device="cuda")
-        yield f"offsets {bounds}", lambda offsets=offsets: _lying_offsets(points, offsets)
+        yield f"offsets {bounds}", lambda offsets=offsets: _invalid_offsets(points, offsets)
     for bad in (50, -2, 2**40, -(2**40)):
         index = torch.tensor([[0, bad, 3], [bad, bad, 49]], device="cuda")
-        yield f"index {bad}", lambda index=index: _lying_index(features, index)
+        yield f"index {bad}", lambda index=index: _invalid_index(features, index)
 
 
 def sample(points: torch.Tensor, count: int) -> None:
     pointgrad.farthest_point_sampling(points, count, return_radius=True)
 
 
-def _lying_offsets(points: torch.Tensor, offsets: torch.Tensor) -> None:
+def _invalid_offsets(points: torch.Tensor, offsets: torch.Tensor) -> None:
     pointgrad.farthest_point_sampling(points, 4, offsets=offsets)
     pointgrad.knn(points, 3, offsets=offsets)
     pointgrad.knn(points, 3, points[:9], offsets=offsets, query_offsets=offsets)
@@ -104,7 +105,7 @@ def _lying_offsets(points: torch.Tensor, offsets: torch.Tensor) -> None:
     pointgrad.segment_softmax(points, offsets)
 
 
-def _lying_index(features: torch.Tensor, index: torch.Tensor) -> None:
+def _invalid_index(features: torch.Tensor, index: torch.Tensor) -> None:
     pointgrad.gather(features, index.view(-1)).sum().backward()
     pointgrad.group(features, index).sum().backward()
     weights = torch.rand(2, 3, device="cuda", requires_grad=True)
@@ -114,7 +115,7 @@ def _lying_index(features: torch.Tensor, index: torch.Tensor) -> None:
     pointgrad.histogram(index, 50)
 
 
-# Errors on purpose, to see whether a tool sees: a write past the end, and threads that overtake each other.
+# Planted errors that the tools must report: an access out of bounds, a data race, and a divergent barrier.
 PLANTED = {
     "memcheck": 'extern "C" __global__ void planted(float* x) { x[threadIdx.x + 32] = 1; }',
     "racecheck": """extern "C" __global__ void planted(float* x) {
@@ -131,10 +132,14 @@ PLANTED = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--large", action="store_true", help="also the contract's large inputs")
-    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every N-th call, from I")
-    parser.add_argument("--only", type=re.compile, default="", metavar="REGEX", help="of the calls' names")
-    parser.add_argument("--planted", choices=PLANTED, help="launch a kernel with this error instead")
+    parser.add_argument("--large", action="store_true", help="include the large inputs of the test cases")
+    parser.add_argument(
+        "--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="run every N-th call, beginning with I"
+    )
+    parser.add_argument("--only", type=re.compile, default="", metavar="REGEX", help="run calls whose name matches")
+    parser.add_argument(
+        "--planted", choices=PLANTED, help="only launch a kernel with an error that this tool must report"
+    )
     arguments = parser.parse_args()
     if arguments.planted:
         threads = 32 if arguments.planted == "memcheck" else 64
@@ -148,7 +153,7 @@ def main() -> None:
     for number, (name, call) in enumerate(calls(arguments.large)):
         if number % parts != part or not arguments.only.search(name):
             continue
-        print(name, file=sys.stderr, flush=True)  # so that one knows where it stopped
+        print(name, file=sys.stderr, flush=True)  # shows where the process stopped
         for deterministic in (False, True):
             torch.use_deterministic_algorithms(deterministic)
             try:

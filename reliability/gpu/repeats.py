@@ -1,10 +1,10 @@
-"""Deterministic mode: the same bits in every run, forward and backward, for all operators.
+"""Deterministic mode on a GPU: all operators must return the same bits in every run, forward and backward.
 
     python -m reliability.gpu.repeats --runs 20 --out reliability/results/gpu_repeats.json
 
-Each sample of the catalogue, with its large input if it has one, is run and differentiated again and again under
-`torch.use_deterministic_algorithms(True)`, on a GPU beside another stream's work, so that programs finish in changing
-order. To see that this could fail, it also counts which cases differ without deterministic mode.
+Each test case, on its large input if it has one, runs repeatedly with `torch.use_deterministic_algorithms(True)`, while
+another stream is busy so that programs finish in varying order. Cases that differ without deterministic mode are
+counted as well, to show that the test can fail.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from ..arguments import at_least, out_file
 
 
 def run_once(case: Case, arguments: dict[str, Any]) -> list[Tensor]:
+    """Outputs and gradients of a case."""
     torch.manual_seed(3)
     return case.with_gradients(arguments)
 
@@ -32,7 +33,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def differing(case: Case, dtype: torch.dtype, runs: int) -> int:
-    """How many of the runs differ from the first."""
+    """Number of runs that differ from the first one."""
     torch.manual_seed(0)
     arguments = (case.sample.large or case.sample.build)(Make(dtype, "cuda"))
     first, other, noise = run_once(case, arguments), torch.cuda.Stream(), torch.rand(512, 512, device="cuda")
@@ -48,10 +49,10 @@ def differing(case: Case, dtype: torch.dtype, runs: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=at_least(2), default=20)
-    parser.add_argument("--out", type=out_file, required=True)
+    parser.add_argument("--runs", type=at_least(2), default=20, help="runs of each case")
+    parser.add_argument("--out", type=out_file, required=True, help="JSON file for the results")
     arguments = parser.parse_args()
-    failed, loose, count = [], [], 0
+    failed, nondeterministic, count = [], [], 0
     for case in CASES:
         for dtype in (torch.float32, torch.bfloat16):
             torch.use_deterministic_algorithms(True)
@@ -59,18 +60,20 @@ def main() -> None:
                 failed.append(f"{case.name}, {dtype}")
             torch.use_deterministic_algorithms(False)
             if differing(case, dtype, arguments.runs):
-                loose.append(f"{case.name}, {dtype}")
+                nondeterministic.append(f"{case.name}, {dtype}")
             count += 1
-        print(f"{case.name}: {len(failed)} and {len(loose)} differ so far", flush=True)
+        counts = f"{len(failed)} differ in deterministic mode, {len(nondeterministic)} otherwise"
+        print(f"{case.name}: so far {counts}", flush=True)
     record = {
         "machine": machine("cuda"),
         "runs": arguments.runs,
         "cases": count,
         "differ_in_deterministic_mode": failed,
-        "differ_otherwise": loose,
+        "differ_otherwise": nondeterministic,
     }
     write(record, arguments.out)
-    print(f"{count} cases x {arguments.runs} runs: {len(failed)} differ in deterministic mode, {len(loose)} otherwise")
+    counts = f"{len(failed)} differ in deterministic mode, {len(nondeterministic)} otherwise"
+    print(f"{count} cases x {arguments.runs} runs: {counts}")
     if failed:
         raise SystemExit("\n".join(failed))
 

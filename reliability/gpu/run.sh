@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Everything of `reliability` that needs a GPU, in one call: a quarter of an hour on a fast one with 16 CPU cores, most of
-# it for compiling. Needs what benchmarks/gpu.sh needs, hypothesis, and NVIDIA's compute-sanitizer. Results go to $1
-# (default: reliability/results).
+# Run all reliability checks that need a GPU. Takes about 15 minutes on a fast GPU with 16 CPU cores, mostly to compile
+# kernels. Needs the dependencies of benchmarks/gpu.sh and NVIDIA's compute-sanitizer. Results are written to $1 (default:
+# reliability/results).
 set -euo pipefail
 out=$(realpath -m "${1:-$(dirname "$0")/../results}")
 mkdir -p "$out"

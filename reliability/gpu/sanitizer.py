@@ -1,10 +1,9 @@
-"""Runs `reliability.gpu.kernels` under the tools of NVIDIA's compute-sanitizer and writes down what they said.
+"""Runs `reliability.gpu.kernels` with the tools of NVIDIA's compute-sanitizer and records their reports.
 
     python -m reliability.gpu.sanitizer --out reliability/results/gpu_sanitizer.json
 
-Memory is not cached, so that each tensor ends where its allocation ends, and a padding follows each allocation.
-First every tool is shown a kernel with a planted error: a tool that does not see it proves nothing. A kernel that was
-never launched fails the run.
+Memory is not cached, so that each tensor has its own allocation, which is followed by padding. Every tool must first
+report a planted error, to prove that it works. A kernel that was never launched fails the run.
 """
 
 import argparse
@@ -29,12 +28,12 @@ SUMMARY = re.compile(r"========= ((?:ERROR|RACECHECK) SUMMARY: .*)")
 SEEN = re.compile(r"[1-9]\d* error")
 
 
-def ran(tool: str | None, arguments: list[str], limit: float) -> tuple[str, str]:
-    """How it ended, and all that was printed; under no tool if that is None."""
+def run_kernels(tool: str | None, arguments: list[str], limit: float) -> tuple[str, str]:
+    """Run `reliability.gpu.kernels` with a tool, or without one. Returns its state and its output."""
     command = [sys.executable, "-m", "reliability.gpu.kernels", *arguments]
     if tool:
         watch = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *TOOLS[tool]]
-        if tool == "racecheck" and "--planted" not in arguments:  # it takes minutes for torch's kernels: only for ours
+        if tool == "racecheck" and "--planted" not in arguments:  # torch's kernels would take minutes
             for name in entries():
                 watch += ["--kernel-name", f"kernel_name={name.rpartition('.')[2]}"]
         command = [*watch, *command]
@@ -47,11 +46,12 @@ def ran(tool: str | None, arguments: list[str], limit: float) -> tuple[str, str]
     return state, done.stdout + done.stderr
 
 
-def in_parts(tool: str | None, parts: int, limit: float, more: list[str]) -> dict[str, Any]:
+def run_in_parts(tool: str | None, parts: int, limit: float, more: list[str]) -> dict[str, Any]:
+    """Run all calls with a tool, in `parts` parallel processes, and return the combined result."""
     begin = time.monotonic()
 
     def run(part: int) -> tuple[str, str]:
-        return ran(tool, ["--part", str(part), str(parts), *more], limit)
+        return run_kernels(tool, ["--part", str(part), str(parts), *more], limit)
 
     with ThreadPoolExecutor(parts) as pool:
         results = list(pool.map(run, range(parts)))
@@ -61,8 +61,8 @@ def in_parts(tool: str | None, parts: int, limit: float, more: list[str]) -> dic
     for count in counted:
         for name, forms in count["launched"].items():
             launched[name] = launched.get(name, 0) + forms
-    troubled = [text.splitlines() for state, text in results if state != "clean"]
-    said = [line for lines in troubled for line in lines if line.startswith("=========")]
+    failed = [text.splitlines() for state, text in results if state != "clean"]
+    reports = [line for lines in failed for line in lines if line.startswith("=========")]
     return {
         "tool": tool or "none",
         "options": TOOLS[tool] if tool else [],
@@ -73,31 +73,31 @@ def in_parts(tool: str | None, parts: int, limit: float, more: list[str]) -> dic
         "kernels": len(launched),
         "never_launched": [name for name, forms in launched.items() if not forms],
         "seconds": round(time.monotonic() - begin),
-        "said": said[:300],
-        "last_lines": [lines[-3:] for lines in troubled],
+        "said": reports[:300],
+        "last_lines": [lines[-3:] for lines in failed],
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=["memcheck", "racecheck", "synccheck"])
-    parser.add_argument("--parts", type=at_least(1), default=min(os.cpu_count() or 1, 14), help="processes at once")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for one tool")
-    parser.add_argument("--out", type=out_file, required=True)
-    arguments, more = parser.parse_known_args()  # the rest is for kernels.py
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS), help="tools to run")
+    parser.add_argument("--parts", type=at_least(1), default=min(os.cpu_count() or 1, 14), help="parallel processes")
+    parser.add_argument("--limit", type=float, default=600, help="seconds per tool")
+    parser.add_argument("--out", type=out_file, required=True, help="JSON file for the results")
+    arguments, more = parser.parse_known_args()  # other arguments are passed to kernels.py
     if shutil.which("compute-sanitizer") is None:
-        raise SystemExit("compute-sanitizer must be on the PATH; it comes with CUDA's toolkit")
+        raise SystemExit("compute-sanitizer must be on the PATH; it is part of the CUDA toolkit")
     version = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True).stdout
     record: dict[str, Any] = {"machine": machine("cuda"), "version": version.split("Version ")[-1].strip(), "tools": []}
-    # Compiles everything first: under a tool that would take long.
-    print(in_parts(None, arguments.parts, arguments.limit, more), flush=True)
+    # Compile all kernels first, which would take long with a tool.
+    print(run_in_parts(None, arguments.parts, arguments.limit, more), flush=True)
     for tool in arguments.tools:
-        state, text = ran(tool, ["--planted", tool], 120)
-        run = in_parts(tool, arguments.parts, arguments.limit, more)
-        said = (SUMMARY.findall(text) or [state])[-1]
-        if not SEEN.search(said):  # not by the exit status, which is the program's own where the error ends it
-            run["state"] += ", planted error not seen"
-        record["tools"].append({**run, "planted_error": said, "planted_state": state})
+        state, text = run_kernels(tool, ["--planted", tool], 120)
+        run = run_in_parts(tool, arguments.parts, arguments.limit, more)
+        summary = (SUMMARY.findall(text) or [state])[-1]
+        if not SEEN.search(summary):  # the exit status may be that of the program, which the error ends
+            run["state"] += ", planted error not reported"
+        record["tools"].append({**run, "planted_error": summary, "planted_state": state})
         print(json.dumps(record["tools"][-1], indent=1), flush=True)
         write(record, arguments.out)
     if any(run["state"] != "clean" or run["never_launched"] for run in record["tools"]):

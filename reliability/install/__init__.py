@@ -1,1 +1,1 @@
-"""Pairs of Python and torch; wheels in empty environments."""
+"""Tests with several versions of Python and torch, and wheels in empty environments."""

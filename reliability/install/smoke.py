@@ -1,10 +1,10 @@
-"""Check an installed pointgrad and its C++ kernels. Prints the findings as JSON; raises if something is wrong.
+"""Smoke test of an installed pointgrad and its C++ kernels. Prints the result as JSON, and raises on failure.
 
     python -I reliability/install/smoke.py
 
-Every sample of the catalogue runs forward and backward, on the C++ kernels and on the reference, and both must agree.
-The calls of C++ functions are counted, so that a fallback to plain PyTorch does not pass for them. With -I nothing of
-the checkout is imported; needs torch, numpy and pointgrad only.
+Every sample of the catalogue runs forward and backward, with the C++ kernels and with the reference, and the results
+must agree. The C++ functions that were called are recorded, so that a fallback to plain PyTorch does not go unnoticed.
+With -I nothing of the checkout is imported. Needs only torch, numpy and pointgrad.
 """
 
 import json
@@ -26,7 +26,7 @@ FAMILY_OF = {op.name: family for family, operators in FAMILIES.items() for op in
 
 
 class Counted:
-    """The native module, with its calls counted."""
+    """The native module with call counts."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -39,20 +39,21 @@ class Counted:
 
 
 def functions(module: Any) -> set[str]:
+    """Names of the public functions of a module."""
     return {name for name in dir(module) if not name.startswith("_")}
 
 
 def results(case: Case, backend: str) -> list[Tensor]:
-    """The results of a call, and the gradients of the first floating one."""
+    """The outputs of a call, and the gradients of its first floating-point output."""
     torch.manual_seed(0)
     with pointgrad.backend(backend):
         return case.with_gradients(case.sample.build(Make()))
 
 
 def try_cases(cases: list[Case]) -> dict[str, Any]:
-    """Run the cases and count them by family, and the C++ functions that they call."""
+    """Run the cases. Returns the number of cases per family and the C++ functions that were called."""
     if native.module is None:
-        raise RuntimeError(f"the C++ module must load, got: {native.why_missing}")
+        raise RuntimeError(f"the C++ module must be importable, got: {native.why_missing}")
     counted = native.module = Counted(native.module)
     try:
         families: Counter[str] = Counter()
@@ -67,18 +68,18 @@ def try_cases(cases: list[Case]) -> dict[str, Any]:
 
 
 def try_command() -> str:
-    """What the command says where its packages are not installed: one line, and the status of a wrong command line."""
+    """Check that the command prints one line that names its missing packages, and exits with status 2."""
     command = Path(sysconfig.get_path("scripts")) / "pointgrad"
-    said = subprocess.run([command, "--help"], capture_output=True, text=True, timeout=120)
-    if said.returncode != 2 or said.stdout or said.stderr.count("\n") != 1 or "pip install" not in said.stderr:
-        raise RuntimeError(f"the command must say in one line what to install, got {said}")
-    return said.stderr.strip()
+    done = subprocess.run([command, "--help"], capture_output=True, text=True, timeout=120)
+    if done.returncode != 2 or done.stdout or done.stderr.count("\n") != 1 or "pip install" not in done.stderr:
+        raise RuntimeError(f"the command must print one line with the packages to install, got {done}")
+    return done.stderr.strip()
 
 
 def main() -> None:
     package, module = Path(pointgrad.__file__), Path(native.module.__file__ if native.module else "")
     if "site-packages" not in package.parts or module.parent != package.parent:
-        raise RuntimeError(f"the installed package must be tried, got {package} and {module}")
+        raise RuntimeError(f"pointgrad must be installed in site-packages, got {package} and {module}")
     found = try_cases(CASES)
     if left := functions(native.module) - set(found["entered"]):
         found["not entered"] = sorted(left)

@@ -1,9 +1,9 @@
-"""What the test suite said on one pair of Python and torch, kept beside what it said on others.
+"""Records the outcome of the tests with one pair of Python and torch versions.
 
     python -m reliability.install.versions junit.xml --selection "" --commit C --out reliability/results/versions.json
 
-Run by the interpreter that ran the suite (`versions.sh` does that): adds or replaces the entry of its pair. Counts come
-from pytest's own report, never from a person.
+`versions.sh` runs this with the interpreter that ran the tests. Adds or replaces the entry of its pair of versions,
+with the counts of pytest's report.
 """
 
 import argparse
@@ -27,10 +27,10 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def counts(report: Path) -> dict[str, Any]:
-    """Outcomes in a JUnit report, and why tests were skipped."""
+    """Numbers of outcomes in a JUnit report, and the reasons of skipped tests."""
     suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
     if not suites or not sum(int(suite.get("tests", 0)) for suite in suites):
-        raise ValueError(f"{report} must hold the outcome of at least one test, got none")
+        raise ValueError(f"{report} must contain at least one test, got none")
     total = Counter({"tests": 0, "failures": 0, "errors": 0, "skipped": 0})
     for suite in suites:
         total.update({name: int(suite.get(name, 0)) for name in total})
@@ -48,7 +48,7 @@ def counts(report: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Of this interpreter and of the packages whose version matters. Needs torch only, unlike `pointgrad.bench`."""
+    """Versions of this interpreter and of the relevant packages. Unlike `pointgrad.bench`, needs only torch."""
     return {
         "python": platform.python_version() + ("t" if FREE_THREADED else ""),
         "torch": torch.__version__,
@@ -68,7 +68,7 @@ def _version(package: str) -> str | None:
 
 
 def merged(entries: list[dict[str, Any]], entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries with this one in the place of an older one of the same pair and selection."""
+    """The entries, with `entry` replacing an older one of the same versions and selection."""
 
     def key(each: dict[str, Any]) -> tuple[Any, ...]:
         return each["python"], each["torch"], each["selection"]
@@ -78,11 +78,12 @@ def merged(entries: list[dict[str, Any]], entry: dict[str, Any]) -> list[dict[st
 
 
 def key_of_version(version: str) -> list[int]:
+    """Sort key of a version such as "2.6.0+cpu" or "3.13.1t"."""
     return [int("".join(filter(str.isdigit, part)) or 0) for part in version.partition("+")[0].split(".")]
 
 
 def write(entries: list[dict[str, Any]], path: Path) -> None:
-    """All of them or nothing, with Python alone: pointgrad may be what does not load on a pair."""
+    """Write atomically with the standard library, since pointgrad may not be importable."""
     draft = path.with_name(f".{path.name}.part")
     draft.write_text(json.dumps(entries, indent=1) + "\n")
     os.replace(draft, path)
@@ -90,10 +91,10 @@ def write(entries: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, help="pytest's --junitxml file")
-    parser.add_argument("--selection", default="", help="arguments that left tests out; empty: the whole suite ran")
-    parser.add_argument("--commit", help="of the checkout when the run began; empty: not known")
-    parser.add_argument("--out", type=out_file, required=True)
+    parser.add_argument("report", type=Path, help="file written by pytest --junitxml")
+    parser.add_argument("--selection", default="", help="pytest arguments that selected tests, empty if all tests ran")
+    parser.add_argument("--commit", help="commit of the checkout when the run began, empty if unknown")
+    parser.add_argument("--out", type=out_file, required=True, help="JSON file with the entries of all versions")
     options = parser.parse_args()
     entries = json.loads(options.out.read_text()) if options.out.exists() else []
     entry = {**versions(), "commit": options.commit or None, "selection": options.selection, **counts(options.report)}

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# The test suite on each given Python, with one torch: an environment each, a build, a run, an entry in the results.
+# Run the tests with one version of torch and each of the given interpreters, each in its own environment, and record the results.
 #   reliability/install/versions.sh "torch==2.6.0" python3.10 [python3.12 ...]
-# SELECT, arguments of pytest that leave tests out, is written beside the counts: SELECT="--ignore tests/view/test_browser.py".
-# WORKERS is how many tests run at once; ENVIRONMENTS where environments are kept for the next time (5 GB each with CUDA).
+# SELECT        pytest arguments that select tests, recorded with the results: SELECT="--ignore tests/view/test_browser.py"
+# WORKERS       number of parallel test processes
+# ENVIRONMENTS  folder in which the environments are kept for the next run (5 GB each with CUDA)
 set -euo pipefail
-[ $# -ge 2 ] || { echo "versions.sh: the arguments must be a torch and at least one Python, got '$*'" >&2; exit 2; }
+[ $# -ge 2 ] || { echo "versions.sh: the arguments must be a version of torch and at least one interpreter, got '$*'" >&2; exit 2; }
 cd "$(dirname "$0")/../.."
 torch=$1
 shift
 environments=${ENVIRONMENTS:-out/versions}
-# Of what is tried: taken before the run, which takes long.
+# Determined before the run, which takes long.
 commit=$("$1" -m reliability.checkout)
 failed=0
 venvs=()
@@ -22,13 +23,13 @@ print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   "$venv/bin/python" -m pip install --quiet --no-cache-dir --upgrade pip
   "$venv/bin/python" -m pip install --quiet --no-cache-dir "$torch" numpy
-  # A build folder of its own: one stable-ABI folder would be shared by every Python from 3.12 on.
+  # A separate build folder: all interpreters from 3.12 on would share the one for the stable ABI.
   "$venv/bin/python" -m pip install --quiet --no-cache-dir --config-settings=build-dir="$venv/build" --editable ".[test]"
   rm -f "$venv/report.xml"
-  # shellcheck disable=SC2086  # SELECT is several words
+  # shellcheck disable=SC2086  # SELECT may contain several words
   "$venv/bin/python" -m pytest -q -n "${WORKERS:-auto}" -p no:cacheprovider --junitxml "$venv/report.xml" ${SELECT:-} || failed=1
 done
-# Not before: tests compare the README with the results.
+# Recorded after all runs, since tests compare the README with the results.
 for venv in "${venvs[@]}"; do
   "$venv/bin/python" -m reliability.install.versions "$venv/report.xml" --selection "${SELECT:-}" \
     --commit "$commit" --out reliability/results/versions.json || failed=1

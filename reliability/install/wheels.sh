@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Wheels, as a user meets them: built from the source distribution alone, once for 3.10, for 3.11, for all from 3.12 on
-# and for a free-threaded Python; installed beside torch and numpy into an empty environment, and tried without a compiler.
+# Build wheels from the source distribution and test them like a user installation: in an empty environment with only torch
+# and numpy, and without a compiler. There is one wheel each for 3.10, 3.11, 3.12 and later, and free-threaded Python.
 #   reliability/install/wheels.sh "torch==2.6.0" python3.10 [python3.12 ...]
-# WHEELS is where wheels and environments are kept for the next time (5 GB each with CUDA).
+# WHEELS  folder in which wheels and environments are kept for the next run (5 GB each with CUDA)
 set -euo pipefail
-[ $# -ge 2 ] || { echo "wheels.sh: the arguments must be a torch and at least one Python, got '$*'" >&2; exit 2; }
+[ $# -ge 2 ] || { echo "wheels.sh: the arguments must be a version of torch and at least one interpreter, got '$*'" >&2; exit 2; }
 cd "$(dirname "$0")/../.."
 torch=$1
 shift
@@ -13,7 +13,7 @@ mkdir -p "$out"
 rm -f "$out"/pointgrad-*
 [ -x "$out/tools/bin/python" ] || "$1" -m venv "$out/tools"
 "$out/tools/bin/python" -m pip install --quiet --no-cache-dir build auditwheel twine
-# Of what is tried: taken before the run, which takes long.
+# Determined before the run, which takes long.
 commit=$("$1" -m reliability.checkout)
 "$out/tools/bin/python" -m build --sdist --outdir "$out" . >/dev/null
 for python in "$@"; do
@@ -22,7 +22,7 @@ print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_
   venv=$out/$name
   echo "== $name"
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  # Only what the wheel asks for: a package that came later would hide a missing one.
+  # Only the dependencies of the wheel: other packages could hide a missing one.
   "$venv/bin/python" -m pip install --quiet --no-cache-dir "$torch" numpy
   "$venv/bin/python" -m pip uninstall --quiet --yes pointgrad
   install=("$venv/bin/python" -m pip install --quiet --no-deps --no-index --only-binary :all: --find-links "$out" pointgrad)
@@ -41,7 +41,7 @@ PY
   )
   "$out/tools/bin/python" -m twine check --strict "$wheel"
   "$out/tools/bin/python" -m auditwheel show "$wheel" >"$venv/tags.txt"
-  # No compiler, no build tool, nothing of the checkout but the tables of cases.
+  # Without a compiler, build tools and the checkout.
   env -i HOME="$venv" PATH="$venv/bin" CC=/bin/false CXX=/bin/false \
     "$venv/bin/python" -I -W error reliability/install/smoke.py >"$venv/smoke.json"
   "$venv/bin/python" -m reliability.install.wheels "$wheel" --sdist "$out"/pointgrad-*.tar.gz \

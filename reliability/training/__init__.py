@@ -1,1 +1,1 @@
-"""Trainings that are killed, starved, cut off and resumed."""
+"""Fault injection for training runs: kills, full disks, lost processes, damaged checkpoints."""

@@ -1,7 +1,7 @@
-"""Trainings that are to be disturbed: started from a process that has imported everything, watched, compared.
+"""Training runs under test: started from a process that has imported everything, observed, and compared.
 
-Each attempt is a process of its own that runs `pointgrad train` with workers of its own. It writes what it is doing to
-a small file, so that it is known afterwards what a kill hit.
+Each attempt is a process that runs `pointgrad train`. It writes its current activity to a small file, so that the
+moment of a kill is known.
 """
 
 import contextlib
@@ -26,21 +26,23 @@ PROCESSES.set_forkserver_preload(
     ["reliability.training.attempts", "lightning_fabric", "pointgrad.cli.train", "torch._dynamo", "matplotlib.figure"]
 )
 KILLED = -signal.SIGKILL
-DONE: set[str] = set()  # by this process
-NOTHING_LEFT = "nothing left to do"  # instead of a state of the generator
-WATCHDOG = 120.0  # seconds after which an attempt counts as hanging
+DONE: set[str] = set()  # activities of this process
+NOTHING_LEFT = "nothing left to do"  # written instead of the state of the generator
+WATCHDOG = 120.0  # seconds after which an attempt counts as hung
 FLAGS = [
     "--batch-size", "4", "--ema", "0.9", "--accelerator", "cpu", "--no-tensorboard", "--options", "width=0.125",
     "dropout=0.5", "--prepare.points", "16", "--augment.jitter", "0.01",
 ]  # fmt: skip
 EVERY_STEP = ["--checkpoint-minutes", "1e-9"]
-FILES = ("metrics.csv", "evaluation.npz", "config.yaml", "curves.png", "confusion.png", "examples.png")
+FILES = (
+    "best.safetensors", "metrics.csv", "evaluation.npz", "config.yaml", "curves.png", "confusion.png", "examples.png",
+)  # fmt: skip
 STAMP = r"\d{4,5}-\d\d-\d\d \d\d:\d\d:\d\d "
-Plant = Callable[[], Any]
+Injection = Callable[[], Any]
 
 
 def data(folder: Path, clouds: int = 24, points: int = 16) -> Path:
-    """Balls and flatter ones."""
+    """Write a data set of balls and flattened balls."""
     rng = np.random.default_rng(0)
     label = np.arange(clouds) % 2
     cloud = rng.normal(size=(clouds, points, 3)).astype(np.float32)
@@ -51,22 +53,33 @@ def data(folder: Path, clouds: int = 24, points: int = 16) -> Path:
 
 
 class Attempt:
-    """One process that trains. plants: called in it before it begins, to prepare a fault."""
+    """A process that trains.
+
+    Args:
+        scratch: Folder for its output and its current activity.
+        arguments: Arguments of `pointgrad train`.
+        inject: Functions that the process calls before it begins, to prepare faults.
+        variables: Environment variables of the process.
+    """
 
     def __init__(
-        self, scratch: Path, *arguments: object, plants: Sequence[Plant] = (), variables: dict[str, str] | None = None
+        self,
+        scratch: Path,
+        *arguments: object,
+        inject: Sequence[Injection] = (),
+        variables: dict[str, str] | None = None,
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self._log, self._board = scratch / "output", scratch / "moment"
         self._board.write_bytes(b"")
         self.process = PROCESSES.Process(
-            target=_run, args=(list(map(str, arguments)), self._log, self._board, plants, variables or {})
+            target=_run, args=(list(map(str, arguments)), self._log, self._board, inject, variables or {})
         )
         self.process.start()
 
     @property
     def moment(self) -> str:
-        """What it was doing when last heard of."""
+        """Last known activity of the process."""
         return self._board.read_text().split("\n")[0] or "starting"
 
     @property
@@ -77,9 +90,9 @@ class Attempt:
     def running(self) -> bool:
         return self.process.exitcode is None
 
-    def said(self) -> list[str]:
-        """The lines by which the command says why it ends."""
-        lines = self.output.replace("\0", "").splitlines()  # torch ends what it says of a crash with a zero
+    def errors(self) -> list[str]:
+        """Return the lines in which the command reports why it ends."""
+        lines = self.output.replace("\0", "").splitlines()  # torch appends a NUL to its crash messages
         return [line for line in lines if line.startswith("pointgrad")]
 
     def send(self, number: int) -> None:
@@ -87,7 +100,7 @@ class Attempt:
             os.kill(self.process.pid or 0, number)
 
     def wait(self, seconds: float = WATCHDOG) -> int:
-        """The exit status. One that does not end is a finding, and is ended."""
+        """Return the exit status. A process that does not end is killed, and reported as TimeoutError."""
         self.process.join(seconds)
         if self.process.exitcode is None:
             self.process.kill()
@@ -96,16 +109,16 @@ class Attempt:
         return self.process.exitcode
 
 
-def _run(arguments: list[str], log: Path, board: Path, plants: Sequence[Plant], variables: dict[str, str]) -> None:
+def _run(arguments: list[str], log: Path, board: Path, inject: Sequence[Injection], variables: dict[str, str]) -> None:
     with open(log, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ |= variables
-    multiprocessing.set_start_method("fork", force=True)  # of workers: as in a process that was started by hand
+    multiprocessing.set_start_method("fork", force=True)  # for workers, as in a process started from a shell
     torch.set_num_threads(1)
     watch(board)
-    for plant in plants:
-        plant()
+    for function in inject:
+        function()
     status = run(arguments, board)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -113,7 +126,7 @@ def _run(arguments: list[str], log: Path, board: Path, plants: Sequence[Plant], 
 
 
 def run(arguments: list[str], board: Path) -> int:
-    """The command; when it is done, the state of torch's generator is on the board, unless nothing was left to do."""
+    """Run the command, and write the final state of torch's generator to the board, if it trained."""
     from pointgrad.cli import main
 
     status = main(["train", *arguments])
@@ -122,8 +135,8 @@ def run(arguments: list[str], board: Path) -> int:
     return status
 
 
-def without_pictures() -> None:
-    """They would take longer than all the rest."""
+def without_figures() -> None:
+    """Disable figures, which take longer than everything else."""
     from pointgrad.train.report import Report
 
     def nothing(*_: Any, **__: Any) -> None: ...
@@ -132,19 +145,19 @@ def without_pictures() -> None:
 
 
 def watch(board: Path) -> None:
-    """From now on this process writes to the board what it does."""
+    """Make this process write its current activity to the board."""
     from pointgrad.train import checkpoint, report, run_folder, state, trainer
 
     file = os.open(board, os.O_WRONLY)
 
-    def noted(name: Callable[..., str], function: Callable[..., Any]) -> Callable[..., Any]:
+    def observed(name: Callable[..., str], function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*arguments: Any, **options: Any) -> Any:
-            what = name(*arguments)
-            os.pwrite(file, f"{what}\n".ljust(64).encode(), 0)
+            activity = name(*arguments)
+            os.pwrite(file, f"{activity}\n".ljust(64).encode(), 0)
             result = function(*arguments, **options)
             os.pwrite(file, b"between\n".ljust(64), 0)
-            DONE.add(what)
+            DONE.add(activity)
             return result
 
         return call
@@ -154,27 +167,31 @@ def watch(board: Path) -> None:
 
     patched: Any
     for patched in (checkpoint, report, run_folder):
-        patched.write_atomically = noted(writing, patched.write_atomically)
-    state.checkpoint.read = noted(lambda *_: "reading a checkpoint", checkpoint.read)
+        patched.write_atomically = observed(writing, patched.write_atomically)
+    state.checkpoint.read = observed(lambda *_: "reading a checkpoint", checkpoint.read)
     patched = trainer
-    patched.train_step = noted(lambda *_, **__: "training", trainer.train_step)
-    patched.evaluate = noted(lambda *_, **__: "validation", trainer.evaluate)
+    patched.train_step = observed(lambda *_, **__: "training", trainer.train_step)
+    patched.evaluate = observed(lambda *_, **__: "validation", trainer.evaluate)
 
 
 def rng_state(scratch: Path) -> str:
+    """Return the final state of the generator of an attempt."""
     return (scratch / "moment").read_text().split("\n")[1]
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What of two finished runs is not equal: weights, their mean, optimizer, counters and metrics bit by bit; tables
-    and pictures byte by byte; the log, line by line. Not the time it took."""
+    """List the differences between two finished runs, except durations.
+
+    Weights, their average, optimizer, counters and metrics are compared bit by bit, tables and figures byte by byte,
+    the log line by line.
+    """
     found = []
     for name in ("last.pt", "best.pt"):
         first, second = (flat(torch.load(folder / name, weights_only=True)) for folder in (one, other))
         found += [f"{name}: {key}" for key in first.keys() | second.keys() if first.get(key) != second.get(key)]
     for name in FILES:
         if (one / name).exists() != (other / name).exists():
-            found.append(f"{name}: in one only")
+            found.append(f"{name}: in one run only")
         elif (one / name).exists() and _timeless(one / name) != _timeless(other / name):
             found.append(name)
     if (epochs := _epochs(one)) != _epochs(other):
@@ -185,6 +202,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Flatten nested values to one dictionary, without durations; tensors become bytes."""
     if isinstance(value, dict):
         return {k: v for key, each in value.items() for k, v in flat(each, f"{name}.{key}").items()}
     if isinstance(value, list):
@@ -195,6 +213,7 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
 
 
 def _timeless(path: Path) -> Any:
+    """Read a file without durations, and without settings that differ between runs."""
     if path.suffix != ".csv":
         text = path.read_bytes()
         return re.sub(rb"\n(out|checkpoint_minutes): .*", b"", text) if path.suffix == ".yaml" else text
@@ -203,13 +222,13 @@ def _timeless(path: Path) -> Any:
 
 
 def _epochs(folder: Path) -> set[str]:
-    """What the log says of each epoch, without the time."""
+    """Return the lines of the log about epochs, without times."""
     lines = re.findall(rf"(?m)^{STAMP}(epoch \d+/\d+ .*?)  [\d.]+ s(  best)?$", (folder / "log.txt").read_text())
     return {"".join(line) for line in lines}
 
 
 def unreadable(folder: Path) -> list[str]:
-    """Checkpoints of a run, at any moment, that are there and cannot be read."""
+    """List the checkpoints of a run that exist and cannot be read."""
     from pointgrad.train import CheckpointError, checkpoint
 
     def problem(path: Path) -> str | None:
@@ -224,7 +243,7 @@ def unreadable(folder: Path) -> list[str]:
 
 
 def until(condition: Callable[[], bool], attempt: Attempt, seconds: float = WATCHDOG, pause: float = 2e-4) -> bool:
-    """Waits for something about a running attempt; False if that ended before."""
+    """Wait for a condition; return False if the attempt ends first, or after `seconds`."""
     limit = time.monotonic() + seconds
     while not condition():
         if not attempt.running or time.monotonic() > limit:

@@ -1,5 +1,7 @@
-"""`pointgrad`, as `python -m reliability.training.command ...`: waits shorter for lost processes if POINTGRAD_WAIT says
-so, and trains slowly enough to be disturbed if POINTGRAD_PACE does."""
+"""The `pointgrad` command for fault injection: `python -m reliability.training.command ...`.
+
+POINTGRAD_WAIT shortens the timeout for lost processes, POINTGRAD_PACE slows down training steps; both in seconds.
+"""
 
 import os
 import sys
@@ -20,7 +22,7 @@ if pace := os.environ.get("POINTGRAD_PACE"):
         return step(*arguments, **options)
 
     trainer.train_step = slow
-trainer.CONTROL = 1  # processes agree after every step, not after every sixteenth: these trainings are short
+trainer.CONTROL = 1  # synchronize processes after every step: these runs are short
 
 if __name__ == "__main__":
     sys.exit(main())

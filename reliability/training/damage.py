@@ -1,4 +1,4 @@
-"""Checkpoints that are not what was written."""
+"""Damaged checkpoints."""
 
 import io
 import random
@@ -16,7 +16,7 @@ from .disturb import Record, Reference
 
 
 def _flipped(content: bytes) -> bytes:
-    """One bit, in the middle of the largest tensor."""
+    """Flip one bit in the middle of the largest tensor."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         largest = max(archive.infolist(), key=lambda entry: entry.file_size)
     place = largest.header_offset + 1000 + largest.file_size // 2
@@ -55,7 +55,7 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
     "a picture": lambda content: b"\x89PNG\r\n\x1a\n" + bytes(1000),
     "without an entry": lambda content: _changed(content, _without("optimizer")),
     "a network only": lambda content: _changed(content, lambda loaded: {**loaded, "training": None}),
-    "of another network": lambda content: _changed(
+    "of a different network": lambda content: _changed(
         content, lambda loaded: {**loaded, "model": {**loaded["model"], "width": 0.5}}
     ),
     "a weight of another shape": lambda content: _changed(
@@ -65,7 +65,7 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def damaged(reference: Reference, *kinds: str) -> Record:
-    """The last checkpoint is damaged: the run says so, goes on from the one before, and ends with the same bits."""
+    """Damage the last checkpoint: the run reports it, continues from the previous one, and has the same result."""
     wrong, different = [], []
     for kind in kinds:
         out = reference.begun()
@@ -73,18 +73,18 @@ def damaged(reference: Reference, *kinds: str) -> Record:
         (out / "last.pt").write_bytes(bad)
         attempt = reference.start(out)
         status = attempt.wait()
-        told = f"{out / 'last.pt'}: " in attempt.output and "; continuing from previous.pt" in attempt.output
-        if status or not told:
+        reported = f"{out / 'last.pt'}: " in attempt.output and "; continuing from previous.pt" in attempt.output
+        if status or not reported:
             wrong.append(f"{kind}: {status}: {attempt.output}")
             continue
         if (out / "unusable.pt").read_bytes() != bad:
-            wrong.append(f"{kind}: the file is not kept")
+            wrong.append(f"{kind}: the damaged file is not kept")
         different += reference.different(out)
     return {"kinds": list(kinds), "wrong": wrong, "different": different}
 
 
 def all_damaged(reference: Reference) -> Record:
-    """No checkpoint can be used: the run says so for each, and touches nothing."""
+    """Damage all checkpoints: the run reports each of them, and writes nothing."""
     out = reference.begun()
     for name in ("last.pt", "previous.pt"):
         (out / name).write_bytes(_flipped((out / name).read_bytes()))
@@ -92,7 +92,7 @@ def all_damaged(reference: Reference) -> Record:
     attempt = reference.start(out)
     status, wrong = attempt.wait(), []
     expected = "; ".join(f"{out / name}: is not a checkpoint, or is damaged" for name in ("last.pt", "previous.pt"))
-    if (status, attempt.said()) != (2, [f"pointgrad train: {expected}"]):
+    if (status, attempt.errors()) != (2, [f"pointgrad train: {expected}"]):
         wrong.append(f"{status}: {attempt.output}")
     if before != {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir() if path.name != ".lock"}:
         wrong.append("something was written")
@@ -100,22 +100,22 @@ def all_damaged(reference: Reference) -> Record:
 
 
 def flips(reference: Reference, count: int, seed: int) -> Record:
-    """Bits flipped anywhere in a checkpoint: noticed, or of no effect."""
+    """Flip random bits of a checkpoint: each is detected, or has no effect."""
     content = (reference.run / "last.pt").read_bytes()
     rng, path = random.Random(seed), reference.scratch / "flipped.pt"
     expected = flat(checkpoint.read(reference.run / "last.pt"))
-    noticed, harmless, wrong = 0, 0, []
+    detected, harmless, wrong = 0, 0, []
     for _ in range(count):
         place, bit = rng.randrange(len(content)), 1 << rng.randrange(8)
         path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
         found = _attempt(path)
         if found is None:
-            noticed += 1
+            detected += 1
         elif found == expected:
             harmless += 1
         else:
             wrong.append(f"byte {place}, bit {bit}")
-    return {"flips": count, "noticed": noticed, "same content": harmless, "wrong": wrong}
+    return {"flips": count, "noticed": detected, "same content": harmless, "wrong": wrong}
 
 
 def _attempt(path: Path) -> dict[str, Any] | None:

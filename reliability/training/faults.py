@@ -1,7 +1,7 @@
-"""What a training withstands, counted.
+"""Fault injection for training: all scenarios, with a record.
 
-python -m reliability.training.faults --out reliability/results/faults.json   # all; Linux, 15 minutes of one core
-python -m reliability.training.faults kills clock                             # only these
+python -m reliability.training.faults --out reliability/results/faults.json   # all; Linux, 15 minutes on one core
+python -m reliability.training.faults kills clock                             # only these scenarios
 """
 
 import argparse
@@ -31,12 +31,12 @@ def _disk(scratch: Path) -> Record:
 
 
 def _kills(scratch: Path) -> Record:
-    """Fifty in a row where much is written, and some where less is, or more."""
+    """Kill runs with frequent, with rare, and with large writes."""
     every_step = Reference(scratch / "a", epochs=6)
     return {
         "a checkpoint after every step": disturb.kills(every_step, 50, 1, *EVERY_STEP),
         "a checkpoint after every epoch": disturb.kills(Reference(scratch / "b"), 6, 2),
-        "with pictures, without workers": disturb.kills(Reference(scratch / "c", workers=0, pictures=True), 4, 3),
+        "with pictures, without workers": disturb.kills(Reference(scratch / "c", workers=0, figures=True), 4, 3),
     }
 
 
@@ -59,7 +59,7 @@ SCENARIOS: dict[str, Callable[[Path], Record]] = {
 
 
 def faults(record: object) -> list[str]:
-    """What went wrong, anywhere in a record."""
+    """List all violations in a record."""
     if not isinstance(record, dict):
         return []
     own = [text for name in ("wrong", "different", "negative durations") for text in record.get(name, [])]
@@ -68,8 +68,8 @@ def faults(record: object) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="which; by default all")
-    parser.add_argument("--out", type=out_file, help="a JSON file; keeps what it says of scenarios that are not named")
+    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="scenarios to run; by default all")
+    parser.add_argument("--out", type=out_file, help="JSON file; other scenarios in it are kept")
     flags = parser.parse_args()
     tried, wrong, skipped = commit(), [], []
     for name in flags.scenarios or SCENARIOS:

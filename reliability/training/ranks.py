@@ -1,4 +1,4 @@
-"""Trainings of two processes, one of which is lost."""
+"""Runs of two processes, one of which is lost."""
 
 import contextlib
 import itertools
@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import planted
-from .attempts import FLAGS, WATCHDOG, Attempt, data, differences, unreadable, without_pictures
+from . import inject
+from .attempts import FLAGS, WATCHDOG, Attempt, data, differences, unreadable, without_figures
 from .disturb import Record
 
 TWO = ["--epochs", "3", "--batch-size", "2", "--workers", "0", "--options", "width=0.125", "dropout=0.5", "norm=group"]
@@ -23,22 +23,13 @@ class Command:
     """`pointgrad train --devices 2`, as users start it."""
 
     def __init__(self, scratch: Path, out: Path, **variables: object) -> None:
-        line = [
-            sys.executable,
-            "-m",
-            "reliability.training.command",
-            "train",
-            "--out",
-            str(out),
-            "--resume",
-            "--devices",
-            "2",
-        ]
+        line = [sys.executable, "-m", "reliability.training.command", "train", "--out", str(out), "--resume"]
+        line += ["--devices", "2"]
         line += [str(part) for part in ["--data", data(scratch), *FLAGS, *TWO]]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in variables.items()}}
         self._log = scratch / f"{out.name}.output"
         with open(self._log, "w") as log:
-            # A session of its own, so that nothing of it outlives the test.
+            # In its own session, so that all its processes can be killed after the test.
             self.first = subprocess.Popen(line, env=environment, stdout=log, stderr=log, start_new_session=True)
 
     @property
@@ -46,28 +37,36 @@ class Command:
         return self._log.read_text()
 
     def pid(self, rank: int) -> int:
+        """Return the process id of a rank."""
         return self.first.pid if rank == 0 else _children(self.first.pid)[0]
 
     def ended(self) -> bool:
-        """Whether none of its processes is left."""
+        """Return whether all its processes have ended."""
         self.first.poll()
         return not any(_alive(pid) for pid in _session(self.first.pid))
 
     def wait(self, seconds: float = WATCHDOG) -> bool:
-        """Whether all of them end by themselves in time; those that do not are ended."""
+        """Return whether all processes end in time; kill those that do not."""
         limit = time.monotonic() + seconds
         while not self.ended() and time.monotonic() < limit:
             time.sleep(0.05)
-        by_themselves = self.ended()
+        in_time = self.ended()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.first.pid, signal.SIGKILL)
         self.first.wait()
-        return by_themselves
+        return in_time
 
 
 def lost(scratch: Path, *faults: tuple[int, int], wait: float) -> Record:
-    """One of two processes gets a signal after the first epoch: the others end, the run says which one is lost, and
-    resumed it ends as if nothing had happened. faults: rank and signal. wait: seconds for one that does not answer."""
+    """Send a signal to one of two processes after the first epoch.
+
+    The other process must end, the run must report which one is lost, and the resumed run must have the same result.
+
+    Args:
+        scratch: Folder for the runs.
+        faults: Pairs of rank and signal.
+        wait: Timeout in seconds for a process that does not respond.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
     reference = Command(scratch, scratch / "reference")
     assert reference.wait(), reference.output
@@ -85,7 +84,7 @@ def lost(scratch: Path, *faults: tuple[int, int], wait: float) -> Record:
         pid = run.pid(rank)
         began = time.monotonic()
         os.kill(pid, number)
-        if number == signal.SIGSTOP and rank == 0:  # it stays where it is: the others must not wait for it
+        if number == signal.SIGSTOP and rank == 0:  # rank 1 must not wait for it
             other = run.pid(1)
             while _alive(other) and time.monotonic() < began + WATCHDOG:
                 time.sleep(0.05)
@@ -94,10 +93,10 @@ def lost(scratch: Path, *faults: tuple[int, int], wait: float) -> Record:
         else:
             seconds = 0.0
         if not run.wait():
-            wrong.append(f"{name}: hangs: {run.output}")
-        said = [line for line in run.output.splitlines() if line.startswith("pointgrad")]
-        record[name] = {"seconds": round(seconds or time.monotonic() - began, 1), "said": said}
-        if len(said) != 1 or "Traceback" in run.output or run.first.returncode == 0:
+            wrong.append(f"{name}: hung: {run.output}")
+        errors = [line for line in run.output.splitlines() if line.startswith("pointgrad")]
+        record[name] = {"seconds": round(seconds or time.monotonic() - began, 1), "said": errors}
+        if len(errors) != 1 or "Traceback" in run.output or run.first.returncode == 0:
             wrong.append(f"{name}: {run.first.returncode}: {run.output}")
         wrong += unreadable(out)
         again = Command(scratch, out)
@@ -109,11 +108,11 @@ def lost(scratch: Path, *faults: tuple[int, int], wait: float) -> Record:
 
 
 def lost_forked(scratch: Path) -> Record:
-    """The same for processes as torchrun starts them: the second is killed in the second epoch."""
+    """Kill the second of two processes that were started as by torchrun, in its second epoch."""
     data(scratch)
     folder, names = scratch / "reference", itertools.count()
 
-    def both(out: Path, *plants: Any) -> list[Attempt]:
+    def both(out: Path, *faults: Any) -> list[Attempt]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -125,7 +124,7 @@ def lost_forked(scratch: Path) -> Record:
         started = [
             Attempt(
                 scratch / f"attempt{next(names)}", *flags,
-                plants=(without_pictures, *(plants if rank == 1 else ())),
+                inject=(without_figures, *(faults if rank == 1 else ())),
                 variables={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             )
             for rank in range(2)
@@ -135,9 +134,9 @@ def lost_forked(scratch: Path) -> Record:
         return started
 
     wrong = [attempt.output for attempt in both(folder) if attempt.wait()]
-    first, second = both(scratch / "run", partial(planted.signal_at, 6, signal.SIGKILL))
+    first, second = both(scratch / "run", partial(inject.signal_at, 6, signal.SIGKILL))
     expected = f"another process of the run has ended; continue with: pointgrad train --out {scratch / 'run'} --resume"
-    if (first.wait(), first.said()) != (1, [f"pointgrad train: {expected}"]) or second.wait() != -signal.SIGKILL:
+    if (first.wait(), first.errors()) != (1, [f"pointgrad train: {expected}"]) or second.wait() != -signal.SIGKILL:
         wrong.append(first.output)
     wrong += [attempt.output for attempt in both(scratch / "run") if attempt.wait()]
     return {"wrong": wrong, "different": differences(folder, scratch / "run")}
@@ -148,7 +147,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _session(leader: int) -> list[int]:
-    """All processes of a session."""
+    """Return the ids of all processes of a session."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -160,7 +159,7 @@ def _session(leader: int) -> list[int]:
 
 
 def _alive(pid: int) -> bool:
-    """Neither gone nor only waiting for its parent to notice."""
+    """Return whether a process is running, that is, neither gone nor a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

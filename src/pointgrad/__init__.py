@@ -23,6 +23,7 @@ from pointgrad.ops.interpolate import interpolate as interpolate
 from pointgrad.ops.interpolate import interpolate_at as interpolate_at
 from pointgrad.ops.interpolate import splat as splat
 from pointgrad.ops.interpolate import trilinear as trilinear
+from pointgrad.ops.native import release_buffers as release_buffers
 from pointgrad.ops.neighbors import NeighborIndex as NeighborIndex
 from pointgrad.ops.neighbors import Neighbors as Neighbors
 from pointgrad.ops.neighbors import ball_query as ball_query

@@ -1,4 +1,4 @@
-"""`pointgrad bench`: requests, the record it leaves, and the page that is made of the committed ones."""
+"""`pointgrad bench`: invalid requests, the result file, and the page generated from the committed results."""
 
 import json
 import re
@@ -12,45 +12,48 @@ import torch
 import pointgrad
 from benchmarks import page
 from pointgrad import bench
-from pointgrad.bench import suites
-from pointgrad.bench.contest import Setup
+from pointgrad.bench import families
+from pointgrad.bench.comparison import Setup
 from pointgrad.cli import main
 from tests.support.places import ROOT
 
 
-def test_list(capsys):
+def test_list_shows_all_families(capsys):
     assert main(["bench", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(suites.NAMES)
-    assert {"sampling", "neighbors", "gather", "scatter", "compat", "overhead", "scaling"} <= set(suites.NAMES)
+    assert [line.split()[0] for line in lines] == list(families.NAMES)
+    assert {"sampling", "neighbors", "gather", "scatter", "compat", "overhead", "scaling"} <= set(families.NAMES)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nosuch"], "SUITE must be one of attention, "),
-        (["gather", "--only", "group nosuch"], "--only 'group nosuch' must be in the name of a row, got none of 4"),
+        (["nosuch"], "FAMILY must be one of attention, "),
+        (
+            ["gather", "--only", "group nosuch"],
+            "--only must match the name of a row, got 'group nosuch', which matches none of 4",
+        ),
         (["gather", "--out", "."], "--out must be a file, got the folder ."),
         (["gather", "--out", "/proc/nosuch/x.json"], "--out cannot be written: "),
     ],
 )
-def test_wrong_requests_are_one_line_and_status_2(arguments, message, capsys):
+def test_invalid_requests_print_one_line_and_exit_with_status_2(arguments, message, capsys):
     assert main(["bench", *arguments, "--quick"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"pointgrad bench: {message}")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"pointgrad bench: {message}")
+    assert output.err.count("\n") == 1
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there(capsys):
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is available")
+def test_device_cuda_without_a_gpu_is_rejected(capsys):
     assert main(["bench", "--device", "cuda"]) == 2
-    message = "pointgrad bench: --device cuda needs a GPU that torch can use, and there is none\n"
+    message = "pointgrad bench: --device cuda needs a GPU, but torch.cuda.is_available() is False\n"
     assert capsys.readouterr().err == message
 
 
-def test_a_suite_from_end_to_end(tmp_path, capsys, default_place):
-    """Into a folder that is not there yet; the record has everything, and the table shows it."""
+def test_family_is_measured_printed_and_written(tmp_path, capsys, default_place):
+    """The folder of the result file is created."""
     out = tmp_path / "not" / "yet" / "results.json"
     command = ["bench", "gather", "sampling", "--only", "group", "--quick", "--out", str(out)]
     assert main([*command, "--device", default_place.device]) == 0
@@ -59,13 +62,13 @@ def test_a_suite_from_end_to_end(tmp_path, capsys, default_place):
     assert record["quick"]
     assert record["GB_per_s"] > 0
     assert {"torch", "python", "date", "pointgrad", "system"} <= set(record["machine"])
-    assert [row["suite"] for row in record["rows"]] == ["gather"] * 3
+    assert [row["family"] for row in record["rows"]] == ["gather"] * 3
     for row in record["rows"]:
         assert row["state"] == "timed"
-        assert row["times_floor"] == pytest.approx(row["contestants"]["ours"]["ms"]["median"] / row["floor_ms"])
+        assert row["times_floor"] == pytest.approx(row["implementations"]["ours"]["ms"]["median"] / row["floor_ms"])
         assert row["moved_bytes"] == 4 * 64 * (781 * 16 + 781) + 8 * 781 * 16  # both ways: features, index
-        assert {"ours", "indexing", "index_select"} <= set(row["contestants"])
-        for each in row["contestants"].values():
+        assert {"ours", "indexing", "index_select"} <= set(row["implementations"])
+        for each in row["implementations"].values():
             if each["state"] == "timed":
                 assert each["ms"]["p10"] <= each["ms"]["median"] <= each["ms"]["p90"]
     assert [file.name for file in out.parent.iterdir()] == ["results.json"]
@@ -74,7 +77,7 @@ def test_a_suite_from_end_to_end(tmp_path, capsys, default_place):
     assert f"written to {out}" in shown.replace("\n", "")
 
 
-def test_a_wrong_operator_fails_the_run(monkeypatch, capsys, tmp_path):
+def test_wrong_operator_fails_the_run(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(pointgrad, "histogram", lambda index, size: torch.zeros(size, dtype=torch.long))
     out = tmp_path / "results.json"
     assert main(["bench", "scatter", "--only", "histogram", "--quick", "--out", str(out)]) == 1
@@ -82,7 +85,7 @@ def test_a_wrong_operator_fails_the_run(monkeypatch, capsys, tmp_path):
     assert json.loads(out.read_text())["rows"][0]["state"] == "wrong"
 
 
-def test_a_record_appears_whole_or_not_at_all(tmp_path):
+def test_result_is_written_atomically(tmp_path):
     target = tmp_path / "results.json"
     bench.write({"rows": [1]}, target)
     with pytest.raises(TypeError):
@@ -92,7 +95,7 @@ def test_a_record_appears_whole_or_not_at_all(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-def test_killed_half_way_leaves_no_file(tmp_path):
+def test_killed_run_leaves_no_file(tmp_path):
     out = tmp_path / "results.json"
     code = """
 import sys, time
@@ -111,7 +114,7 @@ bench.run(["gather"], out=sys.argv[1], quick=True)
     process = subprocess.Popen([sys.executable, "-c", code, str(out)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     begun = 0
-    while begun < 2:  # the first row is done, the second has begun
+    while begun < 2:  # until the first row is done and the second has begun
         begun += "measuring" in process.stdout.readline()
     process.send_signal(signal.SIGKILL)
     process.wait(30)
@@ -122,32 +125,34 @@ bench.run(["gather"], out=sys.argv[1], quick=True)
 # The page
 
 
-def test_the_page_and_the_results_agree():
-    """`make figures ONLY=speed` was run after the results changed."""
-    assert page.anew() == page.PAGE.read_text()
+def test_page_shows_the_committed_results():
+    """If this fails, run `make figures ONLY=speed`."""
+    assert page.updated() == page.PAGE.read_text()
     names = re.findall(r"<!-- results (\w+) -->", page.PAGE.read_text())
     assert names == ["cpu", "gpu", "published", "scaling_cpu", "scaling_gpu"]
 
 
-def test_figures_from_elsewhere_are_marked():
-    older = page.load("published")
-    assert older["note"] == "not measured in this run"
-    assert older["source"]
-    rows = {row.name for name in suites.NAMES for row in suites.rows(name, Setup("cuda"))}
-    assert {row["name"] for row in older["rows"]} <= rows
+def test_published_times_are_marked_as_not_measured():
+    published = page.load("published")
+    assert published["note"] == "not measured in this run"
+    assert published["source"]
+    rows = {row.name for name in families.NAMES for row in families.rows(name, Setup("cuda"))}
+    assert {row["name"] for row in published["rows"]} <= rows
     shown = page.section("published")
-    assert shown.splitlines()[0].count(older["note"]) == len({name for row in older["rows"] for name in row["ms"]})
+    assert shown.splitlines()[0].count(published["note"]) == len(
+        {name for row in published["rows"] for name in row["ms"]}
+    )
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu", "scaling_cpu", "scaling_gpu"])
-def test_committed_results_are_of_rows_that_exist(name):
+def test_committed_results_refer_to_existing_rows(name):
     record = page.load(name)
     device = record["device"]
-    rows = {row.name for suite in suites.NAMES for row in suites.rows(suite, Setup(device))}
+    rows = {row.name for family in families.NAMES for row in families.rows(family, Setup(device))}
     assert not record["quick"]
     assert {row["name"] for row in record["rows"]} <= rows
 
 
-def test_pictures_of_the_page_exist():
-    for picture in re.findall(r"\]\((images/[^)]+)\)", page.PAGE.read_text()):
-        assert (ROOT / "docs" / picture).exists()
+def test_images_of_the_page_exist():
+    for image in re.findall(r"\]\((images/[^)]+)\)", page.PAGE.read_text()):
+        assert (ROOT / "docs" / image).exists()

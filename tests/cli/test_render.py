@@ -63,7 +63,7 @@ def test_existing_images_are_kept_without_overwrite(tmp_path, command, street):
     target.write_bytes(b"important")
     status, printed = command(street, "--out", target)
     assert (status, printed.out) == (2, "")
-    assert printed.err == f"pointgrad render: {target}: exists already and is not overwritten unless asked for\n"
+    assert printed.err == f"pointgrad render: {target}: already exists; set overwrite to replace it\n"
     assert target.read_bytes() == b"important"
     assert command(street, "--out", target, "--overwrite")[0] == 0
     assert opened(target).shape == (90, 120, 4)
@@ -78,7 +78,7 @@ def test_existing_images_are_kept_without_overwrite(tmp_path, command, street):
         (lambda path: None, "No such file"),
         (lambda path: path.write_bytes(b""), "found an empty one"),
         (lambda path: path.write_bytes(b"ply\nformat ascii 1.0\nelement vertex 5\nnonsense"), "a.ply: expected"),
-        (lambda path: write(path, Cloud(torch.full((4, 3), torch.nan))), "got 4 points without"),
+        (lambda path: write(path, Cloud(torch.full((4, 3), torch.nan))), "got 4 points with NaN or infinity"),
         (lambda path: path.mkdir(), "expected a folder with files"),
     ],
     ids=["missing", "empty", "damaged", "NaN", "an empty folder"],
@@ -109,7 +109,7 @@ def test_damaged_las_file(tmp_path, command):
     ("arguments", "message"),
     [
         (["--out", "a.bmp"], "a.bmp: expected a name that ends in .png, .jpg, .jpeg, .webp, .gif"),
-        (["--out", "a.png", "--by", "nothing"], "street.npz: colours must be by label, rgb, height, red"),
+        (["--out", "a.png", "--by", "nothing"], "street.npz: by must be one of label, rgb, height, red"),
         (["--out", "a.jpg", "--background", "transparent"], "a.jpg: expected a name that ends in .png, .webp for"),
         (["--out", "a.png", "--frames", "4"], "a.png: expected a name that ends in .gif, .webp for several frames"),
         (["--out", "a.gif", "--frames", "1"], "--frames must be from 2 to 360, got 1"),
@@ -119,7 +119,7 @@ def test_damaged_las_file(tmp_path, command):
             ["--out", "a.webp", "--frames", "2", "--seconds", "601"],
             "--seconds must be above 0 and at most 600, got 601",
         ),
-        (["--out", "a.png", "--elevation", "100"], "elevation must be from -90 to 90, got 100.0"),
+        (["--out", "a.png", "--elevation", "100"], "elevation must be in [-90, 90], got 100.0"),
         (["--out", "a.png", "--titles", "a", "b"], "--titles must have one title for each of 1 files, got 2"),
         (["--out", "street.npz/a.png"], "expected a folder that can be written to, got street.npz"),
     ],
@@ -173,7 +173,7 @@ def test_one_image_per_file_of_a_folder(tmp_path, command, street):
     assert {str(path.relative_to(out)) for path in out.rglob("*.*")} == {"a.png", "deep/a.png", "street.png"}
     status, printed = command(street, "--out", out)
     assert status == 2
-    assert "street.png: exists already" in printed.err
+    assert "street.png: already exists" in printed.err
     data.write(tmp_path / "street.csv", data.street(500, length=12.0))
     status, printed = command(street, tmp_path / "street.csv", "--out", tmp_path / "new")
     assert status == 2

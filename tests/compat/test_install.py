@@ -1,4 +1,4 @@
-"""Other libraries' imports: put in place in a process, and by a command around a program."""
+"""`pointgrad.compat.install` in a process, and `python -m pointgrad.compat` around a program."""
 
 import doctest
 import importlib
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_library")
 
 @pytest.fixture
 def real(tmp_path, monkeypatch):
-    """A folder on the path that holds a library by the name of pytorch3d, which is not ours."""
+    """A folder on `sys.path` with another library named pytorch3d."""
     package = tmp_path / "pytorch3d"
     package.mkdir()
     (package / "__init__.py").write_text("REAL = True\n")
@@ -36,7 +36,7 @@ def real(tmp_path, monkeypatch):
 
 
 def run(*arguments, cwd=None, **environment):
-    """`python -m pointgrad.compat`, in a process of its own."""
+    """Run `python -m pointgrad.compat` in a new process."""
     source = str(Path(pointgrad.__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     return subprocess.run(
@@ -46,7 +46,7 @@ def run(*arguments, cwd=None, **environment):
 
 
 class TestInstall:
-    def test_imports_find_ours(self):
+    def test_imports(self):
         pointgrad.compat.install("pytorch3d")
         import pytorch3d
         import pytorch3d.ops.knn as knn
@@ -60,25 +60,25 @@ class TestInstall:
         assert knn_points is ours.ops.knn_points
         assert chamfer_distance is ours.loss.chamfer_distance
 
-    def test_star(self):
+    def test_star_import(self):
         pointgrad.compat.install("pytorch3d")
         names = {}
         exec("from pytorch3d.ops import *", names)
         assert {"knn_points", "knn_gather", "ball_query", "sample_farthest_points"} <= set(names)
 
-    def test_twice_is_once(self):
+    def test_second_install_changes_nothing(self):
         pointgrad.compat.install("pytorch3d")
         before = dict(sys.modules), list(sys.meta_path)
         pointgrad.compat.install("pytorch3d")
         assert (dict(sys.modules), list(sys.meta_path)) == before
 
-    def test_only_what_is_named(self):
+    def test_only_named_libraries_are_installed(self):
         pointgrad.compat.install("pytorch3d")
         assert {name for name in PEERS if name in sys.modules} == {"pytorch3d"}
 
     @pytest.mark.parametrize("name", PEERS)
     def test_every_library(self, name):
-        """All its modules are there by the library's own names, and nothing is loaded twice."""
+        """All modules are available under the library's own names, and none is loaded twice."""
         pointgrad.compat.install(name)
         ours = f"pointgrad.compat.{name}"
         loaded = {key for key in sys.modules if key == name or key.startswith(f"{name}.")}
@@ -88,25 +88,25 @@ class TestInstall:
         assert len(loaded) == len(list(files))
         assert sys.modules[ours].__doc__
 
-    def test_all_by_default(self):
+    def test_all_libraries_by_default(self):
         pointgrad.compat.install()
         assert set(PEERS) <= set(sys.modules)
 
     def test_unknown_name(self):
-        with pytest.raises(ValueError, match=r"names must be of .*pytorch3d.*, got 'pytorch3'"):
+        with pytest.raises(ValueError, match=r"names must be among .*pytorch3d.*, got 'pytorch3'"):
             pointgrad.compat.install("pytorch3d", "pytorch3")
         assert "pytorch3d" not in sys.modules
 
-    def test_ours_wins_over_one_that_is_not_imported(self, real):
+    def test_takes_precedence_over_an_installed_library(self, real):
         assert importlib.util.find_spec("pytorch3d").origin == str(real / "__init__.py")
         pointgrad.compat.install("pytorch3d")
         assert not hasattr(importlib.import_module("pytorch3d"), "REAL")
-        with pytest.raises(ModuleNotFoundError, match=r"no pytorch3d\.renderer"):
+        with pytest.raises(ModuleNotFoundError, match=r"does not provide pytorch3d\.renderer"):
             importlib.import_module("pytorch3d.renderer")
 
     @pytest.mark.parametrize("name", ["pytorch3d", "pytorch3d.renderer"])
-    def test_one_that_is_imported_is_refused(self, name, real):
-        """And nothing else is installed: half of a program on one library, half on the other, would be worse."""
+    def test_an_imported_library_raises(self, name, real):
+        """Nothing is installed, so that a program never uses both libraries at once."""
         module = importlib.import_module(name)
         others = [peer for peer in PEERS if peer != "pytorch3d"]
         with pytest.raises(
@@ -118,13 +118,13 @@ class TestInstall:
         assert sys.modules[name] is module
         assert not set(others) & set(sys.modules)
 
-    def test_a_blocked_import_is_not_an_import(self, monkeypatch):
+    def test_a_blocked_import_does_not_count_as_imported(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "pytorch3d", None)
         pointgrad.compat.install("pytorch3d")
         assert importlib.import_module("pytorch3d").__version__
 
     def test_spec_and_version(self):
-        """By which programs ask whether a library is there."""
+        """Programs use these to detect a library."""
         for name in PEERS:
             pointgrad.compat.install(name)
             assert importlib.util.find_spec(name) is not None
@@ -149,14 +149,14 @@ class TestInstall:
             ("import pytorch3d.ops.mesh_filtering", "pytorch3d.ops.mesh_filtering"),
         ],
     )
-    def test_what_is_not_there_is_said(self, code, name):
+    def test_missing_modules(self, code, name):
         pointgrad.compat.install("pytorch3d")
         with pytest.raises(ModuleNotFoundError) as error:
             exec(code)
-        sentence = f"pointgrad.compat stands in for pytorch3d and has no {name}; "
-        assert str(error.value) == f"{sentence}`python -m pointgrad.compat list` shows what it provides"
+        reason = f"pointgrad.compat replaces pytorch3d but does not provide {name}; "
+        assert str(error.value) == f"{reason}`python -m pointgrad.compat list` prints what is provided"
 
-    def test_other_imports_fail_as_ever(self):
+    def test_other_imports_fail_as_usual(self):
         pointgrad.compat.install()
         with pytest.raises(ModuleNotFoundError, match="No module named 'pytorch3dx'"):
             importlib.import_module("pytorch3dx")
@@ -165,8 +165,8 @@ class TestInstall:
         with pytest.raises(ModuleNotFoundError, match=r"No module named 'pointgrad\.compat\.nothing'"):
             importlib.import_module("pointgrad.compat.nothing")
 
-    def test_pickles(self):
-        """By our own names, so that they load where nothing is installed; and those of the original load here."""
+    def test_pickle(self):
+        """Pickles use the names of pointgrad.compat, so they load without `install`; those of the original load too."""
         pointgrad.compat.install("pytorch3d")
         from pytorch3d.ops import knn_points
 
@@ -200,7 +200,7 @@ class TestInstall:
         assert not failures
         assert sum(type(finder).__name__ == "Finder" for finder in sys.meta_path) == 1
 
-    def test_documented_examples_run(self):
+    def test_docstring_examples(self):
         assert doctest.testmod(pointgrad.compat).attempted >= 4
         assert doctest.testmod(pointgrad.compat).failed == 0
 
@@ -238,8 +238,8 @@ def program(tmp_path):
 
 
 class TestRun:
-    def test_a_script_runs_as_by_python_itself(self, program):
-        """Its arguments, its folder on the path, its exit status, its traceback and no other."""
+    def test_a_script_runs_as_under_python(self, program):
+        """Same arguments, `sys.path`, exit status and traceback."""
         result = run("run", "--only", "pytorch3d", "folder/program.py", "fail", "--only", "x", cwd=program.parents[1])
         assert result.returncode == 1
         expected = (
@@ -261,8 +261,8 @@ class TestRun:
         assert result.stdout.startswith(f"['{program}', 'exit'] {program} pointgrad.compat.pytorch3d.ops")
         assert result.stderr == ""
 
-    def test_processes_of_the_program_find_them_too(self, tmp_path):
-        """Workers that are spawned, not forked; and the environment's own sitecustomize still runs there."""
+    def test_child_processes(self, tmp_path):
+        """Spawned workers also import the libraries, and the environment's own sitecustomize still runs."""
         (tmp_path / "sitecustomize.py").write_text("import sys; sys.environment_was_set_up = True\n")
         script = tmp_path / "spawns.py"
         script.write_text(
@@ -292,7 +292,7 @@ class TestRun:
             result.stderr
         )
 
-    def test_a_program_written_for_pytorch3d(self):
+    def test_program_for_pytorch3d(self):
         result = run("run", HERE / "foreign" / "pytorch3d_model.py", "--steps", "4")
         assert result.returncode == 0, result.stderr
         losses = [float(line) for line in result.stdout.split()]
@@ -304,18 +304,18 @@ class TestRun:
         [
             (["run"], "run needs a script, or -m and a module"),
             (["run", "-m"], "run needs a module after -m"),
-            (["run", "nothing.py"], "there is no file nothing.py"),
-            (["run", "-m", "no_such_module"], "there is no module named no_such_module"),
-            (["run", "-m", "json.nothing.below"], "there is no module named json.nothing.below"),
-            (["run", "--only"], "--only must be followed by names separated by commas"),
-            (["run", "--only", "open3d", "x.py"], f"--only must be of {', '.join(PEERS)}, got 'open3d'"),
-            (["run", "--only=", "x.py"], f"--only must be of {', '.join(PEERS)}, got ''"),
-            (["run", "--fast", "x.py"], "run has no option --fast; a script's own options come after it"),
+            (["run", "nothing.py"], "no such file: nothing.py"),
+            (["run", "-m", "no_such_module"], "no module named no_such_module"),
+            (["run", "-m", "json.nothing.below"], "no module named json.nothing.below"),
+            (["run", "--only"], "--only must be followed by a comma-separated list of names"),
+            (["run", "--only", "open3d", "x.py"], f"--only must be a list of {', '.join(PEERS)}, got 'open3d'"),
+            (["run", "--only=", "x.py"], f"--only must be a list of {', '.join(PEERS)}, got ''"),
+            (["run", "--fast", "x.py"], "run has no option --fast; options of the script must follow its name"),
             (["list", "x"], "list takes no arguments, got 'x'"),
             (["walk"], "the command must be run or list, got 'walk'"),
         ],
     )
-    def test_a_wrong_command_line(self, arguments, reason, capsys):
+    def test_invalid_command_line(self, arguments, reason, capsys):
         assert command.main(arguments) == 2
         printed = capsys.readouterr()
         assert printed.err == f"pointgrad.compat: {reason}\n"

@@ -1,44 +1,19 @@
-"""pointgrad.compat.pointnet2_ops against plain loops that say what the original documents, and its defects by name."""
+"""The functions of pointgrad.compat.pointnet2_ops against plain loops, and known defects of the original."""
 
-import copy
 import doctest
-import io
 import math
 
 import pytest
 import torch
-from torch import nn
 
 import pointgrad.compat
 from pointgrad.compat.pointnet2_ops import _ext
 from pointgrad.compat.pointnet2_ops import pointnet2_modules as modules
 from pointgrad.compat.pointnet2_ops import pointnet2_utils as utils
+from tests.compat.pointnet2_ops_loops import ball_by_loop, clouds, farthest_by_loop
 from tests.support import unchanged
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-
-
-def clouds(place, batch=2, count=40, dtype=torch.float32, grid=False):
-    points = torch.rand(batch, count, 3)
-    return (points.mul(5).floor() if grid else points).to(place.device, dtype)
-
-
-def farthest_by_loop(points, count):
-    """One cloud: from the first point on, always the farthest from all picks, the first of equals."""
-    picks = [0]
-    while len(picks) < count:
-        distance2 = torch.stack([((points - points[pick]) ** 2).sum(1) for pick in picks]).amin(0)
-        picks.append(int(distance2.argmax()))
-    return picks
-
-
-def ball_by_loop(radius, nsample, points, center):
-    """One ball: d < r, in the order of the index, short ones repeat the first, empty ones are 0."""
-    wide = torch.promote_types(points.dtype, torch.float32)
-    x, y, z = (points.to(wide) - center.to(wide)).unbind(1)
-    hits = (x * x + y * y + z * z < torch.tensor(radius, dtype=wide) ** 2).nonzero().flatten().tolist()
-    hits = hits[:nsample]
-    return hits + [hits[0] if hits else 0] * (nsample - len(hits))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -51,14 +26,14 @@ def test_furthest_point_sample(dtype, default_place):
     assert torch.equal(utils.FurthestPointSampling.apply(points, 12), index)
 
 
-def test_sampling_more_points_than_there_are_repeats_the_first(default_place):
+def test_sampling_too_many_points_repeats_the_first(default_place):
     index = utils.furthest_point_sample(clouds(default_place, count=3), 6)
     assert index.sort(dim=1).values.tolist() == [[0, 0, 0, 0, 1, 2]] * 2
     assert index[:, 3:].tolist() == [[0, 0, 0]] * 2
 
 
 def test_points_near_the_origin_are_sampled(default_place):
-    """The original skips every point with |p|^2 <= 1e-3, and so repeats index 0 in a small cloud."""
+    """The original skips points with |p|^2 <= 1e-3 and therefore repeats index 0 in a small cloud."""
     points = clouds(default_place) * 0.01
     assert (points**2).sum(-1).max() < 1e-3
     index = utils.furthest_point_sample(points, 40)
@@ -95,8 +70,8 @@ def test_grouping_operation(dtype, default_place):
     assert torch.equal(utils.GroupingOperation.apply(features, idx), out)
 
 
-def test_minus_one_is_nothing(default_place):
-    """The originals read outside of their memory."""
+def test_index_minus_one_gives_zeros(default_place):
+    """The originals read out of bounds."""
     features = torch.ones(1, 2, 3, device=default_place.device, requires_grad=True)
     idx = torch.tensor([[-1, 2]], dtype=torch.int32, device=default_place.device)
     out = utils.gather_operation(features, idx)
@@ -117,7 +92,7 @@ def test_three_nn(dtype, grid, default_place):
     order = pairs.argsort(dim=-1, stable=True)[..., :3]
     assert (idx.dtype, dist.dtype) == (torch.int32, wide)
     torch.testing.assert_close(dist, pairs.gather(-1, order).sqrt())
-    torch.testing.assert_close(pairs.gather(-1, idx.long()), pairs.gather(-1, order))  # ties may round differently
+    torch.testing.assert_close(pairs.gather(-1, idx.long()), pairs.gather(-1, order))  # ties may be rounded differently
     again = utils.ThreeNN.apply(unknown, known)
     assert torch.equal(again[0], dist)
     assert torch.equal(again[1], idx)
@@ -125,7 +100,7 @@ def test_three_nn(dtype, grid, default_place):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_fewer_than_three_known(count, default_place):
-    """Index 0 at an infinite distance, so that a weight of 1 / dist is zero."""
+    """Missing neighbors have index 0 and infinite distance, so that a weight of 1 / dist is zero."""
     known, unknown = clouds(default_place, count=count), clouds(default_place, count=4)
     dist, idx = utils.three_nn(unknown, known)
     assert (idx[..., count:] == 0).all()
@@ -142,7 +117,7 @@ def test_three_nn_has_no_gradient(default_place):
     assert not utils.ball_query(0.5, 4, known, unknown).requires_grad
 
 
-def test_three_interpolate_and_its_gradients(default_place):
+def test_three_interpolate(default_place):
     """The original's gradient of the weights is zero."""
     features = torch.randn(2, 5, 9, dtype=torch.float64, device=default_place.device, requires_grad=True)
     idx = torch.randint(0, 9, (2, 4, 3), dtype=torch.int32).to(default_place.device)
@@ -161,7 +136,7 @@ def test_three_interpolate_and_its_gradients(default_place):
 
 
 def test_double_backward(default_place):
-    """The originals' backward has none."""
+    """The originals are differentiable only once."""
     features = torch.randn(1, 2, 5, dtype=torch.float64, device=default_place.device, requires_grad=True)
     idx = torch.tensor([[4, 1, 1]], device=default_place.device)
     for function, index in ((utils.gather_operation, idx), (utils.grouping_operation, idx[:, None])):
@@ -169,8 +144,8 @@ def test_double_backward(default_place):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_wider_than_the_features(dtype, default_place):
-    """As `three_nn` gives them for 16-bit points: a weight of 1e-8 is not a 16-bit number."""
+def test_weights_of_higher_precision_than_features(dtype, default_place):
+    """`three_nn` returns float32 distances for 16-bit points, because a weight of 1e-8 does not fit into 16 bits."""
     known, unknown = clouds(default_place, dtype=dtype), clouds(default_place, count=5, dtype=dtype)
     unknown[:, 0] = known[:, 3]
     features = torch.randn(2, 6, 40, device=default_place.device).to(dtype)
@@ -197,8 +172,8 @@ def test_ball_query(dtype, radius, nsample, default_place):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("radius", [1.0, 2.0, 3.0, math.sqrt(2)])
-def test_a_point_at_exactly_the_radius_is_outside(radius, dtype, default_place):
-    """On a lattice many points are; native balls include them."""
+def test_points_on_the_sphere_are_outside(radius, dtype, default_place):
+    """On a lattice many points are on the sphere; native balls include them."""
     axis = torch.arange(4.0)
     lattice = torch.cartesian_prod(axis, axis, axis).to(default_place.device, dtype)[None]
     index = utils.ball_query(radius, 64, lattice, lattice)
@@ -250,8 +225,8 @@ def test_empty_input(empty, default_place):
     assert utils.grouping_operation(points.transpose(1, 2), index).shape == (points.shape[0], 3, *index.shape[1:])
 
 
-def test_cuts_of_larger_tensors(default_place):
-    """The originals refuse them: "must be a contiguous tensor"."""
+def test_non_contiguous_input(default_place):
+    """The originals raise "must be a contiguous tensor"."""
     wide = torch.rand(2, 40, 6, device=default_place.device)
     points = wide[..., 1:4]
     assert torch.equal(utils.furthest_point_sample(points, 5), utils.furthest_point_sample(points.contiguous(), 5))
@@ -259,8 +234,8 @@ def test_cuts_of_larger_tensors(default_place):
     assert torch.equal(utils.ball_query(0.3, 5, points, points), expected)
 
 
-def test_the_compiled_module(default_place):
-    """Programs wrap it in functions of their own: the gradients they ask for are those of ours."""
+def test_ext_module(default_place):
+    """Its backward functions, which programs use in custom autograd functions, return the gradients of autograd."""
     points, centers = clouds(default_place), clouds(default_place, count=6)
     features = torch.randn(2, 5, 40, device=default_place.device, requires_grad=True)
     idx = _ext.ball_query(centers, points, 0.4, 3)
@@ -330,155 +305,39 @@ BAD = [
     (
         lambda: modules.PointnetSAModuleMSG(4, [0.1], [8, 8], [[3, 4]]),
         ValueError,
-        "radii, nsamples and mlps must have one entry per scale each, got 1, 2 and 1",
+        "radii, nsamples and mlps must have the same length, got 1, 2 and 1",
     ),
 ]
 
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD, ids=[row[2] for row in BAD])
 def test_bad_input(call, error, message):
-    """An exception, where the originals end the process or read anything."""
+    """Bad input raises, where the originals abort the process or read out of bounds."""
     with pytest.raises(error) as caught:
         call()
     assert str(caught.value).startswith(message)
 
 
-def test_an_index_out_of_range_raises_on_the_cpu():
+def test_index_out_of_range():
     with pytest.raises(ValueError, match="idx must be -1"):
         utils.gather_operation(FEATURES, torch.full((2, 3), 6))
 
 
-def test_state_dicts_have_the_names_of_the_originals():
-    """A shared network is a Sequential of Conv2d (without bias), BatchNorm2d, ReLU, so that checkpoints load."""
-    norm = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
-
-    def network(prefix, layers):
-        return [
-            f"{prefix}.{3 * i}.weight" if n is None else f"{prefix}.{3 * i + 1}.{n}"
-            for i in range(layers)
-            for n in [None, *norm]
-        ]
-
-    layer = modules.PointnetSAModuleMSG(8, [0.1, 0.2], [4, 8], [[6, 16, 32], [6, 8]], use_xyz=True)
-    assert list(layer.state_dict()) == network("mlps.0", 2) + network("mlps.1", 1)
-    assert layer.state_dict()["mlps.0.0.weight"].shape == (16, 9, 1, 1)
-    assert list(modules.PointnetFPModule([6, 4, 2]).state_dict()) == network("mlp", 2)
-    without = modules.PointnetFPModule([6, 4], bn=False)
-    assert list(without.state_dict()) == ["mlp.0.weight", "mlp.0.bias"]
-
-
-def test_the_list_of_widths_grows_by_three():
-    """The original changes its argument, and programs reuse the list."""
-    widths = [6, 16]
-    modules.PointnetSAModule(mlp=widths, npoint=4, radius=0.1, nsample=4)
-    assert widths == [9, 16]
-    modules.PointnetSAModule(mlp=widths, npoint=4, radius=0.1, nsample=4, use_xyz=False)
-    assert widths == [9, 16]
-
-
-@pytest.mark.parametrize("features", [True, False])
-def test_set_abstraction(features, default_place):
-    """Sampled centres, balls, the network, the maximum: step by step from the functions."""
-    device = default_place.device
-    layer = modules.PointnetSAModuleMSG(
-        8, [0.3, 0.5], [4, 8], [[5, 6] if features else [0, 6], [5, 7] if features else [0, 7]]
-    )
-    layer = layer.to(device).eval()
-    points = clouds(default_place)
-    values = torch.randn(2, 5, 40, device=device) if features else None
-    centers, out = layer(points, values)
-    index = utils.furthest_point_sample(points, 8).long()
-    assert torch.equal(centers, points.gather(1, index[..., None].expand(-1, -1, 3)))
-    scales = []
-    for radius, nsample, network in zip([0.3, 0.5], [4, 8], layer.mlps, strict=True):
-        grouped = utils.QueryAndGroup(radius, nsample)(points, centers, values)
-        convolution, norm, relu = network
-        assert isinstance(relu, nn.ReLU)
-        scales.append(relu(norm(nn.functional.conv2d(grouped, convolution.weight))).amax(3))
-    torch.testing.assert_close(out, torch.cat(scales, dim=1))
-    assert out.is_contiguous()
-
-
-def test_set_abstraction_of_all_points(default_place):
-    layer = modules.PointnetSAModule(mlp=[5, 6]).to(default_place.device).eval()
-    points, values = clouds(default_place), torch.randn(2, 5, 40, device=default_place.device)
-    centers, out = layer(points, values)
-    assert centers is None
-    expected = layer.mlps[0](torch.cat([points.mT, values], 1)[:, :, None]).amax(3)
-    torch.testing.assert_close(out, expected)
-
-
-@pytest.mark.parametrize("known_count", [1, 2, 9])
-def test_feature_propagation(known_count, default_place):
-    layer = modules.PointnetFPModule([6, 4]).to(default_place.device).eval()
-    unknown, known = clouds(default_place, count=12), clouds(default_place, count=known_count)
-    own = torch.randn(2, 2, 12, device=default_place.device)
-    values = torch.randn(2, 4, known_count, device=default_place.device)
-    pairs = torch.cdist(unknown.double(), known.double())
-    nearest = pairs.argsort(dim=-1)[..., :3]
-    weight = 1 / (pairs.gather(-1, nearest) + 1e-8)
-    weight = (weight / weight.sum(-1, keepdim=True)).float()
-    mixed = torch.einsum(
-        "bnk,bcnk->bcn",
-        weight,
-        values[:, :, None].expand(-1, -1, 12, -1).gather(3, nearest[:, None].expand(-1, 4, -1, -1)),
-    )
-    torch.testing.assert_close(
-        layer(unknown, known, own, values), layer.mlp(torch.cat([mixed, own], 1)[..., None])[..., 0]
-    )
-
-
-def test_feature_propagation_of_one_vector(default_place):
-    """Without `known` the original fails on a list added to a size."""
-    layer = modules.PointnetFPModule([4, 3]).to(default_place.device).eval()
-    unknown, values = clouds(default_place, count=12), torch.randn(2, 4, 1, device=default_place.device)
-    out = layer(unknown, None, None, values)
-    torch.testing.assert_close(out, layer.mlp(values[..., None])[..., 0].expand(-1, -1, 12))
-
-
-def test_whole_layers_are_saved_copied_and_compiled(default_place):
-    layer = modules.PointnetSAModule(mlp=[4, 8], npoint=8, radius=0.4, nsample=8).to(default_place.device).eval()
-    points, values = clouds(default_place), torch.randn(2, 4, 40, device=default_place.device)
-    expected = layer(points, values)[1]
-    file = io.BytesIO()
-    torch.save(layer, file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=False)
-    assert torch.equal(loaded(points, values)[1], expected)
-    assert torch.equal(copy.deepcopy(layer)(points, values)[1], expected)
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(points, values)[1], expected)
-
-
-def test_autocast(default_place):
-    """Layers run in 16 bits, positions stay as they are."""
-    down = modules.PointnetSAModule(mlp=[4, 8], npoint=8, radius=0.4, nsample=8).to(default_place.device)
-    up = modules.PointnetFPModule([12, 4]).to(default_place.device)
-    points, values = clouds(default_place), torch.randn(2, 4, 40, device=default_place.device)
-    with torch.autocast(default_place.device, torch.bfloat16):
-        centers, deep = down(points, values)
-        out = up(points, centers, values, deep)
-    assert centers.dtype == torch.float32
-    assert out.dtype == torch.bfloat16
-    out.float().sum().backward()
-    assert all(parameter.grad.isfinite().all() for parameter in [*down.parameters(), *up.parameters()])
-
-
 @pytest.mark.parametrize("module", pointgrad.compat.modules("pointnet2_ops"), ids=lambda module: module.__name__)
-def test_documented_examples_run(module):
+def test_docstring_examples(module):
     assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
 
 
-def test_a_program_runs_unchanged(monkeypatch, capsys):
+def test_unchanged_program(monkeypatch, capsys):
     unchanged.in_this_process("pointnet2_ops", monkeypatch)
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_a_program_runs_unchanged_by_command():
+def test_program_by_command():
     assert len(unchanged.by_command("pointnet2_ops").splitlines()) == 3
 
 
-def test_numbers_may_be_tensors():
+def test_scalar_arguments_as_tensors():
     xyz = torch.rand(2, 20, 3)
     picks = utils.furthest_point_sample(xyz, torch.tensor(4))
     assert torch.equal(picks, utils.furthest_point_sample(xyz, 4))
@@ -486,11 +345,11 @@ def test_numbers_may_be_tensors():
     assert torch.equal(found, utils.ball_query(0.5, 3, xyz, xyz))
 
 
-def test_an_empty_cloud_has_no_first_point():
+def test_sampling_an_empty_cloud():
     with pytest.raises(ValueError, match=r"xyz must be \(B, N, 3\) with N at least 1, got \(2, 0, 3\)"):
         utils.furthest_point_sample(torch.rand(2, 0, 3), 5)
 
 
-def test_all_points_need_all_features():
+def test_group_all_checks_features():
     with pytest.raises(ValueError, match=r"features must be \(B, C, N\) = \(2, C, 9\), like xyz, got \(2, 5, 4\)"):
         utils.GroupAll()(torch.rand(2, 9, 3), None, torch.rand(2, 5, 4))

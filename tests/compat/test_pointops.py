@@ -1,5 +1,4 @@
-"""pointgrad.compat.pointops: Pointcept's functions and the two older generations, against plain loops, and the
-originals' defects by name."""
+"""Grouping, interpolation and attention of pointgrad.compat.pointops against plain loops."""
 
 import doctest
 import importlib
@@ -10,279 +9,8 @@ import torch
 import pointgrad.compat
 from pointgrad.compat import pointops
 from pointgrad.compat.pointops.functions import pointops as older
+from tests.compat.pointops_loops import DTYPES, ENDS, NEW_ENDS, ends, neighbors_by_loop, packed, queries_of, ranges
 from tests.support import unchanged
-
-DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-ENDS = [12, 12, 15, 40]  # an empty cloud, and one of three points
-NEW_ENDS = [4, 6, 8, 20]
-
-
-def ends(place, *values):
-    return torch.tensor(values, dtype=torch.int32, device=place.device)
-
-
-def packed(place, count=40, dtype=torch.float32):
-    return torch.rand(count, 3).to(place.device, dtype)
-
-
-def ranges(*values):
-    return [range(begin, end) for begin, end in zip((0, *values), values, strict=False)]
-
-
-def neighbors_by_loop(points, cloud, center):
-    """(distance2, index) of all points of one cloud, nearest first, in at least float32."""
-    wide = torch.promote_types(points.dtype, torch.float32)
-    members = torch.tensor(list(cloud), dtype=torch.int64)
-    x, y, z = (points.cpu().to(wide)[members] - center.cpu().to(wide)).unbind(1)
-    distance2 = x * x + y * y + z * z
-    order = distance2.argsort(stable=True)
-    return distance2[order], members[order]
-
-
-def queries_of(*new_ends):
-    """(cloud, query) of all queries."""
-    return [(cloud, query) for cloud, queries in enumerate(ranges(*new_ends)) for query in queries]
-
-
-# Sampling
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_farthest_point_sampling(dtype, default_place):
-    points = packed(default_place, dtype=dtype)
-    index = pointops.farthest_point_sampling(points, ends(default_place, *ENDS), ends(default_place, 5, 5, 8, 20))
-    assert (index.dtype, index.shape) == (torch.int32, (20,))
-    expected = []
-    wide = points.cpu().to(torch.promote_types(dtype, torch.float32))
-    for cloud, picks in zip(ranges(*ENDS), ranges(5, 5, 8, 20), strict=True):
-        chosen = [cloud.start][: len(picks)]
-        while len(chosen) < len(picks):
-            distance2 = torch.stack([((wide[list(cloud)] - wide[pick]) ** 2).sum(1) for pick in chosen]).amin(0)
-            chosen.append(cloud[int(distance2.argmax())])
-        expected += chosen
-    assert index.tolist() == expected
-    for form in (pointops.FarthestPointSampling, pointops.FurthestSampling, older.FurthestSampling):
-        again = form.apply(points, ends(default_place, *ENDS), ends(default_place, 5, 5, 8, 20))
-        assert torch.equal(again, index)
-
-
-def test_a_cloud_asked_for_none_leaves_the_others_alone(default_place):
-    """The original writes the first pick of such a cloud over another's."""
-    points = packed(default_place, 6)
-    index = pointops.farthest_point_sampling(points, ends(default_place, 2, 4, 6), ends(default_place, 1, 1, 2))
-    assert index.tolist() == [0, 4]
-
-
-def test_a_cloud_asked_for_more_than_it_has_repeats_its_first(default_place):
-    points = packed(default_place, 5)
-    index = pointops.farthest_point_sampling(points, ends(default_place, 2, 5), ends(default_place, 4, 9))
-    assert index.tolist()[:4] == [0, 1, 0, 0]
-    assert index.tolist()[4] == 2
-    assert sorted(index.tolist()[5:7]) == [3, 4]
-    assert index.tolist()[7:] == [2, 2]
-    with pytest.raises(ValueError, match="new_offset must ask for no points of cloud 0, which is empty, got 1"):
-        pointops.farthest_point_sampling(points, ends(default_place, 0, 5), ends(default_place, 1, 2))
-
-
-def test_batched_furthest_sampling(default_place):
-    points = torch.rand(3, 30, 3, device=default_place.device)
-    index = pointops.FurthestSampling.apply(points, 7)
-    assert (index.dtype, index.shape) == (torch.int32, (3, 7))
-    for cloud, picks in zip(points, index, strict=True):
-        packed_picks = pointops.farthest_point_sampling(cloud, ends(default_place, 30), ends(default_place, 7))
-        assert torch.equal(picks, packed_picks)
-
-
-# Searches
-
-
-@pytest.mark.parametrize("nsample", [1, 4, 16])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_knn_query(dtype, nsample, default_place):
-    points, queries = packed(default_place, dtype=dtype), packed(default_place, 20, dtype)
-    arguments = (points, ends(default_place, *ENDS), queries, ends(default_place, *NEW_ENDS))
-    idx, dist = pointops.knn_query(nsample, *arguments)
-    assert (idx.dtype, dist.dtype) == (torch.int32, torch.promote_types(dtype, torch.float32))
-    for cloud, query in queries_of(*NEW_ENDS):
-        distance2, index = neighbors_by_loop(points, ranges(*ENDS)[cloud], queries[query])
-        short = max(nsample - len(index), 0)
-        assert idx[query].tolist() == index[:nsample].tolist() + [-1] * short
-        expected = torch.cat([distance2[:nsample].sqrt(), distance2.new_full((short,), 1e5)])
-        torch.testing.assert_close(dist[query].cpu(), expected)
-    again = pointops.KNNQuery.apply(nsample, *arguments)
-    assert torch.equal(again[0], idx)
-    assert torch.equal(again[1], dist)
-
-
-def test_knn_query_of_the_points_themselves(default_place):
-    points, offset = packed(default_place), ends(default_place, *ENDS)
-    idx, dist = pointops.knn_query(3, points, offset)
-    expected = pointops.knn_query(3, points, offset, points, offset)
-    assert torch.equal(idx, expected[0])
-    assert torch.equal(dist, expected[1])
-    assert idx[:, 0].tolist() == list(range(40))
-
-
-def test_k_above_128_works(default_place):
-    """The original writes past the end of an array of 128."""
-    points = packed(default_place, 300)
-    idx, dist = pointops.knn_query(200, points, ends(default_place, 300), points[:5], ends(default_place, 5))
-    for query in range(5):
-        assert idx[query].tolist() == neighbors_by_loop(points, range(300), points[query])[1][:200].tolist()
-    assert (dist.diff(dim=1) >= 0).all()
-
-
-def test_knnquery_k_above_100_works(default_place):
-    points = packed(default_place, 150)
-    idx, _ = older.knnquery(120, points, points[:3], ends(default_place, 150), ends(default_place, 3))
-    batched = older.knnquery(120, points[None], points[None, :3])
-    for query in range(3):
-        expected = neighbors_by_loop(points, range(150), points[query])[1][:120].tolist()
-        assert idx[query].tolist() == expected
-        assert batched[0, query].tolist() == expected
-
-
-def test_distances_have_gradients(default_place):
-    """The original has no backward. A point is its own nearest: there the root has no derivative, and ours is zero."""
-    points = packed(default_place, 12, torch.float64).requires_grad_()
-    offset = ends(default_place, 7, 12)
-
-    def distances(xyz):
-        return pointops.knn_query(3, xyz, offset)[1]
-
-    distances(points).sum().backward()
-    assert points.grad.isfinite().all()
-    assert points.grad.abs().sum() > 0
-    assert torch.autograd.gradcheck(lambda xyz: distances(xyz)[:, 1:], (points,), nondet_tol=default_place.nondet_tol)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_float16_does_not_overflow_at_181_units(dtype, default_place):
-    """181^2 + 181^2 is more than float16 holds: in its own precision all points would be equally, infinitely far."""
-    points = (torch.rand(40, 3) * 2000).to(default_place.device, dtype)
-    idx, dist = pointops.knn_query(40, points, ends(default_place, 40))
-    for query in range(40):
-        assert idx[query].tolist() == neighbors_by_loop(points, range(40), points[query])[1].tolist()
-    assert dist.isfinite().all()
-    assert dist.max() > 1000
-    index = pointops.farthest_point_sampling(points, ends(default_place, 40), ends(default_place, 40))
-    assert sorted(index.tolist()) == list(range(40))
-
-
-def ball_by_loop(points, cloud, center, nsample, most, least):
-    """The documented selection: in [least, most) or as good as the centre, nearest first, spread evenly if too many."""
-    distance2, index = neighbors_by_loop(points, cloud, center)
-    most2, least2 = (torch.tensor(radius, dtype=distance2.dtype) ** 2 for radius in (most, least))
-    kept = (distance2 < most2) & ((distance2 >= least2) | (distance2 <= 1e-5))
-    distance2, index = distance2[kept], index[kept].tolist()
-    count = len(index)
-    ranks = [int(torch.tensor(count, dtype=torch.float32) / nsample * i) for i in range(nsample)]
-    ranks = ranks if count > nsample else range(count)
-    short = [0] * (nsample - len(ranks))
-    picked = [index[rank] for rank in ranks] + [-1 for _ in short]
-    return picked, [float(distance2[rank].sqrt()) for rank in ranks] + [1e5 for _ in short]
-
-
-@pytest.mark.parametrize(("nsample", "most", "least"), [(4, 0.4, 0.0), (4, 0.6, 0.3), (50, 0.9, 0.0), (7, 0.9, 0.2)])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_ball_query(dtype, nsample, most, least, default_place):
-    points = packed(default_place, dtype=dtype)
-    queries = torch.cat([points[:10], packed(default_place, 10, dtype)])
-    arguments = (nsample, most, least, points, ends(default_place, *ENDS), queries, ends(default_place, *NEW_ENDS))
-    idx, dist = pointops.ball_query(*arguments)
-    assert (idx.dtype, dist.dtype) == (torch.int32, torch.promote_types(dtype, torch.float32))
-    for cloud, query in queries_of(*NEW_ENDS):
-        expected = ball_by_loop(points, ranges(*ENDS)[cloud], queries[query], nsample, most, least)
-        assert idx[query].tolist() == expected[0]
-        torch.testing.assert_close(dist[query].cpu(), torch.tensor(expected[1], dtype=dist.dtype))
-    assert torch.equal(pointops.BallQuery.apply(*arguments)[0], idx)
-
-
-def test_a_ball_of_more_than_2048_points_is_in_order(default_place):
-    """The original never builds its heap, its buffer ends after 2048, and in a full ball its distances are indices."""
-    points = packed(default_place, 3000) * 0.1
-    center = points[:1]
-    idx, dist = pointops.ball_query(5, 1.0, 0.0, points, ends(default_place, 3000), center, ends(default_place, 1))
-    distance2, index = neighbors_by_loop(points, range(3000), center[0])
-    assert idx[0].tolist() == [int(index[rank]) for rank in (0, 600, 1200, 1800, 2400)]
-    torch.testing.assert_close(dist[0].cpu(), distance2[[0, 600, 1200, 1800, 2400]].sqrt())
-    idx, dist = pointops.ball_query(3000, 1.0, 0.0, points, ends(default_place, 3000), center, ends(default_place, 1))
-    assert torch.equal(idx[0].cpu().long(), index)
-
-
-def test_balls_are_open_at_the_far_end(default_place):
-    line = torch.arange(5.0, device=default_place.device)[:, None] * torch.tensor(
-        [1.0, 0, 0], device=default_place.device
-    )
-    arguments = (line, ends(default_place, 5), line[:1], ends(default_place, 1))
-    assert pointops.ball_query(5, 3.0, 0.0, *arguments)[0].tolist() == [[0, 1, 2, -1, -1]]
-    assert pointops.ball_query(5, 3.0, 2.0, *arguments)[0].tolist() == [[0, 2, -1, -1, -1]]
-    assert sorted(pointops.random_ball_query(2, 3.0, 2.0, *arguments)[0][0].tolist()) == [0, 2]
-
-
-def test_what_is_as_good_as_the_centre_is_in_every_shell(default_place):
-    """The original's rule, in its own units: d^2 <= 1e-5. But not beyond the ball, as there."""
-    x = torch.tensor([0.0, 0.003, 0.004, 0.2, 0.5], device=default_place.device)
-    points = x[:, None] * torch.tensor([1.0, 0, 0], device=default_place.device)
-    arguments = (points, ends(default_place, 5), points[:1], ends(default_place, 1))
-    assert pointops.ball_query(5, 1.0, 0.1, *arguments)[0].tolist() == [[0, 1, 3, 4, -1]]
-    assert pointops.random_ball_query(5, 1.0, 0.1, *arguments)[0].tolist() == [[0, 1, 3, 4, -1]]
-    assert pointops.ball_query(2, 1.0, 0.1, *arguments)[0].tolist() == [[0, 3]]
-    assert pointops.ball_query(5, 0.002, 0.0, *arguments)[0].tolist() == [[0, -1, -1, -1, -1]]
-
-
-@pytest.mark.parametrize("least", [0.0, 0.3])
-def test_random_ball_query(least, default_place):
-    points, offset = packed(default_place), ends(default_place, *ENDS)
-    arguments = (5, 0.7, least, points, offset)
-    torch.manual_seed(3)
-    idx, dist = pointops.random_ball_query(*arguments)
-    torch.manual_seed(3)
-    assert torch.equal(pointops.RandomBallQuery.apply(*arguments)[0], idx)
-    drawn = set()
-    for _ in range(20):
-        drawn |= {tuple(sorted(row)) for row in pointops.random_ball_query(*arguments)[0][20:21].tolist()}
-    assert len(drawn) > 1
-    for query, cloud in enumerate(pointops.offset2batch(offset).tolist()):
-        everything = ball_by_loop(points, ranges(*ENDS)[cloud], points[query], 100, 0.7, least)[0]
-        everything = {index for index in everything if index >= 0}
-        picked = [index for index in idx[query].tolist() if index >= 0]
-        assert len(picked) == len(set(picked)) == min(len(everything), 5)
-        assert set(picked) <= everything
-        real = (points[idx[query, : len(picked)].long()] - points[query]).norm(dim=1)
-        torch.testing.assert_close(dist[query, : len(picked)], real)
-        assert (dist[query, len(picked) :] == 1e5).all()
-
-
-def test_knnquery_of_short_clouds_repeats_the_first(default_place):
-    """Where Pointcept's gives -1. A cloud without points has no first: -1."""
-    points, queries = packed(default_place), packed(default_place, 20)
-    offset, new_offset = ends(default_place, *ENDS), ends(default_place, *NEW_ENDS)
-    idx, dist = older.knnquery(8, points, queries, offset, new_offset)
-    modern, modern_dist = pointops.knn_query(8, points, offset, queries, new_offset)
-    first = torch.tensor([0, -1, 12, 15], device=default_place.device)[pointops.offset2batch(new_offset)]
-    assert torch.equal(idx, torch.where(modern < 0, first[:, None].int(), modern))
-    assert (modern[6:8] < 0).any()
-    assert torch.equal(dist, modern_dist)
-    assert torch.equal(older.KNNQuery.apply(8, points, queries, offset, new_offset)[0], idx)
-    assert torch.equal(older.knnquery(2, points, None, offset, offset)[0][:, 0].cpu(), torch.arange(40).int())
-
-
-def test_batched_knnquery(default_place):
-    points, queries = torch.rand(2, 9, 3, device=default_place.device), torch.rand(2, 4, 3, device=default_place.device)
-    idx = older.knnquery(5, points, queries)
-    assert (idx.dtype, idx.shape) == (torch.int32, (2, 4, 5))
-    order = torch.cdist(queries.double(), points.double()).argsort(dim=-1)
-    assert torch.equal(idx.long(), order[..., :5])
-    for form in (older.KNNQuery, older.KNNQuery_Heap, older.KNNQueryNaive):
-        assert torch.equal(form.apply(5, points, queries), idx)
-    assert torch.equal(older.KNNQueryExclude.apply(4, points, queries), idx[..., 1:])
-    short = older.knnquery(12, points)
-    assert (short[..., 9:] == 0).all()
-    assert short[..., 0].tolist() == [list(range(9))] * 2
-
-
-# Grouping, interpolation and attention
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -292,10 +20,10 @@ def test_grouping(with_xyz, dtype, default_place):
     features = torch.randn(9, 5, device=default_place.device).to(dtype)
     idx = torch.tensor([[0, 8, -1], [1, 1, 2], [-1, -1, -1], [7, 6, 5]], dtype=torch.int32, device=default_place.device)
     out = pointops.grouping(idx, features, points, centers, with_xyz)
-    there = (idx >= 0)[..., None]
-    expected = torch.where(there, features[idx.long()], 0)
+    valid = (idx >= 0)[..., None]
+    expected = torch.where(valid, features[idx.long()], 0)
     if with_xyz:
-        expected = torch.cat([torch.where(there, points[idx.long()] - centers[:, None], 0), expected], dim=-1)
+        expected = torch.cat([torch.where(valid, points[idx.long()] - centers[:, None], 0), expected], dim=-1)
     assert torch.equal(out, expected)
     assert out.is_contiguous()
     if not with_xyz:
@@ -349,8 +77,8 @@ def test_interpolation(k, default_place):
     assert torch.equal(older.Interpolation.apply(*arguments, k), out)
 
 
-def test_interpolation_with_fewer_than_k_points_stays_in_its_cloud(default_place):
-    """The original takes -1 for the last point of the whole batch: all of it, for a cloud without points."""
+def test_interpolation_with_fewer_than_k_points(default_place):
+    """The original interprets -1 as the last point of the whole batch."""
     points, queries = packed(default_place, 6), packed(default_place, 3)
     features = torch.tensor([[1.0], [1.0], [1e30], [1e30], [1e30], [1e30]], device=default_place.device)
     out = pointops.interpolation(points, queries, features, ends(default_place, 2, 2, 6), ends(default_place, 1, 2, 3))
@@ -358,7 +86,7 @@ def test_interpolation_with_fewer_than_k_points_stays_in_its_cloud(default_place
 
 
 def test_interpolation_gradients(default_place):
-    """To features, and, which the original lacks, to coordinates; `interpolation2` to features alone."""
+    """`interpolation` is also differentiable in the coordinates, unlike the original; `interpolation2` is not."""
     points, queries = packed(default_place, 9, torch.float64), packed(default_place, 4, torch.float64)
     features = torch.randn(9, 2, dtype=torch.float64, device=default_place.device)
     offset, new_offset = ends(default_place, 5, 9), ends(default_place, 2, 4)
@@ -384,7 +112,7 @@ def test_subtraction(default_place):
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 6])
 def test_aggregation(groups, default_place):
-    """Channel c takes weight c % groups, and -1 takes no part."""
+    """Channel c uses weight c % groups, and entries of -1 are ignored."""
     values = torch.randn(4, 6, dtype=torch.float64, device=default_place.device)
     position = torch.randn(5, 3, 6, dtype=torch.float64, device=default_place.device)
     weight = torch.randn(5, 3, groups, dtype=torch.float64, device=default_place.device)
@@ -403,8 +131,8 @@ def test_aggregation(groups, default_place):
     assert torch.autograd.gradcheck(lambda *x: pointops.Aggregation.apply(*x, idx), inputs, nondet_tol=nondet_tol)
 
 
-def test_attention_relation_step_has_a_weight_gradient(default_place):
-    """The original computes it and returns None."""
+def test_attention_relation_step(default_place):
+    """The original computes the gradient of the weight and drops it."""
     query, key = (torch.randn(4, 2, 3, dtype=torch.float64, device=default_place.device) for _ in range(2))
     weight = torch.randn(3, dtype=torch.float64, device=default_place.device)
     target = torch.tensor([0, 0, 3, 1, 2], device=default_place.device)
@@ -431,13 +159,10 @@ def test_attention_fusion_step(default_place):
     assert torch.autograd.gradcheck(lambda *x: call(*x, target, refer), inputs, nondet_tol=nondet_tol)
 
 
-# What puts a search and a grouping together
-
-
 @pytest.mark.parametrize("dilation", [0, 1, 3])
 @pytest.mark.parametrize("nsample", [1, 4])
 def test_query_and_group(nsample, dilation, default_place):
-    """Every (dilation + 1)-th neighbour; a cloud that is too small spreads what it has over all places."""
+    """Every (dilation + 1)-th neighbor; in a small cloud all points are spread over the entries."""
     points, queries = packed(default_place), packed(default_place, 20)
     features = torch.randn(40, 5, device=default_place.device)
     offset, new_offset = ends(default_place, 12, 13, 16, 40), ends(default_place, *NEW_ENDS)
@@ -499,8 +224,8 @@ def test_batched_query_and_group(radius, default_place):
     assert older.GroupAll()(points, None, features).shape == (2, 8, 1, 30)
 
 
-def test_compiled(default_place):
-    """Searches, groups and sums in one graph, whatever the offsets hold."""
+def test_compile(default_place):
+    """Searches, groups and sums in one graph, which is valid for other offsets too."""
     points, features = packed(default_place), torch.randn(40, 5, device=default_place.device)
 
     def network(xyz, feat, offset):
@@ -517,7 +242,7 @@ def test_compiled(default_place):
         torch.testing.assert_close(compiled(points, features, offset), network(points, features, offset))
 
 
-def test_offsets_and_batches(default_place):
+def test_offset2batch_and_batch2offset(default_place):
     offset = ends(default_place, 2, 2, 5)
     batch = pointops.offset2batch(offset)
     assert batch.dtype == torch.int64
@@ -572,7 +297,7 @@ BAD = [
     (
         lambda: pointops.knn_query_and_group(ROWS, POINTS, OFFSET),
         ValueError,
-        "nsample must be given without idx, got None",
+        "nsample must be given if idx is None, got None",
     ),
     (lambda: older.knnquery(2, POINTS), ValueError, "xyz must be (B, N, 3), or (N, 3) with offset, got (6, 3)"),
     (lambda: older.furthestsampling(POINTS, 2), ValueError, "xyz must be (B, N, 3), got (6, 3)"),
@@ -586,8 +311,8 @@ def test_bad_input(call, error, message):
     assert str(caught.value).startswith(message)
 
 
-def test_names_are_where_pointcept_has_them():
-    """Its modules, and what each of them is asked for."""
+def test_module_names():
+    """The functions are in the same modules as in Pointcept."""
     for module, names in {
         "query": "knn_query ball_query random_ball_query KNNQuery BallQuery RandomBallQuery",
         "sampling": "farthest_point_sampling FarthestPointSampling",
@@ -605,21 +330,21 @@ def test_names_are_where_pointcept_has_them():
 
 
 @pytest.mark.parametrize("module", pointgrad.compat.modules("pointops"), ids=lambda module: module.__name__)
-def test_documented_examples_run(module):
+def test_docstring_examples(module):
     assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
 
 
-def test_a_program_runs_unchanged(monkeypatch, capsys):
+def test_unchanged_program(monkeypatch, capsys):
     unchanged.in_this_process("pointops", monkeypatch)
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_a_program_runs_unchanged_by_command():
+def test_program_by_command():
     assert len(unchanged.by_command("pointops").splitlines()) == 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
-def test_features_and_positions_of_different_precision_are_joined_in_the_wider(dtype):
+def test_mixed_precision_is_promoted(dtype):
     xyz, feat = torch.rand(9, 3), torch.rand(9, 4)
     idx, _ = pointops.knn_query(3, xyz, torch.tensor([9]))
     received = pointops.grouping(idx, feat.to(dtype), xyz, with_xyz=True)
@@ -631,17 +356,17 @@ def test_features_and_positions_of_different_precision_are_joined_in_the_wider(d
     assert mixed.dtype == torch.promote_types(dtype, torch.float32)
 
 
-def test_offsets_that_fall_are_refused_by_name():
+def test_decreasing_offsets():
     xyz = torch.rand(9, 3)
-    with pytest.raises(ValueError, match="new_offset must never fall"):
+    with pytest.raises(ValueError, match="new_offset must be non-decreasing, got a decrease of 2 at cloud 1"):
         pointops.farthest_point_sampling(xyz, torch.tensor([5, 9]), torch.tensor([4, 2]))
-    with pytest.raises(ValueError, match=r"offset must be never falling, got \[5, 3\]"):
+    with pytest.raises(ValueError, match=r"offset must be non-decreasing, got \[5, 3\]"):
         pointops.offset2batch(torch.tensor([5, 3]))
-    with pytest.raises(ValueError, match="batch must be ascending"):
+    with pytest.raises(ValueError, match="batch must be sorted, got a number after a larger one"):
         pointops.batch2offset(torch.tensor([1, 0, 1]))
 
 
-def test_counts_may_be_tensors():
+def test_counts_as_tensors():
     xyz, offset = torch.rand(9, 3), torch.tensor([9])
     few = pointops.knn_query(torch.tensor(3), xyz, offset)[0]
     assert torch.equal(few, pointops.knn_query(3, xyz, offset)[0])

@@ -1,4 +1,4 @@
-"""Data sets of one file of arrays: good and bad ones, their splits, and real data in that form."""
+"""`Arrays`: valid and invalid files, splits, and real data."""
 
 import re
 
@@ -25,7 +25,7 @@ def packed(**more):
 
 
 def raises(error, message):
-    """The whole message, and it is one line."""
+    """Expect an exception with exactly this message, which is one line."""
     return pytest.raises(error, match=f"^{re.escape(message)}$")
 
 
@@ -33,7 +33,7 @@ def raises(error, message):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_tenth_of_each_class_is_held_out(seed):
+def test_held_out_is_a_tenth_of_each_class(seed):
     strata = torch.tensor([0] * 50 + [1] * 20 + [2] * 3 + [3])
     chosen = held_out(strata, seed)
     assert [int(chosen[strata == k].sum()) for k in range(4)] == [5, 2, 1, 0]
@@ -45,7 +45,7 @@ def test_a_tenth_of_each_class_is_held_out(seed):
 
 
 @pytest.mark.parametrize("kind", ["npz", "h5", "dict"])
-def test_arrays_of_equal_clouds(tmp_path, kind):
+def test_padded_arrays(tmp_path, kind):
     source = given = arrays(classes=np.array(["cat", "dog"]), red=np.arange(120, dtype=np.uint8).reshape(20, 6))
     if kind == "npz":
         source = tmp_path / "a.npz"
@@ -66,13 +66,13 @@ def test_arrays_of_equal_clouds(tmp_path, kind):
         assert cloud.source.endswith(f"[{number}]")
 
 
-def test_arrays_of_packed_clouds_with_labels_per_point():
+def test_packed_arrays_with_point_labels():
     given = packed(
         label=np.array([0, 1, -1, 2, 2, 2, 0, 1, 1, 0]), category=np.array([1, 0, 1]), number=np.array([7, 8, 9])
     )
     data = Arrays({**given, "normal": np.ones((10, 3), np.float16), "height": np.arange(10)}, task="segmentation")
     assert (data.task, data.classes, data.categories) == ("segmentation", ("0", "1", "2"), ("0", "1"))
-    assert data.parts == ((2,), (0, 1, 2))  # that occur in the clouds of each category
+    assert data.parts == ((2,), (0, 1, 2))  # classes that occur in each category
     assert torch.equal(data.labels, torch.from_numpy(given["label"]))
     cloud = data[2]
     assert torch.equal(cloud.points, torch.from_numpy(given["points"][4:]))
@@ -88,7 +88,7 @@ def test_arrays_of_packed_clouds_with_labels_per_point():
     )
 
 
-def test_arrays_split_by_val_or_by_seed():
+def test_split_by_val_or_by_seed():
     val = np.zeros(20, bool)
     val[[2, 5]] = True
     parts = {split: Arrays(arrays(val=val), split) for split in SPLITS}
@@ -116,25 +116,25 @@ BAD_ARRAYS = [
     (bad(arrays(), points=np.ones((20, 6, 2))),
      "points must be (P, 3) with offsets, or (n, p, 3) without, got (20, 6, 2)"),
     (bad(arrays(), points=np.ones((20, 3))), "points must be (P, 3) with offsets, or (n, p, 3) without, got (20, 3)"),
-    (bad(arrays(), points=np.ones((20, 6, 3), int)), "points must be floating, got int64"),
+    (bad(arrays(), points=np.ones((20, 6, 3), int)), "points must be floating-point, got int64"),
     (bad(arrays(), points=np.ones((20, 0, 3))),
-     "each cloud must have points, got none in clouds 0, 1, 2, 3, 4 and 15 more"),
-    (bad(arrays(), points=np.ones((0, 6, 3))), "there must be at least one cloud, got none"),
+     "each cloud must have at least one point, got none in clouds 0, 1, 2, 3, 4 and 15 more"),
+    (bad(arrays(), points=np.ones((0, 6, 3))), "points must contain at least one cloud, got none"),
     (bad(arrays(), points=NAN), "coordinates must be finite, got NaN or infinity in clouds 3, 17"),
     (bad(arrays(), label=np.ones(20)), "label must be integers, got float64"),
     (bad(arrays(), label=np.ones(7, int)),
-     "label must be one per cloud (20,) or one per point, of 120 points, got (7,)"),
+     "label must have one entry per cloud (20,) or per point (120,), got (7,)"),
     (bad(arrays(), label=np.ones((6, 20), int)),
-     "label must be one per cloud (20,) or one per point, of 120 points, got (6, 20)"),
-    (bad(arrays(), classes=np.array(["cat"])), "label must be from 0 to 0, as there are 1 classes, got 0 to 1"),
-    (bad(arrays(), label=np.arange(20) - 1), "label must be from 0 to 18, as there are 19 classes, got -1 to 18"),
+     "label must have one entry per cloud (20,) or per point (120,), got (6, 20)"),
+    (bad(arrays(), classes=np.array(["cat"])), "label must be from 0 to 0 for 1 classes, got 0 to 1"),
+    (bad(arrays(), label=np.arange(20) - 1), "label must be from 0 to 18 for 19 classes, got -1 to 18"),
     (bad(arrays(), val=np.ones(20)), "val must be bool (20,), one per cloud, got float64 (20,)"),
-    (bad(arrays(), val=np.ones(20, bool)), "val must leave clouds for train, got none"),
+    (bad(arrays(), val=np.ones(20, bool)), "val must select at least one cloud for train, got none"),
     (bad(arrays(), label=np.zeros((20, 6), int), category=np.ones(3, int)),
      "category must be (20,), one per cloud, got (3,)"),
     (bad(packed(), offsets=np.array([0, 4, 3, 10])), "offsets must not decrease, got 4 then 3 at entry 2"),
-    (bad(packed(), offsets=np.array([0, 3, 4, 9])), "offsets must go from 0 to 10, the number of points, got 0 to 9"),
-    (bad(packed(), offsets=np.array([0, 3, 3, 10])), "each cloud must have points, got none in cloud 1"),
+    (bad(packed(), offsets=np.array([0, 3, 4, 9])), "offsets must run from 0 to 10, the number of points, got 0 to 9"),
+    (bad(packed(), offsets=np.array([0, 3, 3, 10])), "each cloud must have at least one point, got none in cloud 1"),
     (bad(packed(), offsets=np.array([[0, 10]])), "offsets must be (n + 1,), got (1, 2)"),
 ]  # fmt: skip
 
@@ -147,7 +147,7 @@ def test_bad_arrays(tmp_path, given, message):
         Arrays(path, "train")
 
 
-def test_arrays_that_are_no_arrays(tmp_path):
+def test_files_without_valid_arrays(tmp_path):
     path = tmp_path / "a.npz"
     with raises(FileError, f"{path}: expected an .npz file of plain arrays, got: No such file or directory"):
         Arrays(path)
@@ -167,7 +167,7 @@ def test_arrays_that_are_no_arrays(tmp_path):
         Arrays(other)
     with raises(ValueError, "split must be one of train, val, test, None, got 'validation'"):
         Arrays(arrays(), "validation")
-    with raises(FileError, "arrays: label must be one per point for segmentation, got (20,)"):
+    with raises(FileError, "arrays: label must have one entry per point for segmentation, got (20,)"):
         Arrays(arrays(), task="segmentation")
 
 
@@ -200,18 +200,18 @@ def test_real_data_as_arrays(name, train, val, classes, sizes):
     if name == "modelnet40":
         points = converted["points"][:100].astype(float)
         levels = points * 127.5 + 127.5
-        np.testing.assert_allclose(levels, levels.round(), atol=0.07)  # what float16 keeps of 256 levels
+        np.testing.assert_allclose(levels, levels.round(), atol=0.07)  # float16 rounds 256 levels
         farthest = np.linalg.norm(points, axis=2).max(axis=1)
-        assert farthest.max() < 1.01  # in the unit sphere, on the grid
+        assert farthest.max() < 1.01  # quantized, in the unit sphere
         assert np.median(farthest) > 0.98
-        # The file has them as a walk from neighbour to neighbour, of which nothing may be left.
+        # Points were sorted by position in the source and must be shuffled here.
         step = np.linalg.norm(np.diff(points, axis=1), axis=2).mean()
         any_two = np.linalg.norm(points[:, :512] - points[:, 512:], axis=2).mean()
         assert step == pytest.approx(any_two, rel=0.02)
 
 
-def test_colours_mean_the_same_in_every_file():
-    """Bytes in PLY, 16 bits in LAS (which torch holds in int32): white is 1."""
+def test_color_range_does_not_depend_on_the_format():
+    """8 bits in PLY and 16 bits in LAS (int32 in torch) are both scaled so that white is 1."""
     points, white = torch.zeros(1, 3), {"red": torch.tensor([255], dtype=torch.uint8), "height": torch.tensor([7])}
     wide = {"red": torch.tensor([65535], dtype=torch.int32), "height": torch.tensor([7])}
     ready = {"red": torch.tensor([1.0]), "height": torch.tensor([7])}

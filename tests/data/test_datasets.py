@@ -1,4 +1,4 @@
-"""Folders and published data sets: each layout written small, and what is said when it is wrong."""
+"""Folders and published datasets: a small copy of each layout, and errors for wrong ones."""
 
 import json
 import re
@@ -28,7 +28,7 @@ SPLITS = ("train", "val", "test")
 
 
 def raises(error, message):
-    """The whole message, and it is one line."""
+    """Expect an exception with exactly this message, which is one line."""
     return pytest.raises(error, match=f"^{re.escape(message)}$")
 
 
@@ -68,13 +68,13 @@ def test_folder_with_splits(tmp_path):
             put(tmp_path / split / "cat" / f"{number}.npz")
     put(tmp_path / "train" / "dog" / "0.npz")
     sizes = {split: len(Folder(tmp_path, split)) for split in SPLITS}
-    assert sizes == {"train": 10, "val": 1, "test": 3}  # val comes out of train; a single dog stays in it
+    assert sizes == {"train": 10, "val": 1, "test": 3}  # val is taken from train, which keeps the only dog
     assert Folder(tmp_path, "test").classes == ("cat", "dog")
     put(tmp_path / "val" / "dog" / "1.npz")
     assert {split: len(Folder(tmp_path, split)) for split in SPLITS} == {"train": 11, "val": 1, "test": 3}
     assert Folder(tmp_path, "val")[0].label == 1
     shutil.rmtree(tmp_path / "test")
-    with raises(FileError, f"{tmp_path}: expected a folder test beside train, found none"):
+    with raises(FileError, f"{tmp_path}: expected a folder test in addition to train, found none"):
         Folder(tmp_path, "test")
 
 
@@ -95,7 +95,7 @@ def test_folder_with_a_table(tmp_path):
             Folder(tmp_path)
 
 
-def test_folder_with_labels_of_points(tmp_path):
+def test_folder_with_point_labels(tmp_path):
     put(tmp_path / "a.ply", labels=[0, 1, 2, 2, -1])
     put(tmp_path / "b.xyz")
     np.save(tmp_path / "b.labels.npy", np.array([3, 0, 0, 0, 1], np.uint8))
@@ -125,7 +125,7 @@ def test_folder_with_labels_of_points(tmp_path):
 
 
 def test_folder_of_meshes(tmp_path):
-    """Points on the surface, the same each time."""
+    """Points are sampled from the surface, the same ones each time."""
     (tmp_path / "tile").mkdir()
     (tmp_path / "tile" / "a.off").write_text("OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 2\n")
     data = Folder(tmp_path, sample=50)
@@ -149,7 +149,7 @@ def test_folders_without_clouds(tmp_path):
         Folder(tmp_path, task="classification")
 
 
-# Published data sets
+# Published datasets
 
 
 def triangle(size, glued=False):
@@ -204,7 +204,7 @@ def test_modelnet(tmp_path, make):
         for cloud in data:
             assert cloud.points.dtype == torch.float32
             limit = cloud.label + 1
-            assert limit / 2 < cloud.points.max() <= limit  # the sizes differ by class
+            assert limit / 2 < cloud.points.max() <= limit  # clouds of different classes have different sizes
             assert set(cloud.features) == (set() if make is modelnet_meshes else {"nx", "ny", "nz"})
     ours, both = ({cloud.source for cloud in sets[split]} for split in ("val", "train+val"))
     assert ours < both
@@ -213,14 +213,14 @@ def test_modelnet(tmp_path, make):
     assert all(torch.equal(a.points, b.points) for a, b in zip(again, sets["test"], strict=True))
 
 
-def test_what_was_read_is_kept_until_the_source_changes(tmp_path):
+def test_cache_is_used_until_the_source_changes(tmp_path):
     modelnet_meshes(tmp_path)
     root = tmp_path / "ModelNet40"
     data = ModelNet(root, "test", sample=16)
     first = data[0].points
     kept = root / "pointgrad_cache" / "bed" / "test" / "bed_0000.off.16.npz"
     assert kept.is_file()
-    kept.write_bytes(kept.read_bytes()[:100])  # cut off: made anew
+    kept.write_bytes(kept.read_bytes()[:100])  # truncated: computed again
     assert torch.equal(data[0].points, first)
     assert len(ModelNet(root, "test", sample=32)[0]) == 32
     mesh = root / "bed" / "test" / "bed_0000.off"
@@ -231,7 +231,7 @@ def test_what_was_read_is_kept_until_the_source_changes(tmp_path):
         data[0]
 
 
-def test_nothing_is_kept_where_nothing_can_be_written(tmp_path):
+def test_cache_on_a_read_only_disk(tmp_path):
     modelnet_meshes(tmp_path)
     root = tmp_path / "ModelNet40"
     (root / "pointgrad_cache").write_text("a file in the way")
@@ -284,7 +284,7 @@ def test_bad_modelnet_h5(tmp_path):
         ModelNet(root, "test")
     with h5py.File(root / "ply_data_test0.h5", "w") as file:
         file["data"], file["label"] = np.zeros((1, 8, 3)), np.array([[2]])
-    with raises(FileError, f"{root}: label must be from 0 to 1, as there are 2 classes, got 2 to 2"):
+    with raises(FileError, f"{root}: label must be from 0 to 1 for 2 classes, got 2 to 2"):
         ModelNet(root, "test")
     (root / "ply_data_test0.h5").unlink()
     with raises(FileError, f"{root}: expected ply_data_test*.h5, found none"):
@@ -356,7 +356,7 @@ def test_shapenetpart(tmp_path, make):
     assert {split: len(data) for split, data in sets.items()} == {"train": 4, "val": 2, "test": 2, "train+val": 6}
     data = sets["test"]
     assert (data.task, len(data.classes), len(data.categories)) == ("segmentation", 50, 16)
-    # The published table: category by category.
+    # As published, category by category.
     assert dict(zip(data.categories, data.parts, strict=True)) == {
         "Airplane": (0, 1, 2, 3), "Bag": (4, 5), "Cap": (6, 7), "Car": (8, 9, 10, 11), "Chair": (12, 13, 14, 15),
         "Earphone": (16, 17, 18), "Guitar": (19, 20, 21), "Knife": (22, 23), "Lamp": (24, 25, 26, 27),
@@ -366,7 +366,7 @@ def test_shapenetpart(tmp_path, make):
     assert [data.categories[cloud.category] for cloud in data] == ["Airplane", "Mug"]
     assert data[1].labels.tolist() == [36, 37] * 4 + [36]
     assert set(data[0].features) == ({"nx", "ny", "nz"} if make is shapenetpart_text else set())
-    for repeat in range(2):  # read, then from the cache
+    for repeat in range(2):  # parsed, then from the cache
         assert torch.equal(data[0].points, ShapeNetPart(tmp_path, "test")[0].points), repeat
 
 
@@ -411,7 +411,7 @@ def test_s3dis(tmp_path):
     assert all("Area_5" in cloud.source for cloud in sets["test"])
     assert not any("Area_5" in cloud.source for cloud in sets["train+val"])
     assert [c.source for c in S3DIS(tmp_path, "test", test_area=1)] != [c.source for c in sets["test"]]
-    for _ in range(2):  # read, then from the cache
+    for _ in range(2):  # parsed, then from the cache
         cloud = sets["test"][0]
         assert [sets["test"].classes[label] for label in cloud.labels] == ["chair"] * 2 + ["clutter"] + ["wall"] * 3
         assert (cloud.points.floor() == 5).all()
@@ -420,7 +420,7 @@ def test_s3dis(tmp_path):
         }  # fmt: skip
 
 
-def test_s3dis_with_its_stray_character_and_worse(tmp_path):
+def test_s3dis_with_control_character_and_bad_files(tmp_path):
     """Version 1.2 has a control character between two numbers of Area_5/hallway_6."""
     root = s3dis(tmp_path)
     file = root / "Area_5" / "hallway_6" / "Annotations" / "wall_1.txt"
@@ -469,7 +469,7 @@ def test_semantickitti(tmp_path):
     raw = np.fromfile(root / "sequences/00/velodyne/000000.bin", np.float32).reshape(-1, 4)
     assert np.array_equal(data[0].points.numpy(), raw[:, :3])
     assert np.array_equal(data[0].features["intensity"].numpy(), raw[:, 3])
-    # As published: 34 labels, of which 4 are left out.
+    # As published: 34 labels, 4 of which are ignored.
     assert len(semantickitti.LABELS) + len(semantickitti.NONE) == 34
     assert set(semantickitti.LABELS.values()) == set(range(19))
 
@@ -500,7 +500,7 @@ def test_bad_semantickitti(tmp_path):
         SemanticKITTI(root / "sequences", "val")
 
 
-# Opening by a text
+# open_dataset
 
 
 def test_open_dataset(tmp_path):
@@ -521,7 +521,7 @@ def test_open_dataset(tmp_path):
     assert open_dataset(f"modelnet:{tmp_path}", "test", "classification", sample=5)[0].points.shape == (5, 3)
 
 
-def test_open_dataset_of_a_wrong_text(tmp_path):
+def test_open_dataset_errors(tmp_path):
     forms = (
         "data must be shapes, a .npz or .h5 file, modelnet:FOLDER, scanobjectnn:FOLDER, shapenetpart:FOLDER, "
         "s3dis:FOLDER, semantickitti:FOLDER or a folder, got "
@@ -533,7 +533,7 @@ def test_open_dataset_of_a_wrong_text(tmp_path):
     with raises(ValueError, f"{forms}'qqq', which does not exist"):
         open_dataset("qqq", "train")
     put(tmp_path / "a.ply")
-    with raises(ValueError, f"{forms}a file of another kind"):
+    with raises(ValueError, f"{forms}a file of a different format"):
         open_dataset(tmp_path / "a.ply", "train")
     with raises(ValueError, "data must be s3dis:FOLDER, got 's3dis:'"):
         open_dataset("s3dis:", "train")
@@ -543,12 +543,12 @@ def test_open_dataset_of_a_wrong_text(tmp_path):
 
 
 def labelled(path, labels):
-    """A cloud with a label for each point."""
+    """Write a cloud with a label for each point."""
     write(path, Cloud(torch.rand(len(labels), 3), labels=torch.tensor(labels)))
 
 
-class TestFolderOfDoubtfulLabels:
-    def test_a_bad_file_does_not_hide_the_classes(self, tmp_path):
+class TestFolderWithInvalidLabels:
+    def test_unreadable_file_does_not_hide_the_classes(self, tmp_path):
         labelled(tmp_path / "a.ply", [0, 2])
         (tmp_path / "b.ply").write_text("ply\n")
         folder = Folder(tmp_path)
@@ -561,24 +561,24 @@ class TestFolderOfDoubtfulLabels:
         with pytest.raises(FileError, match=r"b\.ply"):
             Folder(tmp_path)
 
-    def test_a_code_is_no_class(self, tmp_path):
+    def test_label_beyond_the_maximum(self, tmp_path):
         labelled(tmp_path / "a.ply", [7, 100_000_000])
-        with pytest.raises(FileError, match=r"a\.ply: expected labels up to 65535, or their names.*got 100000000"):
+        with pytest.raises(FileError, match=r"a\.ply: expected labels up to 65535, or class names.*got 100000000"):
             Folder(tmp_path)
 
-    def test_no_labels_at_all(self, tmp_path):
+    def test_only_missing_labels(self, tmp_path):
         labelled(tmp_path / "a.ply", [-1, -1])
-        with pytest.raises(FileError, match="expected points with labels, found only -1"):
+        with pytest.raises(FileError, match="expected labels other than -1, found none"):
             Folder(tmp_path)
 
-    def test_parts_without_train(self, tmp_path):
+    def test_splits_without_train(self, tmp_path):
         for name in ("val/x", "test/x"):
             (tmp_path / name).mkdir(parents=True)
             labelled(tmp_path / name / "a.ply", [0])
-        with pytest.raises(FileError, match="expected a folder train beside val and test, found none"):
+        with pytest.raises(FileError, match="expected a folder train in addition to val and test, found none"):
             Folder(tmp_path)
 
-    def test_whether_all_of_it_was_asked_for(self, tmp_path):
+    def test_whole_is_true_for_all_clouds_only(self, tmp_path):
         for name in "abcdefghijklmnopqrstuvwx":
             labelled(tmp_path / f"{name}.ply", [0, 1])
         assert [Folder(tmp_path, split).whole for split in ("train", "val", "test", None)] == [False, False, True, True]

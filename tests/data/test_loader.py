@@ -1,4 +1,4 @@
-"""Batches: order and augmentation by seed, epoch and index alone; ranks, resumption, bad samples, workers, collate."""
+"""`Loader`: order, augmentation, ranks, resumption, bad samples and workers; `collate`."""
 
 import itertools
 import multiprocessing
@@ -17,7 +17,7 @@ BAD = (3, 4, 5, 17)
 
 
 class Numbered(Dataset):
-    """Cloud i has points at i, and some cannot be read. At the top of the file, so that a spawned worker finds it."""
+    """Cloud i has points at i, and some are unreadable. At module level, so that spawned workers can import it."""
 
     classes, task = ("a", "b"), "classification"
 
@@ -39,7 +39,7 @@ class Numbered(Dataset):
 
 
 class Sampled(Numbered):
-    """Calls an operator with several threads' worth of points."""
+    """Calls an operator with enough points for several threads."""
 
     def __getitem__(self, index):
         points = torch.rand(5000, 3, generator=torch.Generator().manual_seed(index))
@@ -60,7 +60,7 @@ def rows(loader):
 
 
 def failure(loader):
-    """What iterating raises; without its traceback, which would keep the workers."""
+    """Return the exception that iterating raises, without its traceback, which would keep workers alive."""
     try:
         list(loader)
     except Exception as error:
@@ -79,7 +79,7 @@ def spawning():
     multiprocessing.set_start_method(before, force=True)
 
 
-def test_each_sample_once_per_epoch_in_an_order_of_its_own():
+def test_each_epoch_has_every_sample_once_in_a_new_order():
     loader = Loader(Numbered(23), batch_size=5, shuffle=True)
     orders = []
     for epoch in range(3):
@@ -100,7 +100,7 @@ def test_each_sample_once_per_epoch_in_an_order_of_its_own():
 
 
 def test_augmentation_depends_on_seed_epoch_and_index_only():
-    """Not on the order, the size of a batch, or the number of workers, which live from epoch to epoch."""
+    """It does not depend on the order, the batch size or the number of workers."""
     noise = Jitter(0.1, 0.4)
     by_epoch = []
     loaders = [
@@ -120,7 +120,7 @@ def test_augmentation_depends_on_seed_epoch_and_index_only():
     assert not torch.isclose(by_epoch[0], by_epoch[1]).all(2).any()
     assert by_epoch[0].round().unique().tolist() == list(range(9))
     offsets = by_epoch[0] - by_epoch[0].round()
-    assert len(offsets.reshape(9, -1).unique(dim=0)) == 9  # no two samples get the same noise
+    assert len(offsets.reshape(9, -1).unique(dim=0)) == 9  # samples have different noise
     other = torch.cat(rows(Loader(Numbered(9), batch_size=9, transform=noise, seed=1))).reshape(9, 2, 3)
     assert not torch.isclose(other, by_epoch[0]).all(2).any()
 
@@ -145,27 +145,27 @@ def test_drop_last():
     assert [[len(batch) for batch in share] for share in shares] == [[4, 4], [4, 4]]
     assert len(shares[0]) == 2
     with pytest.raises(
-        ValueError, match="batch_size must be at most 3 with drop_last, for 7 samples in 2 processes, got 4"
+        ValueError, match="batch_size must be at most 3 with drop_last, 7 samples and 2 processes, got 4"
     ):
         Loader(Numbered(7), batch_size=4, drop_last=True, world=2)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_resumption_gives_the_rest_of_the_epoch(workers):
+def test_skip_gives_the_rest_of_the_epoch(workers):
     loader = Loader(Numbered(11), batch_size=2, shuffle=True, transform=Jitter(), workers=workers)
     loader.set_epoch(4)
     whole = rows(loader)
     for steps in (0, 2, 6):
         loader.skip(steps)
         assert equal(rows(loader), whole[steps:])
-    assert equal(rows(loader), whole)  # only once
+    assert equal(rows(loader), whole)  # applies to one iteration only
     assert len(loader) == 6
-    next(iter(loader))  # left early, then begun anew
+    next(iter(loader))  # interrupted, then restarted
     assert equal(rows(loader), whole)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_bad_samples_are_left_out_with_their_reasons_and_change_nothing_else(workers):
+def test_skip_bad_records_reasons_and_keeps_other_samples_unchanged(workers):
     make = {"batch_size": 4, "shuffle": True, "transform": Jitter(), "workers": workers}
     good = Loader(Numbered(20), **make)
     loader = Loader(Numbered(20, BAD), **make, skip_bad=True)
@@ -184,8 +184,8 @@ def test_bad_samples_are_left_out_with_their_reasons_and_change_nothing_else(wor
     assert len(loader.skipped) == 4  # counted once
 
 
-def test_a_batch_of_bad_samples_is_empty():
-    """So that all ranks take the same number of steps, and resumption counts the same."""
+def test_batch_of_bad_samples_is_empty():
+    """All ranks must take the same number of steps, and resumption counts batches."""
     loader = Loader(Numbered(6, (0, 1, 2)), batch_size=3, skip_bad=True)
     first, second = loader
     assert len(first) == 0
@@ -195,18 +195,18 @@ def test_a_batch_of_bad_samples_is_empty():
     assert numbers(second) == [3, 4, 5]
 
 
-def test_an_epoch_of_nothing_but_bad_samples_is_an_error():
+def test_epoch_of_bad_samples_is_an_error():
     error, message = failure(Loader(Numbered(4, range(4)), batch_size=2, features=["red"], skip_bad=True))
     assert error is ValueError
-    assert message.startswith("there must be samples that can be read, got none; one reason: ")
+    assert message.startswith("expected at least one readable sample, got none; one reason: ")
     loader = Loader(Numbered(5, (0,)), batch_size=2, skip_bad=True)
     list(loader)
     loader.skip(3)
-    assert list(loader) == []  # resumed at the end of an epoch: nothing is left, and nothing is wrong
+    assert list(loader) == []  # resumed at the end of an epoch: no batches, and no error
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_bad_sample_is_one_line_that_names_the_file(workers):
+def test_error_of_a_bad_sample_is_one_line_that_names_the_file(workers):
     error, message = failure(Loader(Numbered(20, BAD), batch_size=4, workers=workers))
     assert error is ValueError
     assert message == "x.ply: expected 9 vertices, the file ends after 7"
@@ -223,16 +223,16 @@ def test_wrong_features_and_transforms_name_the_sample(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_torchs_own_random_numbers_are_not_touched(workers):
-    """Or dropout would differ between a run and the same run resumed."""
+def test_global_generator_of_torch_is_not_used(workers):
+    """Otherwise dropout would differ between an uninterrupted and a resumed run."""
     loader = Loader(Numbered(), batch_size=4, shuffle=True, transform=Jitter(), workers=workers)
     state = torch.get_rng_state()
     list(loader)
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_workers_leave_an_interrupt_to_the_parent():
-    """Ctrl-C goes to all processes of a terminal; training wants to finish its step, with batches still coming."""
+def test_workers_ignore_interrupts():
+    """Ctrl-C reaches all processes of a terminal, but training still needs batches to finish its step."""
     loader = Loader(Numbered(40), batch_size=1, workers=2)
     before = set(multiprocessing.active_children())
     seen = 0
@@ -247,7 +247,7 @@ def test_workers_leave_an_interrupt_to_the_parent():
 
 
 def test_operators_in_forked_workers():
-    """After the parent has started threads of its own."""
+    """The parent has started threads before the fork."""
     here = rows(Loader(Sampled(6), batch_size=3))
     assert equal(rows(Loader(Sampled(6), batch_size=3, workers=2)), here)
 
@@ -265,7 +265,7 @@ def test_operators_and_shapes_in_spawned_workers(spawning):
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"batch_size": 1, "workers": -1}, "workers must be at least 0, got -1"),
         ({"batch_size": 1, "world": 0}, "world must be at least 1, got 0"),
-        ({"batch_size": 1, "world": 2, "rank": 2}, "rank must be from 0 to 1, got 2"),
+        ({"batch_size": 1, "world": 2, "rank": 2}, "rank must be in [0, 2), got 2"),
     ],
 )
 def test_wrong_arguments(arguments, message):
@@ -289,7 +289,7 @@ def test_collate():
     torch.testing.assert_close(batch.points.double(), torch.cat([cloud.points for cloud in clouds]))
     assert batch.offsets.tolist() == [0, 2, 5, 6]
     assert batch.sizes == (2, 3, 1)
-    torch.testing.assert_close(batch.features, torch.tensor([[1, 1, 1, 0.2]]).expand(6, 4))  # bytes as shares of 255
+    torch.testing.assert_close(batch.features, torch.tensor([[1, 1, 1, 0.2]]).expand(6, 4))  # uint8 is divided by 255
     assert batch.target.tolist() == [0, 1, 0, 1, 2, 0]
     assert batch.category.tolist() == [2, 3, 1]
     assert set(batch.inputs()) == {"points", "features", "offsets", "category"}
@@ -301,7 +301,7 @@ def test_collate():
         assert torch.equal(getattr(moved, name).cpu(), getattr(batch, name))
 
 
-def test_clouds_of_one_size_are_given_to_networks_padded():
+def test_inputs_of_equal_sizes_are_padded():
     inputs = collate([Cloud(torch.rand(4, 3), {"h": torch.rand(4)}, label=n) for n in range(3)], ["h"]).inputs()
     assert inputs["points"].shape == (3, 4, 3)
     assert inputs["features"].shape == (3, 4, 1)
@@ -310,10 +310,10 @@ def test_clouds_of_one_size_are_given_to_networks_padded():
 
 def test_features_of_different_widths():
     clouds = [Cloud(torch.rand(2, 3), {"color": torch.rand(2, n)}, source=f"{n}.ply") for n in (3, 3, 4)]
-    with pytest.raises(ValueError, match=r"^4.ply: features must be 3 columns, as in 3.ply, got 4$"):
+    with pytest.raises(ValueError, match=r"^4.ply: features must have 3 columns, as in 3.ply, got 4$"):
         collate(clouds, ["color"])
     error, message = failure(Loader(clouds, batch_size=3, features=["color"], skip_bad=True))
-    assert (error, message) == (ValueError, "4.ply: features must be 3 columns, as in 3.ply, got 4")
+    assert (error, message) == (ValueError, "4.ply: features must have 3 columns, as in 3.ply, got 4")
 
 
 def test_targets():
@@ -332,7 +332,7 @@ def test_targets():
         (lambda: Cloud(torch.rand(3, 3), labels=torch.ones(4)), r"labels must have 3 rows like points, got \(4,\)"),
     ],
 )
-def test_wrong_clouds(make, message):
+def test_invalid_clouds(make, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         make()
 
@@ -346,8 +346,8 @@ def test_select_by_index_and_by_mask():
         assert torch.equal(out.labels, torch.arange(4)[index])
 
 
-def test_mixed_seeds_differ_in_half_of_their_bits():
-    """For each bit of each number flipped; and no two of many neighbours are equal, not even in the lower half."""
+def test_mix_changes_half_of_the_bits():
+    """Flipping any input bit changes half of the output bits, and nearby inputs differ even in the lower 32 bits."""
     start = (12345, 7, 99)
     for place, bit in itertools.product(range(3), range(0, 64, 3)):
         changed = list(start)

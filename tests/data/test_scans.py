@@ -1,4 +1,4 @@
-"""The real scans: facts of their README, loads by other programs, and through every format and back without a loss."""
+"""Real scans: facts from their README, comparison with other libraries, and round trips through every format."""
 
 import gzip
 from collections import Counter
@@ -40,7 +40,7 @@ POINTS = {
     "dales_car_100.xyz": 150,
     "dales_tree_402.xyz": 267,
 }
-PACKAGES = {"ply": "plyfile", "pcd": "pypcd4", "las": "laspy", "laz": "lazrs", "h5": "h5py", "hdf5": "h5py"}
+PACKAGES = {"pcd": "lzf", "las": "laspy", "laz": "lazrs", "h5": "h5py", "hdf5": "h5py"}
 
 
 @cache
@@ -55,10 +55,10 @@ def need(name):
         pytest.importorskip(PACKAGES[suffix])
 
 
-def test_no_scan_is_forgotten():
+def test_all_scans_are_covered():
     beside = {"kitti_training_000000.calib.txt", "kitti_training_000000.label_2.txt"}
     assert {path.name for path in SCANS.iterdir()} - beside == set(POINTS)
-    for name in beside:  # not points: a camera's calibration, boxes
+    for name in beside:  # not point clouds: camera calibration, bounding boxes
         for function in (data.read, data.info):
             with pytest.raises(data.FileError, match=f"{name}: expected .*numbers, found"):
                 function(SCANS / name)
@@ -89,7 +89,7 @@ def test_counts_and_bounds(name):
     ("name", "doubled"),
     [(NUSCENES, 3_469), ("samp24-utm.pcd", 78), ("lamppost.pcd", 14), ("room_scan1.pcd", 112_586 - 56_159)],
 )
-def test_doubled_points(name, doubled):
+def test_duplicate_points(name, doubled):
     need(name)
     assert data.info(SCANS / name).doubled == doubled
 
@@ -100,7 +100,7 @@ def test_spacing_against_scipy(name):
     places = np.unique(get(name).world().numpy(), axis=0)
     queries = places[np.random.default_rng(0).permutation(len(places))[:3000]]
     distance = spatial.cKDTree(places).query(queries, 2)[0][:, 1]
-    assert data.info(SCANS / name).spacing == pytest.approx(np.median(distance), rel=0.15)  # each of a sample
+    assert data.info(SCANS / name).spacing == pytest.approx(np.median(distance), rel=0.15)  # estimated from a sample
 
 
 @pytest.mark.parametrize("name", ["house.laz", "MixedConifer.laz", "simple.las"])
@@ -171,8 +171,8 @@ def test_sweeps_against_numpy():
     assert get(NUSCENES).features["ring"].unique().tolist() == list(range(32))
 
 
-def test_gzipped_text_to_the_millimetre(tmp_path):
-    """704519.910 comes back as 704519.91: the same decimal number in every line."""
+def test_gzipped_text_is_exact(tmp_path):
+    """704519.910 is read as 704519.91: the same decimal number in every line."""
     with gzip.open(SCANS / DALLAS, "rt") as stream:
         lines = [line.split() for line in stream]
     cloud = get(DALLAS)
@@ -189,14 +189,14 @@ def test_gzipped_text_to_the_millimetre(tmp_path):
 
 
 def test_ground_is_part_of_the_whole():
-    """As multisets, by which the README finds ground labels."""
+    """Compared as multisets, as in the README's definition of ground labels."""
     whole, ground = (
         Counter(map(tuple, get(name).world().tolist())) for name in ("samp24-utm.pcd", "samp24-utm-ground.pcd")
     )
     assert ground <= whole
 
 
-def test_float32_utm_is_warned_of():
+def test_warning_for_float32_utm_coordinates():
     need("samp24-utm.pcd")
     found = data.info(SCANS / "samp24-utm.pcd")
     assert len(found.warnings) == 1
@@ -212,27 +212,27 @@ SMALL = [name for name in POINTS if POINTS[name] < 25_000]
 
 @pytest.mark.parametrize("suffix", [*TARGETS, "off", "obj", "xyz.gz"])
 @pytest.mark.parametrize("name", SMALL)
-def test_there_and_back(tmp_path, name, suffix):
-    """Into every format that can hold it: the same coordinates, columns and labels."""
-    _there_and_back(tmp_path, name, suffix)
+def test_round_trip(tmp_path, name, suffix):
+    """Every format that can store a scan restores coordinates, columns and labels."""
+    _round_trip(tmp_path, name, suffix)
 
 
 @pytest.mark.parametrize("suffix", ["ply", "pcd", "laz", "npz"])
 @pytest.mark.parametrize("name", [name for name in POINTS if name not in SMALL])
-def test_large_there_and_back(tmp_path, name, suffix):
-    _there_and_back(tmp_path, name, suffix)
+def test_round_trip_of_large_scans(tmp_path, name, suffix):
+    _round_trip(tmp_path, name, suffix)
 
 
 @pytest.mark.parametrize("name", ["kitti_training_000000.bin", NUSCENES])
-def test_sweeps_come_back_byte_by_byte(tmp_path, name):
+def test_round_trip_of_sweeps_is_exact(tmp_path, name):
     data.write(tmp_path / name, get(name))
     assert (tmp_path / name).read_bytes() == (SCANS / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["house.laz", "MixedConifer.laz", "simple.las"])
 @pytest.mark.parametrize("alike", [False, True])
-def test_las_integers_come_back(tmp_path, name, alike):
-    """Scale, offset and every integer, from the coordinates alone; with `like` also the coordinate system."""
+def test_las_integers_are_restored(tmp_path, name, alike):
+    """Scale, offset and every integer are restored from the coordinates; with `like` also the coordinate system."""
     laspy = pytest.importorskip("laspy")
     need(name)
     data.write(tmp_path / name, get(name), like=SCANS / name if alike else None)
@@ -246,7 +246,7 @@ def test_las_integers_come_back(tmp_path, name, alike):
         assert [vlr.record_id for vlr in new.header.vlrs] == [vlr.record_id for vlr in old.header.vlrs]
 
 
-def _there_and_back(folder, name, suffix):
+def _round_trip(folder, name, suffix):
     need(f"a.{suffix}")
     cloud, path = get(name), folder / f"a.{suffix}"
     if suffix in ("off", "obj") and (cloud.features or cloud.labels is not None):
@@ -256,7 +256,7 @@ def _there_and_back(folder, name, suffix):
         return
     data.write(path, cloud)
     again = data.read(path)
-    if suffix in ("las", "laz"):  # exact for what lies on a decimal grid; else a billionth of the extent
+    if suffix in ("las", "laz"):  # exact on a decimal grid, else within a billionth of the extent
         extent = float((cloud.world().amax(0) - cloud.world().amin(0)).max())
         assert (again.world() - cloud.world()).abs().max() <= max(extent * 1e-8, 1e-9)
     else:

@@ -1,5 +1,4 @@
-"""Shapes: points even on surfaces, honest splits, labels of parts, what a scanner sees; too hard for moments, not for
-histograms of distances."""
+"""Shapes: uniform sampling, disjoint splits, part labels, simulated scans, and difficulty for simple classifiers."""
 
 import itertools
 import math
@@ -27,7 +26,7 @@ def sample(surface, count=20_000, seed=0):
     return points.T.astype(float), parts
 
 
-def test_points_are_even_on_a_box():
+def test_sampling_is_uniform_on_a_box():
     surface = Surface()
     surface.box(7, (1, 2, 3), (1, 2, 4))
     points, parts = sample(surface)
@@ -42,8 +41,8 @@ def test_points_are_even_on_a_box():
     assert kstest(top[:, 0] - 0.5, "uniform").pvalue > 1e-3
 
 
-def test_points_are_even_on_turned_surfaces():
-    """A cone: half of its area lies within the radius root one half. A sphere of many rings: even in height."""
+def test_sampling_is_uniform_on_surfaces_of_revolution():
+    """Half of the area of a cone is within the radius sqrt(1/2). A sphere is uniform in height."""
     surface = Surface()
     surface.lathe(0, [(0, 0), (1, 2)])
     points, _ = sample(surface)
@@ -59,7 +58,7 @@ def test_points_are_even_on_turned_surfaces():
     assert kstest(points[:, 2] / 2 + 0.5, "uniform").pvalue > 1e-3
 
 
-def test_rods_and_arcs_lie_where_they_should():
+def test_positions_of_rods_and_arcs():
     surface = Surface()
     surface.rod(0, (1, 1, 1), (1, 4, 5), 0.25)
     points, _ = sample(surface, 2000)
@@ -77,7 +76,7 @@ def test_rods_and_arcs_lie_where_they_should():
 
 
 def used_numbers(monkeypatch, split, size):
-    """What the builders are really given."""
+    """Record the parameters that the builders receive."""
     seen = []
 
     def watch(kind):
@@ -94,8 +93,8 @@ def used_numbers(monkeypatch, split, size):
     return np.array(seen)
 
 
-def test_splits_have_proportions_of_their_own(monkeypatch):
-    """In a grid of 4 x 4 cells of the first two numbers no cell belongs to two splits; and each number alone takes all
+def test_splits_have_disjoint_proportions(monkeypatch):
+    """No cell of the 4 x 4 grid of the first two parameters belongs to two splits, but each parameter alone takes all
     values in each split."""
     cells = {}
     for split in SPLITS:
@@ -108,8 +107,8 @@ def test_splits_have_proportions_of_their_own(monkeypatch):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_first_two_numbers_change_the_shape(name):
-    """Or the splits would not differ."""
+def test_first_two_parameters_change_the_shape(name):
+    """Otherwise the splits would not differ."""
     for place in (0, 1):
         clouds = []
         for value in (0.1, 0.9):
@@ -121,7 +120,7 @@ def test_the_first_two_numbers_change_the_shape(name):
         assert np.abs(clouds[0] - clouds[1]).max() > 0.08
 
 
-def test_the_same_for_a_seed_and_different_for_others():
+def test_seed_determines_the_shapes():
     data = Shapes("train", size=24, points=64)
     again = Shapes("train", size=1000, points=64)
     for index in (0, 5, 23):
@@ -134,7 +133,7 @@ def test_the_same_for_a_seed_and_different_for_others():
     assert not torch.equal(order, order[order[:, 2].argsort()])
 
 
-def test_shapes_as_a_data_set():
+def test_shapes_as_a_dataset():
     data = Shapes("test", points=100)
     assert (len(data), data.task, len(data.classes)) == (600, "classification", 12)
     labels = [data[index].label for index in range(24)]
@@ -148,13 +147,13 @@ def test_shapes_as_a_data_set():
     assert len(list(Shapes("val", size=5, points=8))) == 5
     for size, points in ((None, 1), (3, 1), (3, 5000)):
         assert len(Shapes("train", size=size, points=points)[2]) == points
-    with pytest.raises(IndexError, match="index must be from 0 to 599, got 600"):
+    with pytest.raises(IndexError, match=r"index must be in \[0, 600\), got 600"):
         data[600]
     with pytest.raises(ValueError, match="split must be one of train, val, test, got 'dev'"):
         Shapes("dev")
     with pytest.raises(ValueError, match="task must be classification or segmentation, got 'both'"):
         Shapes("train", "both")
-    with pytest.raises(ValueError, match="points must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="points must be at least 1, got 0"):
         Shapes("train", points=0)
 
 
@@ -167,7 +166,7 @@ def test_parts():
     seen = set()
     for index in range(120):
         cloud = data[index]
-        assert torch.equal(cloud.points, whole[index].points)  # the task does not change the cloud
+        assert torch.equal(cloud.points, whole[index].points)  # the points do not depend on the task
         assert cloud.category == whole[index].label
         assert cloud.label is None
         found = set(cloud.labels.unique().tolist())
@@ -178,8 +177,8 @@ def test_parts():
     assert data.classes[data.parts[data.categories.index("mug")][1]] == "mug handle"
 
 
-def test_parts_are_where_they_belong():
-    """Before any scanner: a cap above its bottle, legs below a table's top, wheels at the bottom of a car."""
+def test_positions_of_parts():
+    """Before the scan: a cap above its bottle, legs below a table's top, wheels at the bottom of a car."""
     for name, above, below in (("bottle", 2, 0), ("table", 0, 1), ("car", 1, 2), ("lamp", 2, 0), ("rocket", 1, 0)):
         for seed in range(5):
             surface = Surface()
@@ -189,7 +188,7 @@ def test_parts_are_where_they_belong():
             assert points[:, 2].min() > -0.05
 
 
-def test_only_the_near_side_of_a_sphere_is_seen():
+def test_only_the_near_side_of_a_sphere_is_visible():
     rng = np.random.default_rng(0)
     points = rng.standard_normal((3, 4000))
     points = (points / np.linalg.norm(points, axis=0)).astype(np.float32)
@@ -203,7 +202,7 @@ def test_only_the_near_side_of_a_sphere_is_seen():
 
 
 def test_poses():
-    """Any heading; never tilted by more than is said."""
+    """Any heading, and never more than the maximum tilt."""
     turns = np.stack([sensor._rotation(np.random.default_rng(seed)) for seed in range(500)])
     np.testing.assert_allclose(turns @ turns.transpose(0, 2, 1), np.broadcast_to(np.eye(3), turns.shape), atol=1e-5)
     tilt = np.arccos(np.clip(turns[:, 2, 2], -1, 1))
@@ -224,7 +223,7 @@ def arrays(split, count, points):
 
 
 def moments(clouds):
-    """Covariance, third moments, extents."""
+    """Features: covariance, third moments and extents."""
     rows, columns = np.triu_indices(3)
     second = np.einsum("npi,npj->nij", clouds, clouds)[:, rows, columns]
     third = np.einsum("npi,npj,npk->nijk", clouds, clouds, clouds)
@@ -233,7 +232,7 @@ def moments(clouds):
 
 
 def histograms(clouds):
-    """Of height, distance from the vertical axis, both together, and distances between points."""
+    """Features: histograms of height, distance from the vertical axis, both together, and distances between points."""
     out = []
     rng = np.random.default_rng(0)
     for xyz in clouds:
@@ -246,7 +245,7 @@ def histograms(clouds):
     return np.stack(out)
 
 
-def test_moments_do_not_tell_the_classes_and_histograms_tell_most():
+def test_histograms_classify_better_than_moments():
     train, labels = arrays("train", 1200, 256)
     test, truth = arrays("test", 480, 256)
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(moments(train), labels)

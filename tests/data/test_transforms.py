@@ -1,4 +1,4 @@
-"""Transforms and Prepare: what each does to points, normals, labels, features, and clouds of one point or none."""
+"""Transforms and `Prepare`: effect on points, normals, labels and features, including clouds with one point or none."""
 
 import dataclasses
 import doctest
@@ -52,7 +52,7 @@ def cloud_of(points: torch.Tensor, **features: torch.Tensor) -> Cloud:
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
-def test_input_stays_and_columns_go_along(transform):
+def test_input_is_not_modified_and_columns_stay_with_points(transform):
     points = torch.rand(20, 3, dtype=torch.float64)
     cloud = cloud_of(points.clone(), height=torch.rand(20, 2))
     before = {name: column.clone() for name, column in cloud.features.items()}
@@ -72,14 +72,14 @@ def test_input_stays_and_columns_go_along(transform):
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
-def test_a_seed_decides(transform):
+def test_result_depends_on_the_generator_only(transform):
     cloud = cloud_of(torch.rand(20, 3))
     first, again = transform(cloud, generator(3)), transform(cloud, generator(3))
     assert torch.equal(first.points, again.points)
     assert torch.equal(first.features["number"], again.features["number"])
     state = torch.get_rng_state()
     results = {repr(transform(cloud, generator(seed)).points.tolist()) for seed in range(8)}
-    assert torch.equal(torch.get_rng_state(), state)  # nothing from torch's own generator
+    assert torch.equal(torch.get_rng_state(), state)  # the global generator is not used
     fixed = isinstance(transform, (VoxelSample, Normalize, DropInvalid, DropFeatures))
     assert len(results) == 1 if fixed else len(results) > 1
 
@@ -89,7 +89,7 @@ def test_a_seed_decides(transform):
 def test_small_clouds(transform, count):
     cloud = cloud_of(torch.full((count, 3), 2.0))
     if isinstance(transform, Prepare) and not count:
-        with pytest.raises(ValueError, match=r"a.ply: a cloud must have at least one point, got none"):
+        with pytest.raises(ValueError, match=r"a.ply: expected at least one point, got none"):
             transform(cloud, generator())
         return
     out = transform(cloud, generator())
@@ -112,8 +112,8 @@ def test_rotations_keep_distances_and_orientation(rotate):
             assert torch.equal(out[:, place], points[:, place])
 
 
-def test_rotations_have_the_usual_sense_and_even_angles():
-    """Counter-clockwise seen from the tip of the axis, evenly over the range."""
+def test_rotations_are_counterclockwise_with_uniform_angles():
+    """Counterclockwise as seen from the tip of the axis, and uniform over the range."""
     for axis, start, end in (("z", 0, 1), ("x", 1, 2), ("y", 2, 0)):
         unit = Cloud(torch.eye(3, dtype=torch.float64)[[start]])
         turned = torch.stack([Rotate(axis, 90)(unit, generator(seed)).points[0] for seed in range(400)])
@@ -123,8 +123,8 @@ def test_rotations_have_the_usual_sense_and_even_angles():
         assert counts.min() > 100 - 5 * 75**0.5  # binomial: 400 draws of 1/4
 
 
-def test_any_rotation_is_even_over_all_rotations():
-    """The trace of a rotation drawn evenly has mean 0 and mean square 1."""
+def test_any_rotation_is_uniform():
+    """The trace of a uniformly distributed rotation has mean 0 and mean square 1."""
     unit = Cloud(torch.eye(3, dtype=torch.float64))
     traces = torch.stack([Rotate("any")(unit, generator(seed)).points.trace() for seed in range(3000)])
     assert abs(traces.mean()) < 5 / 3000**0.5
@@ -133,8 +133,8 @@ def test_any_rotation_is_even_over_all_rotations():
 
 @pytest.mark.parametrize("names", [("normal",), ("nx", "ny", "nz"), ("normal_x", "normal_y", "normal_z")])
 @pytest.mark.parametrize("transform", [Rotate("any"), Flip("xyz", 0.7), Scale(0.5, 2, per_axis=True)], ids=repr)
-def test_normals_stay_normal(names, transform):
-    """Points of a tilted plane, and its normal."""
+def test_normals_stay_perpendicular(names, transform):
+    """Points of a tilted plane with its normal."""
     normal = torch.nn.functional.normalize(torch.tensor([[1.0, -2.0, 0.5]]), dim=1)
     points = torch.randn(30, 3)
     points = points - (points @ normal.T) * normal
@@ -173,7 +173,7 @@ def test_jitter():
     assert inside.std() < 0.1
 
 
-def test_dropout_keeps_the_number_and_repeats_the_first_that_stays():
+def test_dropout_repeats_the_first_kept_point():
     cloud = cloud_of(torch.rand(500, 3))
     shares = []
     for seed in range(100):
@@ -185,7 +185,7 @@ def test_dropout_keeps_the_number_and_repeats_the_first_that_stays():
     assert np.mean(shares) == pytest.approx(0.4, abs=5 * 0.8 / 12**0.5 / 10)
 
 
-def test_crop_takes_the_nearest_of_one_of_the_points():
+def test_crop_keeps_the_nearest_neighbors_of_a_point():
     points = torch.rand(200, 3, dtype=torch.float64)
     tree = cKDTree(points.numpy())
     balls = {tuple(sorted(tree.query(p, 20)[1].tolist())) for p in points.numpy()}
@@ -210,7 +210,7 @@ def test_sampling():
     assert (counts - 100).abs().max() < 5 * (300 * 1 / 3 * 2 / 3) ** 0.5
 
 
-def test_voxels_keep_the_point_nearest_each_centre():
+def test_voxel_sample_keeps_the_point_nearest_to_each_center():
     points = torch.randn(300, 3, dtype=torch.float64)
     cell = (points / 0.5).floor()
     distance = (points - (cell + 0.5) * 0.5).norm(dim=1).tolist()
@@ -233,7 +233,7 @@ def test_normalize():
     assert torch.equal(same, torch.zeros(4, 3))
 
 
-def test_invalid_points_are_taken_out_on_request_only():
+def test_non_finite_points_are_removed_by_drop_invalid_only():
     points = torch.rand(5, 3)
     points[1, 2], points[3, 0] = torch.nan, torch.inf
     cloud = cloud_of(points)
@@ -243,8 +243,8 @@ def test_invalid_points_are_taken_out_on_request_only():
     assert len(Compose(DropInvalid(), Prepare())(cloud, generator())) == 3
 
 
-def test_prepare_thins_in_the_units_of_the_source_then_samples_then_normalises():
-    grid = torch.cartesian_prod(*[torch.arange(8.0) * 0.25 + 0.1] * 3)  # voxels of 1 hold 4 x 4 x 4 of them
+def test_prepare_applies_voxels_then_sampling_then_normalization():
+    grid = torch.cartesian_prod(*[torch.arange(8.0) * 0.25 + 0.1] * 3)  # a voxel contains 4 x 4 x 4 of them
     cloud = cloud_of(grid)
     thin = Prepare(voxel=1.0, normalize="none")(cloud, generator())
     assert len(thin) == 8
@@ -261,7 +261,7 @@ def test_prepare_of_large_coordinates_rounds_only_the_result():
     torch.testing.assert_close(far, Prepare()(Cloud(near), generator()).points, atol=1e-8, rtol=0)
 
 
-def test_prepare_goes_through_a_checkpoint():
+def test_prepare_can_be_stored_in_a_checkpoint():
     prepare = Prepare(points=7, normalize="center", voxel=0.5, features=("red", "nx"))
     kept = dataclasses.asdict(prepare)
     assert kept == {"points": 7, "normalize": "center", "voxel": 0.5, "features": ("red", "nx")}
@@ -279,7 +279,7 @@ def test_drop_features():
         DropFeatures(["blue"])(cloud, generator())
 
 
-SCANS = {  # files of the data folder, and how many different places their points have, where that is known
+SCANS = {  # files in the data folder, and the number of distinct positions if known
     "MixedConifer.laz": None, "b9_training.ply": None, "colored_cloud.pcd": None, "dales_car_100.xyz": None,
     "dallas1.xyzcirn.txt.gz": None, "dragon_vrip_res4.ply": None, "house.laz": None, "kitten.off": None,
     "kitti_training_000000.bin": None, "lamppost.pcd": 1757, "milk_color.pcd": None, "modelnet_table_0348.off": None,
@@ -293,7 +293,7 @@ def test_real_scans(name):
     path = DATA / "scans" / name
     if not path.exists():
         pytest.skip(f"no real scans at {DATA}; set POINTGRAD_TEST_DATA to the folder that holds them")
-    for suffix, package in {".laz": "laspy", ".las": "laspy", ".pcd": "pypcd4", ".ply": "plyfile"}.items():
+    for suffix, package in {".laz": "laspy", ".las": "laspy", ".pcd": "lzf"}.items():
         if path.suffix == suffix:
             pytest.importorskip(package)
     cloud = Compose(DropInvalid())(read(path), generator())
@@ -312,7 +312,7 @@ def test_real_scans(name):
         assert torch.equal(cloud.points, points)
         assert torch.equal(cloud.features["number"], number)
     kept = VoxelSample(extent / 3000)(cloud, generator())
-    assert len(kept) <= (SCANS[name] or len(cloud))  # points in the same place are never kept twice
+    assert len(kept) <= (SCANS[name] or len(cloud))  # duplicates are never kept
     assert len(kept.points.unique(dim=0)) == len(kept)
 
 
@@ -320,20 +320,20 @@ def test_real_scans(name):
     ("make", "message"),
     [
         (lambda: Rotate("w"), "axis must be x, y, z or any, got 'w'"),
-        (lambda: Rotate("z", 200), "degrees must be from 0 to 180, got 200"),
-        (lambda: Scale(2, 1), "low and high must be 0 < low <= high, got 2, 1"),
-        (lambda: Translate(-1), "distance must be 0 or more, got -1"),
-        (lambda: Jitter(-1), "sigma and clip must be 0 or more, got -1, 0.05"),
-        (lambda: Flip("q"), "axes must be some of x, y, z, got 'q'"),
-        (lambda: Flip("x", 2), "probability must be from 0 to 1, got 2"),
-        (lambda: Dropout(1.5), "most must be from 0 to 1, got 1.5"),
-        (lambda: Crop(0), "points must be 1 or more, got 0"),
-        (lambda: SamplePoints(0), "points must be 1 or more, got 0"),
+        (lambda: Rotate("z", 200), "degrees must be in [0, 180], got 200"),
+        (lambda: Scale(2, 1), "low and high must satisfy 0 < low <= high, got 2, 1"),
+        (lambda: Translate(-1), "distance must be at least 0, got -1"),
+        (lambda: Jitter(-1), "sigma and clip must be at least 0, got -1, 0.05"),
+        (lambda: Flip("q"), "axes must be a subset of xyz, got 'q'"),
+        (lambda: Flip("x", 2), "probability must be in [0, 1], got 2"),
+        (lambda: Dropout(1.5), "most must be in [0, 1], got 1.5"),
+        (lambda: Crop(0), "points must be at least 1, got 0"),
+        (lambda: SamplePoints(0), "points must be at least 1, got 0"),
         (lambda: VoxelSample(0), "size must be a positive edge length, got 0"),
         (lambda: Normalize("cube"), "kind must be sphere or center, got 'cube'"),
-        (lambda: Prepare(points=-1), "points must be 0 or more, got -1"),
+        (lambda: Prepare(points=-1), "points must be at least 0, got -1"),
         (lambda: Prepare(normalize="cube"), "normalize must be one of sphere, center, none, got 'cube'"),
-        (lambda: Prepare(voxel=-0.1), "voxel must be 0 or an edge length, got -0.1"),
+        (lambda: Prepare(voxel=-0.1), "voxel must be 0 or a positive edge length, got -0.1"),
     ],
 )
 def test_wrong_arguments(make, message):

@@ -8,8 +8,7 @@ import torch
 
 import pointgrad
 from pointgrad import farthest_point_sampling as fps
-from pointgrad.catalog import Make
-from tests.cases import CASES
+from pointgrad.catalog import CASES, Make
 
 pytest.importorskip("triton", reason="needs Triton")
 
@@ -178,7 +177,7 @@ def test_sampling_shares_only_what_its_words_can_name():
         assert how.programs == 1 or -(-size // how.programs) < 2**24
 
 
-@pytest.mark.parametrize("name", ["gather", "group", "scatter", "interpolate"])
+@pytest.mark.parametrize("name", ["gather", "group", "scatter", "interpolate_at"])
 def test_more_than_two_billion_numbers(name):
     """Forward and backward, compared with plain indexing at many places, the last among them."""
     if torch.cuda.get_device_properties(0).total_memory < 40 * 2**30:

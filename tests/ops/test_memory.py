@@ -1,6 +1,7 @@
 """Memory of the C++ kernels: what lies out of range is refused, what cannot be had is an error, nothing is kept."""
 
 import ctypes
+import os
 import resource
 import subprocess
 import sys
@@ -21,8 +22,10 @@ no_sanitizer = pytest.mark.skipif(
 )
 
 
-def run_python(code: str) -> str:
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+def run_python(code: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -48,8 +51,8 @@ def test_a_place_that_is_not_there_gets_nothing(missing):
 
 
 def search_with(points, index, lengths=None):
-    rest = (None, None, None, index, 4, float("inf"), 0.0, True, "nearest", None)
-    return neighbors.neighbor_search(points, None, lengths, *rest)
+    rest = (None, None, index, 4, float("inf"), 0.0, True, "nearest", None)
+    return neighbors.neighbor_search(points, lengths, *rest)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -58,7 +61,7 @@ def test_an_index_of_something_else_is_refused(dtype):
     """Cut off, of other lengths, or with any number changed that says where something lies."""
     points, lengths = torch.rand(2, 700, 3, dtype=dtype), torch.tensor([700, 300])
     points[0, 5] = float("nan")
-    index = neighbors.neighbor_index(points, None, lengths)
+    index = neighbors.neighbor_index(points, lengths)
     expected = search_with(points, None, lengths)
     torch.testing.assert_close(search_with(points, index, lengths), expected, rtol=0, atol=0)
     numbers = index[: index.numel() // 8 * 8].view(torch.int64)
@@ -80,7 +83,39 @@ def test_a_cloud_of_too_many_points_is_refused():
     """Before anything is read of it."""
     nothing = torch.empty(0)
     with pytest.raises(ValueError, match="a cloud must have fewer than 2\\^31 points"):
-        native.module.farthest_point_sampling(0, 0, nothing.data_ptr(), 0, False, 1, 2**31, 0, 1, 0, 0, 1, 1)
+        native.module.farthest_point_sampling(
+            index=nothing, distance2=None, points=nothing, dtype=torch.float32, packed=False, batch=1, num_points=2**31,
+            sizes=None, num_samples=1, counts=None, start=None, num_start=1,
+        )  # fmt: skip
+
+
+@pytest.mark.skipif(native.module is None, reason="the C++ kernels were not built")
+@pytest.mark.parametrize(
+    "wrong",
+    [{"out": None}, {"index": 0}, {"features": "a"}, {"rows": None}, {"threads": 0}, {"dtype": torch.float32}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_kernel_refuses_wrong_arguments(wrong):
+    tensors = {"out": torch.zeros(1, 2), "features": torch.ones(3, 2), "index": torch.tensor([1])}
+    sizes = {"batch": 1, "rows": 3, "picks": 1, "row_bytes": 8}
+    native.module.gather(**tensors, **sizes)
+    assert tensors["out"].tolist() == [[1, 1]]
+    with pytest.raises(TypeError):
+        native.module.gather(**{**tensors, **sizes, **wrong})
+    with pytest.raises(TypeError):
+        native.module.gather(*tensors.values(), *sizes.values())
+
+
+@pytest.mark.skipif(native.module is None, reason="the C++ kernels were not built")
+def test_a_kernel_refuses_an_unknown_dtype():
+    scratch = index = torch.tensor([1])
+    tensors = {"total": torch.zeros(3, 2), "grad": torch.ones(1, 2), "index": index, "scratch": scratch.clone()}
+    sizes = {"batch": 1, "rows": 3, "picks": 1, "channels": 2}
+    native.module.gather_backward(**tensors, **sizes, dtype=torch.float32)
+    assert tensors["total"].tolist() == [[0, 0], [1, 1], [0, 0]]
+    for dtype in (torch.complex64, "float32", 0, None):
+        with pytest.raises(TypeError):
+            native.module.gather_backward(**tensors, **sizes, dtype=dtype)
 
 
 LIMITED = """
@@ -122,7 +157,7 @@ assert pointgrad.farthest_point_sampling(points[:100], 2).shape == (2,)
     said = run_python(code).splitlines()
     assert len(said) == 9
     assert "no error" not in said
-    assert "not enough memory for what a C++ kernel of pointgrad needs beside its results" in said
+    assert "not enough memory for the working buffers of a C++ kernel of pointgrad" in said
 
 
 @linux
@@ -140,6 +175,30 @@ native.empty(like, (300 * 2**18,)).fill_(1.0)
 """
     )
     run_python(code)
+
+
+BUFFERS = """
+import torch, pointgrad
+from pointgrad.ops import native
+def mapped():
+    return int(open("/proc/self/statm").read().split()[0]) * 4096
+like, size = torch.empty(0), 64 * 2**20
+torch.empty(2**22).fill_(1.0)  # starts torch's threads
+before = mapped()
+kept = native.empty(like, (size // 4,)).fill_(1.0)
+native.empty(like, (2 * size // 4,)).fill_(2.0)
+assert (mapped() - before >= 3 * size) == {reused}, mapped() - before
+pointgrad.release_buffers()
+assert size <= mapped() - before < 2 * size, mapped() - before
+assert kept.sum() == size // 4
+"""
+
+
+@linux
+@no_sanitizer
+@pytest.mark.parametrize("reused", [True, False])
+def test_release_buffers(reused):
+    run_python(BUFFERS.format(reused=reused), POINTGRAD_REUSE_BUFFERS=str(int(reused)), MALLOC_ARENA_MAX="1")
 
 
 @linux

@@ -50,7 +50,7 @@ def test_packed_clouds_one_after_another(place):
 
 def test_points_of_no_cloud_are_in_no_voxel():
     """On a GPU nobody reads the offsets before: here what the reference then does."""
-    inverse, coordinates, count, occupied = reference.voxel_groups(torch.rand(4, 3), torch.tensor([1]), None, 1, 1, 1)
+    inverse, coordinates, count, occupied = reference.voxel_groups(torch.rand(4, 3), torch.tensor([1]), 1, 1, 1)
     assert inverse.tolist() == [-1] * 4
     assert len(coordinates) == len(count) == len(occupied) == 0
 

@@ -1,4 +1,4 @@
-"""Prediction: every point gets what the network says about it, wherever it lies; classes of whole clouds."""
+"""Prediction for clouds in memory: labels of points, and classes of whole clouds."""
 
 import doctest
 import importlib
@@ -10,10 +10,10 @@ import torch
 import pointgrad
 from pointgrad import predict
 from pointgrad.data import Cloud, Prepare
-from pointgrad.predict import tree
+from pointgrad.data.tiles import tree
 from tests.support.scenes import Height, Relative, Spread, scene, sticks, trained
 
-# Every point, exactly
+# Labels of points
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ from tests.support.scenes import Height, Relative, Spread, scene, sticks, traine
         ({"points": 10_000, "normalize": "center", "features": ("height",)}, None),
     ],
 )
-def test_every_point_gets_what_the_network_says_of_it(small_tiles, prepare, tile):
+def test_every_point_gets_the_prediction_of_the_network(small_tiles, prepare, tile):
     points = scene(1200)
-    # In another order, since networks must not be told by the order of the file.
+    # In random order, because labels must not depend on the order of the points.
     cloud = Cloud(points[torch.randperm(1200)], {})
     cloud.features["height"] = cloud.points[:, 2].float()
     result = predict.label(trained(**prepare), cloud, tile=tile, max_points=300, votes=2)
     assert torch.equal(result.labels, (cloud.points[:, 2].float() > 0).long())
-    expected = torch.sigmoid(2 * cloud.points[:, 2].float().abs())  # what softmax says of (-h, h)
+    expected = torch.sigmoid(2 * cloud.points[:, 2].float().abs())  # softmax of (-h, h)
     torch.testing.assert_close(result.confidence, expected, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("size", ["one tile", "small tiles"])
-def test_thinned_away_points_get_the_label_of_the_nearest_one_left(size, request):
+def test_points_removed_by_voxels_get_the_label_of_the_nearest_kept_point(size, request):
     if size == "small tiles":
         request.getfixturevalue("small_tiles")
     points = scene()
@@ -61,11 +61,11 @@ def test_thinned_away_points_get_the_label_of_the_nearest_one_left(size, request
     [
         ({"normalize": "center"}, 2.5),
         ({"normalize": "center", "points": 128, "voxel": 0.2}, 2.5),
-        ({"normalize": "center", "points": 16, "voxel": 1.0}, 0.4),  # voxels are larger than windows
+        ({"normalize": "center", "points": 16, "voxel": 1.0}, 0.4),  # voxels larger than windows
         ({"normalize": "sphere", "points": 64}, 2.5),
     ],
 )
-def test_the_result_does_not_depend_on_how_the_scene_is_cut_into_tiles(monkeypatch, prepare, window):
+def test_result_does_not_depend_on_tiles(monkeypatch, prepare, window):
     network = trained(Relative(), **prepare)
     results = []
     for leaf, tile, every in ((10**6, 10**6, 256), (100, 300, 4)):
@@ -79,8 +79,8 @@ def test_the_result_does_not_depend_on_how_the_scene_is_cut_into_tiles(monkeypat
         torch.testing.assert_close(other.confidence, results[0].confidence, rtol=0, atol=1e-5)
 
 
-def test_pieces_are_as_in_training_the_points_nearest_to_each_other():
-    """Each has as many points as in training, none twice, and no hole inside."""
+def test_inputs_are_compact_and_as_large_as_in_training():
+    """Each input has as many points as in training, without duplicates and without holes."""
     network = trained(points=200)
     points = scene(4000)
     predict.label(network, Cloud(points), votes=1, max_points=200)
@@ -97,18 +97,18 @@ def test_pieces_are_as_in_training_the_points_nearest_to_each_other():
         assert (held == 0).all()
 
 
-def test_a_network_of_objects_sees_samples_of_the_whole():
+def test_network_trained_on_objects_sees_samples_of_the_whole_cloud():
     network = trained(points=300, normalize="sphere")
     predict.label(network, Cloud(scene(1000)), votes=2)
     shown = torch.cat([given.reshape(-1, 300, 3) for given, _, _ in network.model.seen])
-    assert len(shown) == 2 * 4  # votes, and the parts of 1000 points
+    assert len(shown) == 2 * 4  # votes times parts of 1000 points
     assert torch.allclose(shown.norm(dim=2).amax(1), torch.ones(8))
     extent = shown.amax(1) - shown.amin(1)
-    assert (extent > 0.8 * extent.amax(0)).all()  # none is a corner of the cloud
+    assert (extent > 0.8 * extent.amax(0)).all()  # all parts cover the cloud
 
 
-def test_far_coordinates_lose_nothing():
-    """A scene far from zero is labelled as the same scene near zero."""
+def test_large_coordinates_lose_no_precision():
+    """A scene far from the origin gets the same labels as near the origin."""
     points = (scene(1500) * 1024).round() / 1024
     network = trained(Relative(), normalize="center", points=100, voxel=0.25)
     near = predict.label(network, Cloud(points), tile=2.0)
@@ -118,17 +118,17 @@ def test_far_coordinates_lose_nothing():
 
 
 def test_votes_are_averaged():
-    """Over several cuts the borders of windows, which split a slope at arbitrary places, matter less."""
+    """Averaging over shifted windows reduces errors at their borders."""
     points = scene(3000)
     once, often = (
         predict.label(trained(Relative(), normalize="center"), Cloud(points), tile=3.0, votes=v) for v in (1, 8)
     )
     assert not torch.equal(once.labels, often.labels)
-    assert often.confidence.mean() < once.confidence.mean()  # they disagree about some points
+    assert often.confidence.mean() < once.confidence.mean()  # votes differ for some points
 
 
-def test_votes_near_a_border_count_less():
-    """A network that is right in the middle of what it sees, and wrong in the three quarters around, is right."""
+def test_votes_near_a_border_have_less_weight():
+    """The result is right for a network that is right only in the central quarter of its input."""
 
     class Middle(torch.nn.Module):
         def forward(self, points, features=None, *, offsets=None, lengths=None, category=None):
@@ -163,10 +163,10 @@ def test_gradients_are_not_kept():
 
     result = predict.label(trained(Network()), Cloud(scene(10)))
     assert not result.confidence.requires_grad
-    assert not result.confidence.is_inference()  # the caller may use it as any tensor
+    assert not result.confidence.is_inference()  # an ordinary tensor, not an inference tensor
 
 
-def test_evaluation_mode_and_back():
+def test_evaluation_mode_is_set_and_restored():
     class Network(Height):
         def forward(self, points, features=None, **where):
             assert not self.training
@@ -182,8 +182,8 @@ def test_evaluation_mode_and_back():
 
 
 @pytest.mark.parametrize("shape", ["wall", "pole", "one place", "far from zero"])
-def test_shapes_that_no_square_fits(shape):
-    """Pieces are as full as elsewhere, and all points get their label."""
+def test_elongated_scenes(shape):
+    """Network inputs are as full as for other scenes, and all points get a label."""
     points = scene(3000)
     if shape != "far from zero":
         points[:, 1 if shape == "wall" else slice(0, 2)] = 0.25
@@ -202,7 +202,7 @@ def test_shapes_that_no_square_fits(shape):
 
 
 @pytest.mark.parametrize("kind", ["uniform", "one outlier", "all equal", "a line", "one point"])
-def test_tiles_are_the_plane_and_hold_about_equally_many(monkeypatch, kind):
+def test_tiles_cover_the_plane_with_similar_numbers_of_points(monkeypatch, kind):
     monkeypatch.setattr(tree, "LEAF_POINTS", 50)
     monkeypatch.setattr(tree, "TILE_POINTS", 400)
     xy = np.random.default_rng(0).random((5000, 2))
@@ -229,7 +229,7 @@ def test_tiles_are_the_plane_and_hold_about_equally_many(monkeypatch, kind):
     assert sum(int(tile.contains(everywhere)[0]) for tile in made.tiles()) == 1
 
 
-def test_a_sample_does_not_depend_on_chunks_and_stays_small(monkeypatch):
+def test_sample_does_not_depend_on_chunks_and_is_bounded(monkeypatch):
     monkeypatch.setattr(tree, "SAMPLE_POINTS", 100)
     monkeypatch.setattr(tree, "SAMPLE_EVERY", 4)
     xy = np.random.default_rng(0).random((5000, 2))
@@ -254,7 +254,7 @@ def test_classify(points):
     assert result.labels.tolist() == [0, 1, 2, 0, 1, 2]
     assert result.probabilities.shape == (6, 3)
     torch.testing.assert_close(result.probabilities.sum(1), torch.ones(6))
-    for number, cloud in enumerate(sticks()):  # company does not matter
+    for number, cloud in enumerate(sticks()):  # independent of the other clouds
         alone = predict.classify(network, [cloud])
         torch.testing.assert_close(alone.probabilities[0], result.probabilities[number], rtol=0, atol=1e-5)
     if not points:
@@ -264,8 +264,8 @@ def test_classify(points):
     assert predict.classify(network, []).probabilities.shape == (0, 3)
 
 
-def test_classify_refuses():
-    with pytest.raises(ValueError, match="the network must be trained for classification, got one for segmentation"):
+def test_classify_errors():
+    with pytest.raises(ValueError, match="task of the network must be classification, got segmentation"):
         predict.classify(trained(), sticks())
     network = trained(Spread(), "classification", ("x", "y", "z"), features=("glow",))
     with pytest.raises(ValueError, match=r"^a\.ply: features must contain glow, got no features$"):

@@ -1,4 +1,4 @@
-"""Prediction into files: in any format, larger than memory, complete or not at all, and nothing is lost."""
+"""Prediction for files of all formats: large files, atomic results, and preserved content."""
 
 import signal
 import subprocess
@@ -45,7 +45,7 @@ def test_las_keeps_everything(tmp_path, version, point_format, suffix):
         [vlr.record_data_bytes() for vlr in after.header.vlrs if vlr.user_id == user]
         for user in ("someone", "pointgrad")
     )
-    assert theirs == [b"kept as it is"]
+    assert theirs == [b"content"]
     assert names == [b"low\nhigh ground"]
     if version == "1.4":
         assert [evlr.record_data_bytes() for evlr in after.evlrs] == [b"x" * 70_000]
@@ -58,7 +58,7 @@ def test_las_keeps_everything(tmp_path, version, point_format, suffix):
 
 
 @pytest.mark.parametrize("chunk", [311, 3000, 10**6])
-def test_las_in_any_chunks_is_labelled_as_in_memory(tmp_path, monkeypatch, small_tiles, chunk):
+def test_las_labels_do_not_depend_on_chunks(tmp_path, monkeypatch, small_tiles, chunk):
     las = pytest.importorskip("pointgrad.data.files.las")
     las_file(tmp_path / "a.laz")
     network = trained(Relative(), normalize="center", points=100, voxel=0.5, features=("intensity",))
@@ -74,7 +74,7 @@ def test_las_in_any_chunks_is_labelled_as_in_memory(tmp_path, monkeypatch, small
 
 
 def test_las_around_zero_in_any_chunks(tmp_path, monkeypatch):
-    """Whether taking an origin away rounds depends on the points: chunks must agree on one."""
+    """Whether subtracting an origin rounds depends on the points, so all chunks must use the same one."""
     laspy = pytest.importorskip("laspy")
     header = laspy.LasHeader(version="1.4", point_format=6)
     header.scales = [0.5, 0.001, 0.001]
@@ -95,7 +95,7 @@ def test_las_around_zero_in_any_chunks(tmp_path, monkeypatch):
 
 
 def test_las_results_in_slabs(tmp_path, monkeypatch, small_tiles):
-    """What is mapped into memory at once may be less than the file."""
+    """Results are mapped into memory in parts."""
     before = las_file(tmp_path / "a.las")
     monkeypatch.setattr("pointgrad.predict.las.SLAB", 257)
     predict.label_file(trained(), tmp_path / "a.las", tmp_path / "out" / "a.las", tile=3.0)
@@ -115,11 +115,13 @@ def test_las_classification_codes(tmp_path):
         FileError, match=r"a\.las: expected one classification code for each of 2 classes \(low, high\), got 1"
     ):
         predict.label_file(trained(), tmp_path / "a.las", tmp_path / "b" / "a.las", classification=(2,))
-    with pytest.raises(FileError, match=r"a\.las: expected classification codes from 0 to 31, .* got 64"):
+    with pytest.raises(
+        FileError, match=r"a\.las: expected classification codes from 0 to 31 for this point format, got 64"
+    ):
         predict.label_file(trained(), tmp_path / "a.las", tmp_path / "b" / "a.las", classification=(2, 64))
 
 
-def test_las_with_labels_of_its_own_keeps_them(tmp_path):
+def test_labels_of_a_las_file_are_preserved(tmp_path):
     own = np.arange(3000, dtype=np.int32)
     before = las_file(tmp_path / "a.laz", label=own)
     import laspy
@@ -137,8 +139,8 @@ def test_las_with_labels_of_its_own_keeps_them(tmp_path):
         predict.label_file(trained(), tmp_path / "b.laz", tmp_path / "out" / "b.laz")
 
 
-def test_a_cloud_optimised_file_becomes_a_plain_one(tmp_path):
-    """Its points keep their order, but chunks do not, so the index in its records would be wrong."""
+def test_cloud_optimized_file_becomes_a_plain_one(tmp_path):
+    """Points keep their order but chunks change, so the index in its records would be wrong."""
     before = las_file(tmp_path / "plain.laz")
     import laspy
 
@@ -170,11 +172,11 @@ def test_many_classes_need_more_bits(tmp_path):
     assert np.array_equal(after.label, np.where(after.z > 0, 299, 0))
 
 
-# Complete or not at all
+# Atomic results
 
 
 @pytest.mark.parametrize("name", ["a.laz", "a.ply"])
-def test_a_failure_half_way_leaves_nothing(tmp_path, name):
+def test_failed_prediction_leaves_no_files(tmp_path, name):
     las_file(tmp_path / "a.laz")
     write(tmp_path / "a.ply", Cloud(scene(3000)))
     out = tmp_path / "out"
@@ -192,7 +194,7 @@ predict.label_file(network, {source!r}, {target!r}, tile=3.0, max_points=1000)
 """
 
 
-def test_a_killed_run_leaves_no_result_and_the_next_one_tidies_up(tmp_path):
+def test_killed_process_leaves_no_result_and_the_next_call_cleans_up(tmp_path):
     before = las_file(tmp_path / "a.laz")
     source, target = tmp_path / "a.laz", tmp_path / "out" / "a.laz"
     code = KILLED.format(source=str(source), target=str(target))
@@ -201,7 +203,7 @@ def test_a_killed_run_leaves_no_result_and_the_next_one_tidies_up(tmp_path):
     left = {path.name for path in target.parent.iterdir()}
     assert target.name not in left
     assert any(name.startswith(".a.laz.pointgrad-") for name in left)
-    with workspace.workspace(target, target.parent) as running:  # another one, which is alive
+    with workspace.workspace(target, target.parent) as running:  # a folder in use by a living process
         (running / "points").write_bytes(b"in use")
         predict.label_file(trained(), source, target)
         assert (running / "points").read_bytes() == b"in use"
@@ -209,8 +211,8 @@ def test_a_killed_run_leaves_no_result_and_the_next_one_tidies_up(tmp_path):
     assert np.array_equal(data.read(target).labels, before.z > 0)
 
 
-def test_two_runs_for_one_file_do_not_disturb_each_other(tmp_path):
-    """The second one begins and ends while the first one is at work: the result of one of them stays, complete."""
+def test_two_predictions_for_one_target(tmp_path):
+    """The second one starts and ends while the first one runs; the result of one of them is left, complete."""
     before = las_file(tmp_path / "a.laz")
     source, target = tmp_path / "a.laz", tmp_path / "out" / "a.laz"
 
@@ -219,7 +221,7 @@ def test_two_runs_for_one_file_do_not_disturb_each_other(tmp_path):
         predict.label_file(trained(Height(0.5)), source, target)
 
     slow = Failing(other)
-    with pytest.raises(FileError, match=f"^{target}: exists already and is not overwritten"):
+    with pytest.raises(FileError, match=f"^{target}: already exists; set overwrite"):
         predict.label_file(trained(slow), source, target, tile=3.0, max_points=1000)
     assert np.array_equal(data.read(target).labels, before.z > 0.5)
     target.unlink()
@@ -230,13 +232,13 @@ def test_two_runs_for_one_file_do_not_disturb_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.laz", "a.ply"])
-def test_what_is_there_is_not_overwritten_unless_asked(tmp_path, name):
+def test_existing_target_is_kept_without_overwrite(tmp_path, name):
     before = las_file(tmp_path / "a.laz")
     write(tmp_path / "a.ply", data.read(tmp_path / "a.laz"))
     target = tmp_path / "out" / name
     target.parent.mkdir()
     target.write_text("precious")
-    with pytest.raises(FileError, match="exists already"):
+    with pytest.raises(FileError, match="already exists"):
         predict.label_file(trained(), tmp_path / name, target)
     assert target.read_text() == "precious"
     predict.label_file(trained(), tmp_path / name, target, overwrite=True)
@@ -260,14 +262,17 @@ for limit in {limits}:
 """
 
 
-def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path):
-    """Files that may not grow stand in for a disk that is full."""
+def test_full_disk_is_reported_with_the_name_of_the_file(tmp_path):
+    """A limit on the file size makes writing fail as a full disk does."""
     las_file(tmp_path / "a.las", count=20_000)
     target = tmp_path / "out" / "a.las"
     code = FULL.format(
         source=str(tmp_path / "a.las"),
         target=str(target),
-        limits=(100_000, 700_000),  # less than the points, 32 bytes each; less than the result, more than 60 each
+        limits=(
+            100_000,
+            700_000,
+        ),  # less than the points (32 bytes each); less than the result (more than 60 bytes each)
     )
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, timeout=120, capture_output=True, text=True, check=True
@@ -282,9 +287,9 @@ def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path):
 
 
 def columns_of(path):
-    """What a file holds, as its own reader says."""
-    from pointgrad.data.files.door import read_table
+    """Read the columns of a file with the reader of its format."""
     from pointgrad.data.files.formats import choose
+    from pointgrad.data.files.read_write import read_table
 
     return read_table(path, choose(path, None), None)
 
@@ -293,13 +298,11 @@ def columns_of(path):
     not CLOUDS, reason=f"no real scans at {DATA}; set POINTGRAD_TEST_DATA to the folder that holds them"
 )
 @pytest.mark.parametrize("path", CLOUDS, ids=lambda path: path.name)
-def test_every_real_scan(tmp_path, path):
-    """In its own format, all that it had is as it was, and every point has the label of its height."""
+def test_real_scans(tmp_path, path):
+    """The content of a scan is preserved in its format, and every point has the label of its height."""
     for suffix in path.suffixes:
         if suffix[1:] in PACKAGES and not path.name.endswith(".bin"):
             pytest.importorskip(PACKAGES[suffix[1:]])
-    if path.suffix == ".off":
-        pytest.importorskip("plyfile")
     cloud = data.read(path)
     height = cloud.points[:, 2].float()
     threshold = float(height.median())
@@ -327,7 +330,7 @@ def test_every_real_scan(tmp_path, path):
     assert report.counts.tolist() == expected.bincount().tolist()
 
 
-def test_labels_beside_a_sweep_are_read_back_by_the_data_set(tmp_path):
+def test_label_files_of_sweeps_are_read_by_the_dataset(tmp_path):
     points = scene(500).float()
     write(tmp_path / "a.bin", Cloud(points))
     report = predict.label_file(trained(), tmp_path / "a.bin", predict.output(tmp_path / "a.bin", tmp_path))
@@ -337,7 +340,7 @@ def test_labels_beside_a_sweep_are_read_back_by_the_data_set(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.ply", "a.pcd", "a.txt", "a.npy", "a.npz", "a.bin"])
-def test_points_without_coordinates_are_kept_without_a_label(tmp_path, name):
+def test_non_finite_points_are_kept_without_a_label(tmp_path, name):
     points = scene(60).float()
     points[7, 1] = torch.nan
     points[30, 2] = torch.inf
@@ -370,14 +373,14 @@ def test_features_come_from_the_file(tmp_path):
         predict.label_file(network, tmp_path / "b.ply", tmp_path / "out" / "b.ply")
 
 
-def test_uncommon_names(tmp_path):
-    """A feature may be called as something that is used inside."""
+def test_features_with_internal_names(tmp_path):
+    """Features may have names that are used internally."""
     cloud = Cloud(scene(300), {name: torch.rand(300) for name in ("number", "points", "labels_", "feature number")})
     result = predict.label(trained(Height(0.5), features=("number", "points", "feature number")), cloud, tile=2.0)
     assert torch.equal(result.labels, (cloud.features["number"] > 0.5).long())
 
 
-# Comparison with labels that are there
+# Comparison with existing labels
 
 
 def test_evaluate(tmp_path):
@@ -406,14 +409,14 @@ def test_evaluate_las_by_codes(tmp_path, small_tiles):
     expected = [[np.sum((codes == code) & ((before.z > 0) == label)) for label in (0, 1)] for code in (2, 6)]
     assert report.metrics.confusion.tolist() == expected
     assert np.array_equal(laspy.read(report.target).classification, np.where(before.z > 0, 6, 2))
-    numbers = trained(classes=("2", "6"))  # classes without a name are called by their number
+    numbers = trained(classes=("2", "6"))  # classes without a name are named by their number
     again = predict.label_file(numbers, tmp_path / "b.laz", tmp_path / "numbers" / "b.laz", evaluate=True)
     assert again.metrics.confusion.tolist() == expected
     with pytest.raises(FileError, match=r"b\.laz: expected labels of the classes 0 \(low\), 1 \(high\), found 2, 6"):
         predict.label_file(trained(), tmp_path / "b.laz", tmp_path / "c" / "b.laz", evaluate=True)
 
 
-def test_classes_of_another_network(tmp_path):
+def test_class_names_of_a_different_network(tmp_path):
     write(tmp_path / "a.ply", Cloud(scene(10), labels=torch.zeros(10).long()))
     predict.label_file(trained(), tmp_path / "a.ply", tmp_path / "out" / "a.ply")
     other = trained(classes=("road", "tree"))
@@ -434,7 +437,7 @@ def test_classes_of_another_network(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task": "classification"}, "the network must be trained for segmentation, got one for classification"),
+        ({"task": "classification"}, "task of the network must be segmentation, got classification"),
         ({"tile": 0.0}, "tile must be a positive edge length, got 0.0"),
         ({"tile": float("nan")}, "tile must be a positive edge length, got nan"),
         ({"votes": 0}, "votes must be at least 1, got 0"),
@@ -442,10 +445,10 @@ def test_classes_of_another_network(tmp_path):
         ({"features": ("intensity",)}, "a.ply: features must contain intensity, got height"),
         ({"count": 0}, "a.ply: expected at least one point with finite coordinates, got none"),
         ({"nan": True}, "a.ply: expected at least one point with finite coordinates, got 5 with NaN or infinity"),
-        ({"model": Height(float("nan"))}, "a.ply: the network gave values that are not finite"),
+        ({"model": Height(float("nan"))}, "a.ply: expected finite network outputs, got NaN or infinity"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(change, message):
+def test_bad_input_gives_a_one_line_error(change, message):
     prepare = {"features": change.pop("features")} if "features" in change else {}
     network = trained(change.pop("model", None), change.pop("task", "segmentation"), **prepare)
     points = scene(100)[: change.pop("count", 5)]
@@ -469,14 +472,14 @@ def test_categories():
     for category in (None, 4):
         with pytest.raises(ValueError, match=rf"category must be in \[0, 4\) for this network, got {category}"):
             predict.label(network, Cloud(scene(120), category=category))
-    plain = predict.label(trained(), Cloud(scene(120), category=2))  # a network without them is not told
+    plain = predict.label(trained(), Cloud(scene(120), category=2))  # not passed to a network without categories
     assert len(plain.labels) == 120
 
 
-def test_a_large_scene_for_a_network_of_objects_needs_a_tile(monkeypatch):
+def test_large_scene_needs_a_tile_for_a_network_trained_on_objects(monkeypatch):
     monkeypatch.setattr(labels, "WHOLE_POINTS", 100)
     cloud, network = Cloud(scene(200), source="a.laz"), trained(normalize="sphere")
-    with pytest.raises(ValueError, match=r"^a\.laz: tile must be given for more than 100 points \(got 200\)"):
+    with pytest.raises(ValueError, match=r"^a\.laz: tile must be given for more than 100 points if .*, got 200"):
         predict.label(network, cloud)
     predict.label(network, cloud, tile=5.0)
 

@@ -1,4 +1,4 @@
-"""Operators called from threads, workers and autograd at once: short runs of `reliability/cpu/concurrency.py`."""
+"""Concurrent calls of operators from threads, workers and autograd."""
 
 import sys
 import threading
@@ -11,26 +11,26 @@ from pointgrad.ops import registry
 from reliability.cpu import concurrency
 
 
-def test_the_same_bits_as_alone_and_no_deadlock():
+def test_concurrent_results_are_identical_to_serial_ones():
     results = concurrency.run([*concurrency.SITUATIONS], rounds=1, cases=2, limit=100)
     outcomes = {name: result["outcome"] for name, result in results.items()}
     assert outcomes == dict.fromkeys(concurrency.SITUATIONS, concurrency.SAME), results
     assert all(result["calls"] > 0 for result in results.values())
 
 
-def test_a_planted_difference_is_seen():
+def test_planted_difference_is_detected():
     with pytest.raises(concurrency.Difference, match="planted"):
         concurrency.planted_difference(concurrency.Calls.__new__(concurrency.Calls), rounds=2)
 
 
-def test_a_planted_deadlock_is_seen():
+def test_planted_deadlock_is_detected():
     result = concurrency.run(["planted_deadlock"], rounds=1, cases=1, limit=3)["planted_deadlock"]
     assert result["outcome"] == concurrency.HUNG
-    assert "in planted_deadlock" in result["log"] or "in <lambda>" in result["log"]  # where it stands
+    assert "in planted_deadlock" in result["log"] or "in <lambda>" in result["log"]  # the stack
 
 
-def test_backends_of_two_threads_overlap():
-    """One thread leaves its backend while another is still inside its own: that one stays, and then none is left."""
+def test_backend_contexts_of_two_threads_may_overlap():
+    """A thread leaves its context while another thread is still inside its own, which stays in effect."""
     inside, left = threading.Event(), threading.Event()
 
     def other():
@@ -48,24 +48,24 @@ def test_backends_of_two_threads_overlap():
     assert registry._forced is None
 
 
-def test_several_threads_go_backward_through_one_graph():
+def test_backward_passes_of_one_graph_in_several_threads():
     features = torch.rand(50, 2, 4, requires_grad=True)
     attended = pointgrad.neighbor_attention(features, features, features, torch.randint(0, 50, (50, 6)))
-    (alone,) = torch.autograd.grad(attended.sum(), features, retain_graph=True)
+    (expected,) = torch.autograd.grad(attended.sum(), features, retain_graph=True)
     errors = []
 
-    def go():
+    def differentiate():
         try:
             for _ in range(40):
                 (grad,) = torch.autograd.grad(attended.sum(), features, retain_graph=True)
-                assert torch.equal(grad, alone)
+                assert torch.equal(grad, expected)
         except Exception as error:
             errors.append(error)
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+    sys.setswitchinterval(1e-6)  # switch threads as often as possible
     try:
-        threads = [threading.Thread(target=go) for _ in range(4)]
+        threads = [threading.Thread(target=differentiate) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:

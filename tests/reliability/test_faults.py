@@ -1,4 +1,4 @@
-"""What a training withstands, in short. `make faults` does the same, longer, and counts."""
+"""Fault injection for training, in short. `make faults` runs more and longer scenarios."""
 
 import csv
 import errno
@@ -79,7 +79,7 @@ def test_killed_process(tmp_path):
 
 
 @pytest.fixture
-def no_pictures(monkeypatch):
+def no_figures(monkeypatch):
     for name in ("curves", "results"):
         monkeypatch.setattr(f"pointgrad.train.report.Report.{name}", lambda self, **_: None)
 
@@ -104,7 +104,7 @@ def killed_after_the_last_checkpoint(out, monkeypatch, **options):
             fit(out, **options)
 
 
-def test_a_kill_after_the_last_checkpoint_loses_no_row(tmp_path, monkeypatch, no_pictures):
+def test_a_kill_after_the_last_checkpoint_loses_no_row(tmp_path, monkeypatch, no_figures):
     killed_after_the_last_checkpoint(tmp_path / "run", monkeypatch)
     fit(tmp_path / "run", resume=True)
     with open(tmp_path / "run" / "metrics.csv") as file:
@@ -113,7 +113,7 @@ def test_a_kill_after_the_last_checkpoint_loses_no_row(tmp_path, monkeypatch, no
     assert [log.count(f"epoch {epoch}/3") for epoch in (1, 2, 3)] == [1, 1, 1]
 
 
-def test_tensorboard_has_every_epoch_once(tmp_path, monkeypatch, no_pictures):
+def test_tensorboard_has_every_epoch_once(tmp_path, monkeypatch, no_figures):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     killed_after_the_last_checkpoint(tmp_path / "run", monkeypatch, tensorboard=True)
     fit(tmp_path / "run", resume=True, tensorboard=True)
@@ -122,7 +122,7 @@ def test_tensorboard_has_every_epoch_once(tmp_path, monkeypatch, no_pictures):
     assert [event.step for event in events.Scalars("val/loss")] == [1, 2, 3]
 
 
-def test_damaged_best_checkpoint_is_reported_and_replaced(tmp_path, capsys, no_pictures):
+def test_damaged_best_checkpoint_is_reported_and_replaced(tmp_path, capsys, no_figures):
     out = tmp_path / "run"
 
     class Stop(train.Hook):
@@ -169,7 +169,7 @@ def test_full_disk_leaves_no_partial_log_line(tmp_path, monkeypatch):
 
 
 def test_sealed_checkpoints_are_readable_by_torch_and_zip_tools(tmp_path):
-    """torch.load and zip tools read it; one without a seal, of an older version, is read too."""
+    """Checkpoints of older versions, without a seal, are read too."""
     content = checkpoint.content_of(
         Tiny(), Tiny().state_dict(), "classification", ["a", "b"], train.checkpoint.Prepare()
     )

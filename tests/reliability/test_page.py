@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md and README.md say what was counted, and nothing else."""
+"""The tables of docs/reliability.md and README.md show the committed results, including failures."""
 
 import re
 
@@ -7,22 +7,23 @@ import pytest
 from reliability import page
 
 
-def test_tables_are_those_that_were_counted():
+def test_tables_show_the_committed_results():
     shown = set()
     for path in page.PAGES:
         text = path.read_text()
         shown |= set(re.findall(r"<!-- counted (\w+) -->", text))
-        assert page.anew(path) == text, "make figures ONLY=counts"
+        assert page.updated(path) == text, "make figures ONLY=counts"
     assert shown == set(page.SECTIONS)
 
 
-def test_the_readme_names_every_result():
+def test_readme_lists_every_result():
     readme = (page.RESULTS.parent / "README.md").read_text()
     names = {path.name for path in page.RESULTS.glob("*.json")}
     assert {name for name in names if f"`{name}`" not in readme} == set()
 
 
-def spoiled(monkeypatch, change):
+def change_results(monkeypatch, change):
+    """Apply `change` to every result that the page loads."""
     load = page.load
 
     def changed(name):
@@ -38,18 +39,18 @@ def spoiled(monkeypatch, change):
     [{"state": "clean, not finished in 600 s"}, {"never_launched": ["a.kernel"]}],
     ids=["not finished", "never launched"],
 )
-def test_a_gpu_sanitizer_that_did_not_run_everything_is_not_shown(change, monkeypatch):
+def test_incomplete_run_of_the_gpu_sanitizer_is_not_shown(change, monkeypatch):
     page.gpu_sanitizer()
-    spoiled(monkeypatch, lambda record: record["tools"][1].update(change))
+    change_results(monkeypatch, lambda record: record["tools"][1].update(change))
     with pytest.raises(ValueError, match="racecheck must be clean, got"):
         page.gpu_sanitizer()
 
 
 @pytest.mark.parametrize("change", [{"status": 77}, {"reached": 0}], ids=["status", "reached"])
-def test_files_that_were_not_tried_are_shown(change, monkeypatch):
+def test_incomplete_file_formats_are_shown(change, monkeypatch):
     assert "0 findings; " in page.fuzz_files()
-    spoiled(monkeypatch, lambda record: record["rows"][0].update(change))
-    assert "0 findings, not tried to the end: ply little-endian; " in page.fuzz_files()
+    change_results(monkeypatch, lambda record: record["rows"][0].update(change))
+    assert "0 findings, incomplete: ply little-endian; " in page.fuzz_files()
 
 
 def test_families_that_only_crash_are_shown(monkeypatch):
@@ -58,18 +59,18 @@ def test_families_that_only_crash_are_shown(monkeypatch):
             del run["outcome"]
             run["crashes"] = [{"how": "SIGSEGV"}]
 
-    spoiled(monkeypatch, crash)
+    change_results(monkeypatch, crash)
     assert re.search(r"\| `sampling` \| .* \| 0 \| 0 \| 3 \|", page.fuzz())
 
 
-def test_situations_that_failed_are_shown(monkeypatch):
+def test_failed_situations_are_shown(monkeypatch):
     def fail(record):
         record["thread"]["situations"]["backward"] = {"calls": 0, "outcome": "failed with status 66", "log": ""}
 
     assert "4 CPU threads" in page.sanitizers()
-    spoiled(monkeypatch, fail)
+    change_results(monkeypatch, fail)
     assert "| 0; backward: failed with status 66 |" in page.sanitizers()
 
 
-def test_a_cell_is_not_ended_by_what_a_program_said():
+def test_line_breaks_and_bars_in_a_cell_are_escaped():
     assert page.table(["what"], [["exit status 1: a | b\nc"]]).splitlines()[-1] == r"| exit status 1: a \| b c |"

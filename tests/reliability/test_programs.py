@@ -1,4 +1,4 @@
-"""The programs of `reliability/`: they refuse to try nothing, and what fails is counted and written."""
+"""Programs in `reliability/` reject runs that would test nothing, and record failures."""
 
 import importlib
 import json
@@ -29,7 +29,7 @@ def repository(tmp_path, monkeypatch):
     return git
 
 
-def test_a_commit_is_named_and_whether_sources_differ(tmp_path, repository):
+def test_commit_and_changed_sources_are_reported(tmp_path, repository):
     assert checkout.commit() is None
     result, source = tmp_path / "reliability" / "results" / "a.json", tmp_path / "a.py"
     result.parent.mkdir(parents=True)
@@ -41,54 +41,54 @@ def test_a_commit_is_named_and_whether_sources_differ(tmp_path, repository):
     repository("commit", "-m", "a")
     clean = checkout.commit()
     assert len(clean) == 12
-    result.write_text("what a program has written")
-    (tmp_path / "new").write_text("not of the checkout")
+    result.write_text("a new result")
+    (tmp_path / "new").write_text("an untracked file")
     assert checkout.commit() == clean
     source.write_text("b")
     assert checkout.commit() == f"{clean}+"
 
 
-def test_without_git_there_is_no_commit(monkeypatch, tmp_path):
+def test_commit_is_none_without_git(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checkout.commit() is None
 
 
 @pytest.mark.parametrize(
-    ("program", "arguments", "said"),
+    ("program", "arguments", "message"),
     [
         ("gpu.contention", ["--rounds", "0"], "--rounds: must be at least 1, got 0"),
         ("gpu.repeats", ["--runs", "1"], "--runs: must be at least 2, got 1"),
-        ("files.fuzz", ["--only", "bogus"], "--only must be of ply little-endian, "),
+        ("files.fuzz", ["--only", "bogus"], "--only must be one of ply little-endian, "),
         ("files.corpus", ["--files", "0"], "--files: must be at least 1, got 0"),
         ("cpu.concurrency", ["--rounds", "0"], "--rounds: must be at least 1, got 0"),
     ],
 )
-def test_nothing_to_do_is_refused(program, arguments, said, monkeypatch, capsys):
-    needed = {"gpu": ["triton"], "files": ["tyro", "plyfile", "pypcd4", "laspy", "lazrs", "h5py", "yaml"]}
+def test_arguments_that_would_test_nothing_are_rejected(program, arguments, message, monkeypatch, capsys):
+    needed = {"gpu": ["triton"], "files": ["tyro", "lzf", "laspy", "lazrs", "h5py", "yaml"]}
     for package in needed.get(program.partition(".")[0], []):
         pytest.importorskip(package)
     monkeypatch.setattr(sys, "argv", [program, *arguments])
     with pytest.raises(SystemExit, match="2"):
         importlib.import_module(f"reliability.{program}").main()
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", ["versions.sh", "wheels.sh"])
 @pytest.mark.parametrize("arguments", [[], ["torch==2.6.0"]])
-def test_a_torch_without_a_python_is_refused(script, arguments):
+def test_missing_interpreter_is_rejected(script, arguments):
     command = ["bash", str(ROOT / "reliability" / "install" / script), *arguments]
-    said = subprocess.run(command, capture_output=True, text=True)
-    assert said.returncode == 2
-    assert said.stderr == (
-        f"{script}: the arguments must be a torch and at least one Python, got '{''.join(arguments)}'\n"
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"{script}: the arguments must be a version of torch and at least one interpreter, got '{''.join(arguments)}'\n"
     )
 
 
-def test_the_folder_of_a_result_is_made_before_the_work(tmp_path, monkeypatch):
-    """One that cannot be made, too, is known before."""
+def test_folder_of_the_result_is_created_before_the_measurement(tmp_path, monkeypatch):
+    """A folder that cannot be created fails immediately."""
     from reliability import sizes
 
-    monkeypatch.setattr(sizes, "measured", lambda *_: pytest.fail("the work has begun"))
+    monkeypatch.setattr(sizes, "measured", lambda *_: pytest.fail("the measurement has begun"))
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(sys, "argv", ["sizes", "--out", str(tmp_path / "file" / "a.json")])
     with pytest.raises(OSError, match="file"):
@@ -105,7 +105,7 @@ def report(name, when, outcome, **inputs):
 
 
 KEPT = [report("kept", "call", "passed"), report("kept", "teardown", "passed", inputs=7)]
-CRASHED = [report("crashed", "???", "failed")]  # as xdist reports it: of no phase, and no other report comes
+CRASHED = [report("crashed", "???", "failed")]  # xdist reports a crash without a phase, and sends no further reports
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ CRASHED = [report("crashed", "???", "failed")]  # as xdist reports it: of no pha
     ],
     ids=["kept", "crashed", "nothing collected"],
 )
-def test_laws_are_counted(reports, written, tmp_path, monkeypatch):
+def test_properties_are_counted(reports, written, tmp_path, monkeypatch):
     def main(_, plugins):
         for each in reports:
             plugins[0].pytest_runtest_logreport(each)
 
     monkeypatch.setattr(pytest, "main", main)
-    monkeypatch.setenv("POINTGRAD_CASES", "")  # which the program sets: undone after the test
+    monkeypatch.setenv("POINTGRAD_CASES", "")  # set by the program, restored after the test
     out = tmp_path / "properties.json"
     before = '{"runs": {}}'
     out.write_text(before)
@@ -142,17 +142,17 @@ def test_laws_are_counted(reports, written, tmp_path, monkeypatch):
     [("ERROR SUMMARY: 34 errors", None), ("RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)", None),
      ("ERROR SUMMARY: 0 errors", 1), ("", 1)],
 )  # fmt: skip
-def test_a_tool_that_does_not_see_the_planted_error_fails(planted, status, tmp_path, monkeypatch):
+def test_tool_that_does_not_report_the_planted_error_fails(planted, status, tmp_path, monkeypatch):
     pytest.importorskip("triton")
     from reliability.gpu import sanitizer
 
-    def ran(tool, arguments, limit):
+    def run_kernels(tool, arguments, limit):
         if "--planted" in arguments:
             return "exit status 1", f"========= {planted}"
         return "clean", '========= ERROR SUMMARY: 0 errors\n{"calls": 2, "launched": {"a": 1}}'
 
     out = tmp_path / "a.json"
-    monkeypatch.setattr(sanitizer, "ran", ran)
+    monkeypatch.setattr(sanitizer, "run_kernels", run_kernels)
     monkeypatch.setattr(sanitizer, "machine", lambda _: {})
     monkeypatch.setattr(sanitizer.shutil, "which", lambda _: "compute-sanitizer")
     monkeypatch.setattr(sanitizer.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="Version 1"))
@@ -163,11 +163,11 @@ def test_a_tool_that_does_not_see_the_planted_error_fails(planted, status, tmp_p
     else:
         sanitizer.main()
     (run,) = json.loads(out.read_text())["tools"]
-    assert run["state"] == ("clean, planted error not seen" if status else "clean")
+    assert run["state"] == ("clean, planted error not reported" if status else "clean")
     assert run["planted_state"] == "exit status 1"
 
 
-def test_a_scene_that_hangs_is_on_the_page(monkeypatch):
+def test_page_shows_a_scene_that_hangs(monkeypatch):
     pytest.importorskip("triton")
     from reliability.gpu import contention
 
@@ -182,7 +182,7 @@ def test_a_scene_that_hangs_is_on_the_page(monkeypatch):
     assert "| beside products | 0 | hung for 120 s |" in page.gpu_contention()
 
 
-def test_a_scenario_that_was_not_run_fails_and_is_on_the_page(tmp_path, monkeypatch, capsys):
+def test_scenario_that_was_not_run_fails_and_is_shown_on_the_page(tmp_path, monkeypatch, capsys):
     for package in ("lightning_fabric", "tyro", "yaml"):
         pytest.importorskip(package)
     from reliability.training import faults

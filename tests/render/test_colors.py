@@ -1,4 +1,4 @@
-"""Colours of points: which columns there are, their range, the colour of each point, and the names of classes."""
+"""Colors of points, class names of files, and labels stored next to files."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def labelled(numbers, **features):
     return Cloud(torch.zeros(len(numbers), 3), features, torch.tensor(numbers))
 
 
-def test_choices_are_what_can_be_painted():
+def test_all_choices_can_be_painted():
     channels = {name: torch.zeros(5, dtype=torch.uint8) for name in ("red", "green", "blue")}
     features = {**channels, "normal": torch.rand(5, 3), "depth": torch.rand(5), "wave": torch.rand(5, 2, 2)}
     cloud = Cloud(torch.rand(5, 3), features, torch.arange(5))
@@ -24,16 +24,16 @@ def test_choices_are_what_can_be_painted():
     assert not any(name.startswith("wave") for name in found)
     for by in found:
         assert render.paint(cloud, render.scale(cloud, by)).shape == (5, 3)
-    with pytest.raises(ValueError, match=r"a\.ply: colours must be by height, got rgb"):
+    with pytest.raises(ValueError, match=r"a\.ply: by must be one of height, got rgb"):
         render.scale(Cloud(torch.rand(5, 3), source="a.ply"), "rgb")
     with pytest.raises(ValueError, match="got normal"):
         render.scale(cloud, "normal")
 
 
 @pytest.mark.parametrize("wrong", ["normal[3]", "normal[x]", "normal[-1]", "depth[0]", "normal[1"])
-def test_columns_that_are_not_there(wrong):
+def test_missing_columns(wrong):
     cloud = Cloud(torch.rand(5, 3), {"normal": torch.rand(5, 3), "depth": torch.rand(5)})
-    with pytest.raises(ValueError, match="colours must be by height, normal"):
+    with pytest.raises(ValueError, match="by must be one of height, normal"):
         render.scale(cloud, wrong)
 
 
@@ -48,7 +48,7 @@ def test_columns_of_any_type():
         assert first != second
 
 
-def test_first_choice_is_what_tells_points_apart():
+def test_first_choice_distinguishes_points():
     red = {"red": torch.tensor([0, 9]), "green": torch.zeros(2), "blue": torch.zeros(2)}
     assert render.first_choice(labelled([1, 2], **red)) == "label"
     assert render.first_choice(labelled([1, 1], **red)) == "rgb"
@@ -57,7 +57,7 @@ def test_first_choice_is_what_tells_points_apart():
     assert render.first_choice(Cloud(torch.zeros(0, 3))) == "height"
 
 
-def test_classes_have_a_colour_each_and_none_is_grey():
+def test_classes_have_distinct_colors_that_are_not_gray():
     cloud = labelled([0, 1, 2, 15, -1, 2])
     scale = render.scale(cloud, "label", {1: "tree"})
     colors = render.paint(cloud, scale)
@@ -69,12 +69,12 @@ def test_classes_have_a_colour_each_and_none_is_grey():
     assert len({tuple(color) for color in PALETTE.tolist()} | {NONE}) == len(PALETTE) + 1
 
 
-def test_whole_numbers_are_classes_only_if_they_are_few():
+def test_integers_with_many_distinct_values_are_quantities():
     many, few = torch.arange(1000), torch.arange(1000) % 64
     cloud = Cloud(torch.zeros(1000, 3), {"few": few, "many": many}, many)
     assert render.scale(cloud, "few").kind == "class"
     assert render.scale(cloud, "many").kind == "value"
-    assert render.scale(cloud, "label").kind == "class"  # whatever their number
+    assert render.scale(cloud, "label").kind == "class"  # regardless of their number
 
 
 def test_errors_are_red():
@@ -94,18 +94,18 @@ def test_outliers_do_not_stretch_the_range():
     assert colors[1] == colors[2] == list(NONE)
 
 
-def test_the_ramp_rises_in_lightness_and_ends_where_it_says():
+def test_lightness_of_the_ramp_increases_within_its_range():
     colors = ramp(np.linspace(-1, 2, 301), 0, 1).astype(float)
     light = colors @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(light[100:200]) >= -0.5).all()
     assert light[200] - light[100] > 150
     assert (colors[:100] == colors[100]).all()
     assert (colors[200:] == colors[200]).all()
-    assert (ramp(np.full(3, 7.0), 7.0, 7.0) == colors[0]).all()  # no range at all
+    assert (ramp(np.full(3, 7.0), 7.0, 7.0) == colors[0]).all()  # empty range
     assert (ramp(np.array([0.0, 1e300]), -1e308, 1e308) >= 0).all()
 
 
-def test_height_is_in_the_world_and_a_column_of_that_name_comes_first():
+def test_height_uses_world_coordinates_unless_there_is_a_column_of_that_name():
     points = torch.rand(100, 3).double()
     far = Cloud(points, origin=torch.tensor([0.0, 0.0, 5e6], dtype=torch.float64))
     assert 5e6 < render.scale(far, "height").low < 5e6 + 1
@@ -128,8 +128,8 @@ def test_height_is_in_the_world_and_a_column_of_that_name_comes_first():
         (torch.float32, 65535),
     ],
 )
-def test_colours_whatever_their_type(dtype, white):
-    """Bytes, 16 bits, bytes where 16 bits are expected, shares, bytes and 16 bits as floats."""
+def test_colors_of_all_types(dtype, white):
+    """8 bits, 16 bits, 8 bits stored in 16, fractions, and 8 or 16 bits as floats."""
     shares = torch.tensor([0.0, 0.5, 1.0])
     channel = (shares * white).to(dtype)
     cloud = Cloud(torch.zeros(3, 3), dict.fromkeys(("red", "green", "blue"), channel))
@@ -138,13 +138,13 @@ def test_colours_whatever_their_type(dtype, white):
     assert (painted == painted[:, :1]).all()
 
 
-def test_names_come_from_beside_the_file(tmp_path):
+def test_names_from_a_file_next_to_the_cloud(tmp_path):
     (tmp_path / "train").mkdir()
     for path in (tmp_path / "a.ply", tmp_path / "train" / "b.ply"):
         write(path, labelled([0, 1]))
         assert render.class_names(path) == {}
     (tmp_path / "classes.txt").write_text("road\n\ntree\n")
-    for path in (tmp_path / "a.ply", tmp_path / "train" / "b.ply"):  # train is a part of the data set
+    for path in (tmp_path / "a.ply", tmp_path / "train" / "b.ply"):  # train is a split of the dataset
         assert render.class_names(path) == {0: "road", 1: "tree"}
         assert render.class_names(path, "predicted_label") == {0: "road", 1: "tree"}
         assert render.class_names(path, "confidence") == {}
@@ -160,15 +160,15 @@ def test_names_of_las_classes(tmp_path):
     assert render.class_names(tmp_path / "a.las", "classification") == standard
     predict.label_file(trained(), tmp_path / "a.las", tmp_path / "out" / "a.las")
     made = tmp_path / "out" / "a.las"
-    (tmp_path / "out" / "classes.txt").unlink()  # the file itself says
+    (tmp_path / "out" / "classes.txt").unlink()  # from the file itself
     assert render.class_names(made) == {0: "low", 1: "high"}
     assert render.class_names(made, "classification") == standard
-    (tmp_path / "classes.txt").write_text("one\ntwo\n")  # as for training
+    (tmp_path / "classes.txt").write_text("one\ntwo\n")  # as in training
     assert render.class_names(tmp_path / "a.las") == {0: "one", 1: "two"}
 
 
-def test_names_where_confidence_was_there_before(tmp_path):
-    """Then the labels of the file are its classification, and the new ones have another name."""
+def test_names_if_the_file_already_has_a_confidence(tmp_path):
+    """The labels of the file are then its classification, and the predictions have a different column."""
     las_file(tmp_path / "a.las", count=50, confidence=np.zeros(50, np.float32))
     predict.label_file(trained(), tmp_path / "a.las", tmp_path / "out" / "a.las")
     made = tmp_path / "out" / "a.las"
@@ -176,7 +176,7 @@ def test_names_where_confidence_was_there_before(tmp_path):
     assert render.class_names(made, "predicted_label") == {0: "low", 1: "high"}
 
 
-def test_labels_from_beside_the_file(tmp_path):
+def test_labels_from_files_next_to_the_cloud(tmp_path):
     cloud = Cloud(torch.rand(4, 3), {"intensity": torch.rand(4)})
     data.write(tmp_path / "a.bin", cloud)
     read = data.read(tmp_path / "a.bin")
@@ -197,7 +197,7 @@ def test_labels_from_beside_the_file(tmp_path):
         render.with_labels(read, tmp_path / "a.bin")
 
 
-def test_the_street_is_what_it_says():
+def test_street():
     scene = data.street(20_000, length=40.0, seed=3)
     again = data.street(20_000, length=40.0, seed=3)
     assert torch.equal(scene.points, again.points)

@@ -1,4 +1,4 @@
-"""Pictures: what is in front, where things are, and that nothing but the points decides."""
+"""Images of clouds: occlusion, camera, dots, legends, and independence of order and parts."""
 
 import doctest
 import importlib
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pointgrad import data, render
 from pointgrad.data import Cloud
+from pointgrad.render.camera import NEAREST, Frame, View
 from pointgrad.render.scene import Scene
 from pointgrad.render.still import Look, compose, shared_scales
 
@@ -19,7 +20,7 @@ RED, BLUE, GREEN = (255, 0, 0), (0, 0, 255), (0, 255, 0)
 
 
 def colored(points, colors):
-    """Points with the given colours; float64, so that coordinates are exact."""
+    """Points with the given colors; float64, so that coordinates are exact."""
     channels = torch.tensor(colors, dtype=torch.uint8).T
     return Cloud(torch.as_tensor(points).double(), dict(zip(("red", "green", "blue"), channels, strict=True)))
 
@@ -36,7 +37,7 @@ def shifted(cloud, origin):
     return Cloud(cloud.points, cloud.features, cloud.labels, origin=torch.tensor(origin, dtype=torch.float64))
 
 
-def test_what_is_in_front_hides_what_is_behind():
+def test_near_points_hide_far_points():
     cloud = colored([[1.0, 0, 0], [-1.0, 0, 0]], [RED, BLUE])
     front, back = (drawn(cloud, azimuth=azimuth, elevation=0.0, point_size=12) for azimuth in (0.0, 180.0))
     assert has(front, RED)
@@ -70,8 +71,8 @@ def test_directions(look, left, top):
     seed=st.integers(0, 10**6), azimuth=st.floats(-360, 360), elevation=st.floats(-90, 90),
     scale=st.sampled_from([1e-6, 1.0, 1e5]), aspect=st.sampled_from([(120, 40), (40, 120), (80, 80)]),
 )  # fmt: skip
-def test_every_cloud_fills_the_picture_and_is_all_in_it(seed, azimuth, elevation, scale, aspect):
-    """Whatever its shape and the direction: one side, or both ends of one, reach the margin; nothing lies beyond."""
+def test_every_cloud_fills_the_image(seed, azimuth, elevation, scale, aspect):
+    """The points never cross the margin. They reach it on two sides unless the camera is at its minimum distance."""
     generator = torch.Generator().manual_seed(seed)
     stretch = torch.rand(3, generator=generator).double() ** 3
     cloud = Cloud(torch.randn(300, 3, generator=generator).double() * stretch * scale)
@@ -82,12 +83,15 @@ def test_every_cloud_fills_the_picture_and_is_all_in_it(seed, azimuth, elevation
     assert columns[0] >= margin - 1
     assert rows[-1] <= aspect[1] - margin
     assert columns[-1] <= aspect[0] - margin
-    if stretch.max() < 3 * stretch.min():  # else the camera may stand as near to the foremost as it gets
+    camera = Scene(lambda: [cloud], View(azimuth, elevation)).camera(Frame(*aspect, margin))
+    depth = (cloud.points - camera.anchor) @ camera.view.axes()[2]
+    front, rear = float(depth.max()), float(depth.min())
+    if camera.distance > 1.001 * (front + NEAREST * (front - rear)):
         free = [rows[0] + aspect[1] - 1 - rows[-1], columns[0] + aspect[0] - 1 - columns[-1]]
         assert min(free) <= 2 * margin + 4
 
 
-def test_order_and_parts_do_not_change_the_picture(monkeypatch):
+def test_image_does_not_depend_on_order_and_parts(monkeypatch):
     monkeypatch.setattr("pointgrad.render.scene.SAMPLE", 500)
     cloud = data.street(6000, length=20.0)
     look = Look((160, 120), legend=False)
@@ -106,7 +110,7 @@ def test_order_and_parts_do_not_change_the_picture(monkeypatch):
     assert np.array_equal(whole, image(lambda: [cloud], None))
 
 
-def test_the_sample_is_bounded_and_counts_are_of_all(monkeypatch):
+def test_sample_is_bounded_and_counts_include_all_points(monkeypatch):
     cloud = data.street(6000, length=20.0)
     scene = Scene(lambda: [cloud, cloud], Look().view, None, most=500)
     assert 125 < len(scene.sample) <= 500
@@ -119,16 +123,16 @@ def test_the_sample_is_bounded_and_counts_are_of_all(monkeypatch):
 
 
 @pytest.mark.parametrize("by", ["rgb", "height"])
-def test_large_coordinates_lose_nothing(by):
+def test_large_coordinates_lose_no_precision(by):
     cloud = data.street(3000, length=12.0)
-    cloud = Cloud((cloud.points * 1024).round().double() / 1024, cloud.features)  # exact wherever they are
+    cloud = Cloud((cloud.points * 1024).round().double() / 1024, cloud.features)  # exact at any offset
     expected = drawn(cloud, by=by)
     assert np.array_equal(drawn(shifted(cloud, [6e6, -5e6, 4e6]), by=by), expected)
     moved = Cloud(cloud.points + torch.tensor([6e6, -5e6, 4e6], dtype=torch.float64), cloud.features)
     assert np.array_equal(drawn(moved, by=by), expected)
 
 
-def test_points_without_a_place_are_left_out():
+def test_non_finite_points_are_not_drawn():
     cloud = data.street(3000, length=12.0)
     expected = drawn(cloud)
     nasty = cloud.points.clone()[:3]
@@ -139,13 +143,13 @@ def test_points_without_a_place_are_left_out():
         torch.cat([cloud.labels[:3], cloud.labels]),
     )
     assert np.array_equal(drawn(more), expected)
-    with pytest.raises(ValueError, match="expected points with finite coordinates, got 3 points without"):
+    with pytest.raises(ValueError, match="expected points with finite coordinates, got 3 points with NaN or infinity"):
         drawn(Cloud(nasty))
     with pytest.raises(ValueError, match="expected points with finite coordinates, got no points"):
         drawn(Cloud(torch.zeros(0, 3), source=""))
     with pytest.raises(ValueError, match=r"expected coordinates up to 1e\+30, got"):
         drawn(Cloud(torch.tensor([[0.0, 0, 0], [1e200, 0, 0]], dtype=torch.float64)))
-    with pytest.raises(ValueError, match="cloud must be one cloud at least, got none"):
+    with pytest.raises(ValueError, match="cloud must contain at least one cloud, got none"):
         render.picture([])
 
 
@@ -169,14 +173,14 @@ def test_clouds_without_extent(points, view):
     assert filled.any()
     assert not filled[0].any()
     assert not filled[:, 0].any()
-    if len(points.unique(dim=0)) == 1:  # a dot in the middle
+    if len(points.unique(dim=0)) == 1:  # a dot in the center
         middle = np.argwhere(filled).mean(0)
         assert np.abs(middle - [35.5, 47.5]).max() <= 1
 
 
-def test_dots_are_round_and_as_large_as_asked_for():
+def test_dots_are_round_and_have_the_given_size():
     image = drawn(colored([[0.0, 0, 0]], [RED]), point_size=20)
-    covered = 1 - image[..., 1].astype(float) / 255  # of white, what is left of green
+    covered = 1 - image[..., 1].astype(float) / 255  # fraction of white, from the green channel
     assert covered.sum() == pytest.approx(np.pi * 10**2, rel=0.1)
     rows, columns = (covered.any(axis).sum() for axis in (1, 0))
     assert abs(rows - 20) <= 1
@@ -187,8 +191,8 @@ def test_dots_are_round_and_as_large_as_asked_for():
     assert sizes[0] > 1.5 * sizes[1]
 
 
-def test_surfaces_are_closed_without_asking():
-    """Evenly spread points of a plane, few or many, leave next to no hole."""
+def test_default_dots_close_surfaces():
+    """Uniform points of a plane leave almost no holes, regardless of their number."""
     for count in (10_000, 40_000, 160_000):
         plane = torch.rand(count, 3) * torch.tensor([4.0, 3.0, 0.0])
         image = drawn(Cloud(plane), azimuth=-90.0, elevation=90.0, size=(320, 240), by="height")
@@ -197,7 +201,7 @@ def test_surfaces_are_closed_without_asking():
 
 
 def test_edges_are_darker_than_planes():
-    """Shading from depth alone: two plates at different heights, of one colour."""
+    """Shading depends on depth only: two plates of one color at different heights."""
     flat = torch.rand(20_000, 3) * torch.tensor([4.0, 3.0, 0.0])
     flat[:, 2] = (flat[:, 0] > 2).float()
     cloud = colored(flat, [(200, 200, 200)] * len(flat))
@@ -223,7 +227,7 @@ def test_backgrounds():
     assert np.abs(over - white).max() <= 1
 
 
-def test_the_legend_says_the_names():
+def test_legend_shows_names():
     pytest.importorskip("PIL")
     cloud = data.street(2000, length=12.0)
     names = dict(enumerate(data.STREET_CLASSES))
@@ -239,15 +243,15 @@ def test_the_legend_says_the_names():
     for number in range(6):
         swatch = (column == scale.color(number)).all(-1).sum()
         assert 80 < swatch < 300, number
-    assert ((dark > 200).all(-1)).any()  # light letters
+    assert ((dark > 200).all(-1)).any()  # light text
     other = render.picture(cloud, **look, names={**names, 0: "bus"})
     differs = (other != named).any(-1)
     rows = np.nonzero(differs.any(1))[0]
-    assert 0 < rows[-1] - rows[0] < 20  # only that line
+    assert 0 < rows[-1] - rows[0] < 20  # only that line changes
     assert np.array_equal(render.picture(cloud, **{**look, "by": "rgb"}).shape, (240, 400, 3))
 
 
-def test_the_range_of_a_quantity_is_drawn():
+def test_legend_shows_the_range_of_a_quantity():
     pytest.importorskip("PIL")
     one, two = (
         render.picture(Cloud(torch.rand(500, 3) * size), "height", size=(400, 240)) for size in (1.0, 7.0)
@@ -257,7 +261,7 @@ def test_the_range_of_a_quantity_is_drawn():
     assert len(np.unique(bar, axis=0)) > 80
 
 
-def test_a_legend_of_many_classes_and_long_names_stays_in_the_picture():
+def test_legend_of_many_classes_and_long_names_fits():
     pytest.importorskip("PIL")
     labels = torch.arange(3000) % 300 - 1
     cloud = Cloud(torch.rand(3000, 3), labels=labels)
@@ -270,7 +274,7 @@ def test_a_legend_of_many_classes_and_long_names_stays_in_the_picture():
     assert (image[:, 212:] != 255).any()
 
 
-def test_several_clouds_share_their_colours():
+def test_several_clouds_share_a_scale():
     pytest.importorskip("PIL")
     low, high = Cloud(torch.rand(500, 3)), Cloud(torch.rand(500, 3) + torch.tensor([0.0, 0, 1]))
     image = render.picture([low, high], "height", size=(320, 120), legend=False, titles=["low", "high"])
@@ -279,27 +283,27 @@ def test_several_clouds_share_their_colours():
     assert right[0] > right[2]  # yellow
     assert (image[:12, 50:110] < 200).any()
     assert not np.array_equal(image[:12, :160], image[:12, 160:])
-    with pytest.raises(ValueError, match="titles must be one for each of 2 clouds, got 1"):
+    with pytest.raises(ValueError, match="titles must have one entry for each of 2 clouds, got 1"):
         render.picture([low, high], titles=["one"])
     mixed = [Cloud(torch.rand(9, 3), labels=torch.arange(9)), low]
     assert np.array_equal(render.picture(mixed, size=(99, 60)), render.picture(mixed, "height", size=(99, 60)))
 
 
-def test_a_column_called_rgb_is_a_column_where_there_are_no_colours():
+def test_column_called_rgb_without_colors():
     cloud = Cloud(torch.rand(60, 3), {"rgb": torch.rand(60)})
     assert "rgb" in render.choices(cloud)
     other = Cloud(cloud.points, {"other": cloud.features["rgb"]})
     size = {"size": (64, 48), "legend": False}
     assert np.array_equal(render.picture(cloud, "rgb", **size), render.picture(other, "other", **size))
-    with pytest.raises(ValueError, match="colours must be by height, other, got rgb"):
+    with pytest.raises(ValueError, match="by must be one of height, other, got rgb"):
         render.picture(other, "rgb", **size)
 
 
-def test_the_longest_turn(tmp_path):
+def test_maximum_duration(tmp_path):
     frames = [np.full((8, 8, 3), shade, np.uint8) for shade in (0, 255)]
     for suffix in ("gif", "webp"):
         render.save(tmp_path / f"a.{suffix}", frames, seconds=600)
-        with pytest.raises(ValueError, match="seconds must be above 0 and at most 600, got 1000"):
+        with pytest.raises(ValueError, match=r"seconds must be in \(0, 600\], got 1000"):
             render.save(tmp_path / f"b.{suffix}", frames, seconds=1000)
 
 
@@ -308,12 +312,12 @@ def test_the_longest_turn(tmp_path):
     [
         ({"size": (0, 10)}, "size must be 16 to 16384 pixels, got 0 x 10"),
         ({"size": (10**6, 100)}, "size must be"),
-        ({"point_size": 0.0}, "point_size must be above 0"),
-        ({"point_size": float("nan")}, "point_size must be above 0"),
-        ({"background": "pink"}, "background must be white, dark, transparent, got pink"),
-        ({"elevation": 91.0}, "elevation must be from -90 to 90, got 91"),
-        ({"azimuth": float("inf")}, "azimuth must be an angle"),
-        ({"by": "nothing"}, "colours must be by height, got nothing"),
+        ({"point_size": 0.0}, r"point_size must be in \(0, "),
+        ({"point_size": float("nan")}, r"point_size must be in \(0, "),
+        ({"background": "pink"}, "background must be one of white, dark, transparent, got pink"),
+        ({"elevation": 91.0}, r"elevation must be in \[-90, 90\], got 91"),
+        ({"azimuth": float("inf")}, "azimuth must be in"),
+        ({"by": "nothing"}, "by must be one of height, got nothing"),
     ],
 )
 def test_wrong_arguments(wrong, message):
@@ -321,13 +325,13 @@ def test_wrong_arguments(wrong, message):
         render.picture(Cloud(torch.rand(5, 3)), **{"legend": False, **wrong})
 
 
-def test_the_turntable_turns_and_closes():
+def test_turntable_is_a_full_rotation():
     cloud = data.street(3000, length=12.0)
     frames = render.turntable(cloud, "label", frames=12, size=(96, 72), legend=False, azimuth=20.0)
     assert len(frames) == 12
     steps = [np.abs(one.astype(int) - two).mean() for one, two in zip(frames, frames[1:] + frames[:1], strict=True)]
     assert min(steps) > 0.5
-    assert steps[-1] < 1.5 * max(steps[:-1])  # the last leads to the first as each to the next
+    assert steps[-1] < 1.5 * max(steps[:-1])  # the step from last to first equals the others
     round_trip = render.turntable(cloud, "label", frames=12, size=(96, 72), legend=False, azimuth=20.0 + 120)
     same = np.abs(frames[4].astype(int) - round_trip[0]).mean()
     assert same < 0.05
@@ -340,7 +344,7 @@ def test_the_turntable_turns_and_closes():
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "gif"])
-def test_saved_pictures_are_what_was_drawn(tmp_path, suffix):
+def test_saved_images_are_restored(tmp_path, suffix):
     image = pytest.importorskip("PIL.Image")
     picture = drawn(data.street(2000, length=12.0))
     path = tmp_path / "new" / f"a.{suffix}"
@@ -349,7 +353,7 @@ def test_saved_pictures_are_what_was_drawn(tmp_path, suffix):
         again = np.asarray(opened.convert("RGB")).astype(int)
     assert np.abs(again - picture).mean() < {"png": 1e-9, "webp": 1e-9}.get(suffix, 4)
     before = path.read_bytes()
-    with pytest.raises(data.FileError, match="exists already and is not overwritten"):
+    with pytest.raises(data.FileError, match="already exists; set overwrite"):
         render.save(path, picture // 2)
     assert path.read_bytes() == before
     render.save(path, picture // 2, overwrite=True)
@@ -358,7 +362,7 @@ def test_saved_pictures_are_what_was_drawn(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", ["gif", "webp"])
-def test_saved_turntables_loop(tmp_path, suffix):
+def test_saved_animations_loop(tmp_path, suffix):
     image = pytest.importorskip("PIL.Image")
     frames = render.turntable(data.street(2000, length=12.0), frames=5, size=(96, 72), legend=False)
     render.save(tmp_path / f"a.{suffix}", frames, seconds=2)
@@ -375,13 +379,13 @@ def test_saved_turntables_loop(tmp_path, suffix):
     assert sum(durations) == pytest.approx(2000, abs=50)
 
 
-def test_what_a_file_cannot_hold(tmp_path):
+def test_save_errors(tmp_path):
     picture, clear = np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8, 4), np.uint8)
     for name, images, message in (
         ("a.bmp", picture, "expected a name that ends in .png"),
         ("a", picture, "expected a name that ends in .png"),
         ("a.png", [picture, picture], "expected a name that ends in .gif, .webp for several frames"),
-        ("a.jpg", clear, "expected a name that ends in .png, .webp for a transparent picture"),
+        ("a.jpg", clear, "expected a name that ends in .png, .webp for a transparent image"),
     ):
         with pytest.raises(data.FileError, match=message):
             render.save(tmp_path / name, images)
@@ -389,7 +393,7 @@ def test_what_a_file_cannot_hold(tmp_path):
 
 
 def test_examples_of_a_run():
-    """What training draws: right and wrong, of whole clouds and of points."""
+    """Images drawn by training: right and wrong predictions for whole clouds and for points."""
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("lightning_fabric")
     import io
@@ -407,10 +411,10 @@ def test_examples_of_a_run():
     points = torch.rand(300, 3)
     target = torch.arange(300) % 3 - 1
     right, wrong = target.clamp(min=0), 1 - target.clamp(min=0)
-    right[1], wrong[1] = wrong[1].item(), right[1].item()  # in both some are right and some wrong
+    right[1], wrong[1] = wrong[1].item(), right[1].item()  # both have right and wrong predictions
     good, bad = (opened([example(points, target, said)] * 2, ["a", "b"]) for said in (right, wrong))
     third = good.shape[0] // 3
-    assert np.array_equal(good[:third, :500], bad[:third, :500])  # the truth
+    assert np.array_equal(good[:third, :500], bad[:third, :500])  # ground truth
     assert not np.array_equal(good[third : 2 * third, :500], bad[third : 2 * third, :500])
 
     def red(image):

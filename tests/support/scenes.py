@@ -1,4 +1,4 @@
-"""Networks that say something known of every point, and scenes and files for them: for the tests of prediction."""
+"""Networks with known outputs, and scenes and files for them, for tests of prediction."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from pointgrad.train import Trained
 
 
 class Height(torch.nn.Module):
-    """Says "high" of points whose height, or first feature, is above a threshold; keeps what it was given."""
+    """Classifies points as "high" if their height, or first feature, is above a threshold; records its inputs."""
 
     def __init__(self, threshold=0.0):
         super().__init__()
@@ -24,7 +24,7 @@ class Height(torch.nn.Module):
 
 
 class Relative(torch.nn.Module):
-    """Compares each point with the mean of the points it is shown with: what it says depends on the company."""
+    """Compares each point with the mean of all points of its input, so that predictions depend on the input."""
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ def trained(model=None, task="segmentation", classes=("low", "high"), **prepare)
 
 
 def scene(count=4000, seed=0, size=(20.0, 12.0, 4.0)):
-    """Uneven: half of the points lie in a corner; some are equal."""
+    """Random points (N, 3) with uneven density: half of them are in a corner, and some are identical."""
     generator = torch.Generator().manual_seed(seed)
     points = torch.rand(count, 3, generator=generator, dtype=torch.float64) * torch.tensor(size)
     points[: count // 2] *= torch.tensor([0.2, 0.2, 1.0])
@@ -54,18 +54,18 @@ def scene(count=4000, seed=0, size=(20.0, 12.0, 4.0)):
     return points
 
 
-PACKAGES = {"ply": "plyfile", "pcd": "pypcd4", "las": "laspy", "laz": "laspy"}
+PACKAGES = {"pcd": "lzf", "las": "laspy", "laz": "laspy"}
 
 
 def write(path, cloud):
-    """Skips the test where the package of the format is missing."""
+    """Write a file, or skip the test if the package of the format is missing."""
     if path.suffix[1:] in PACKAGES:
         pytest.importorskip(PACKAGES[path.suffix[1:]])
     data.write(path, cloud)
 
 
 def las_file(path, count=3000, version="1.4", point_format=7, **columns):
-    """With everything that must survive: scaled and array extra bytes, records before and after the points."""
+    """Write a LAS file with scaled and array extra bytes, and with records before and after the points."""
     laspy = pytest.importorskip("laspy")
     header = laspy.LasHeader(version=version, point_format=point_format)
     header.scales, header.offsets = [0.01, 0.001, 0.02], [6_000_000.0, -100.0, 0.5]
@@ -76,11 +76,11 @@ def las_file(path, count=3000, version="1.4", point_format=7, **columns):
             *(laspy.ExtraBytesParams(name, column.dtype) for name, column in columns.items()),
         ]
     )
-    header.vlrs.append(laspy.VLR("someone", 77, "theirs", b"kept as it is"))
+    header.vlrs.append(laspy.VLR("someone", 77, "theirs", b"content"))
     header.system_identifier, header.generating_software = "a scanner", "a program"
     random = np.random.default_rng(0)
     las = laspy.LasData(header, laspy.ScaleAwarePointRecord.zeros(count, header=header))
-    las.X = np.sort(random.integers(0, 2000, count))  # no two chunks are alike
+    las.X = np.sort(random.integers(0, 2000, count))  # chunks differ
     las.Y = random.integers(0, 2000, count)
     las.Z = random.integers(-100, 100, count)
     for name in las.point_format.dimension_names:
@@ -100,7 +100,7 @@ def las_file(path, count=3000, version="1.4", point_format=7, **columns):
 
 
 class Failing(Height):
-    """Answers a few times, then does something else."""
+    """Calls a function instead of predicting, after a few calls."""
 
     def __init__(self, then, calls=3):
         super().__init__()
@@ -118,7 +118,7 @@ def fail():
 
 
 class Spread(torch.nn.Module):
-    """Compares the extents of a cloud along three axes: says which is the longest."""
+    """Classifies a cloud by the axis of its largest extent."""
 
     def forward(self, points, features=None, *, offsets=None, lengths=None, category=None):
         if offsets is None:
@@ -128,7 +128,7 @@ class Spread(torch.nn.Module):
 
 
 def sticks(count=6):
-    """Long along x, y, z, x ...; of different sizes, far from zero, some points not finite."""
+    """Clouds elongated along x, y, z, x ..., of different sizes, far from the origin, with a non-finite point each."""
     clouds = []
     for number in range(count):
         points = torch.rand(50 + 30 * number, 3, generator=torch.Generator().manual_seed(number))

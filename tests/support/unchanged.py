@@ -1,4 +1,4 @@
-"""Programs of tests/foreign, run as they are: in this process after `install`, and by the command."""
+"""Run the programs of tests/compat/foreign unchanged: in this process after `install`, or with the command."""
 
 import os
 import runpy
@@ -12,7 +12,7 @@ FOREIGN = Path(__file__).parents[1] / "compat" / "foreign"
 
 
 def in_this_process(library: str, monkeypatch) -> None:
-    """Leaves no module of the library behind."""
+    """Run the program of a library in this process; its modules are removed afterwards."""
 
     def drop() -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == library]:
@@ -28,7 +28,7 @@ def in_this_process(library: str, monkeypatch) -> None:
 
 
 def by_command(library: str) -> str:
-    """What the program printed."""
+    """Run the program of a library with `python -m pointgrad.compat run`, and return its output."""
     source = str(Path(pointgrad.__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     program = str(FOREIGN / f"{library}_model.py")

@@ -65,11 +65,11 @@ def test_metrics_are_over_all_data_not_means_of_batches():
     sizes = [ragged((6,) * count, seed=count) for count in (1, 5, 2)]
     batches, whole = [collate(clouds) for clouds in sizes], collate([cloud for clouds in sizes for cloud in clouds])
     model = Tiny()
-    figures = evaluate(model, batches, classes=2).compute()
+    values = evaluate(model, batches, classes=2).compute()
     with torch.no_grad():
         logits = model(**whole.inputs())
-    assert figures["loss"] == pytest.approx(cross_entropy(logits, whole.target).item())
-    assert figures["accuracy"] == pytest.approx((logits.argmax(1) == whole.target).double().mean().item())
+    assert values["loss"] == pytest.approx(cross_entropy(logits, whole.target).item())
+    assert values["accuracy"] == pytest.approx((logits.argmax(1) == whole.target).double().mean().item())
 
 
 def test_modes_are_restored_even_after_an_error():
@@ -134,7 +134,7 @@ def test_a_batch_without_labels_changes_nothing_and_counts_nothing():
 def test_invalid_labels_raise_a_clear_error():
     batch = collate([Cloud(torch.randn(6, 3), label=2)])
     model = Tiny()
-    with pytest.raises(ValueError, match="from 0 to 1 for 2 classes, or -1 for none, got 2"):
+    with pytest.raises(ValueError, match="from 0 to 1 for 2 classes, or -1 for no label, got 2"):
         train_epoch(model, [batch], torch.optim.SGD(model.parameters(), 1.0), classes=2)
     unlabelled = collate([Cloud(torch.randn(6, 3))])
     with pytest.raises(ValueError, match="must have labels, got none"):

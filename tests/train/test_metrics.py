@@ -32,19 +32,19 @@ def test_against_scikit_learn(classes, pairs):
     target = torch.tensor([min(t, classes - 1) for t, _ in pairs])
     predicted = torch.tensor([min(p, classes - 1) for _, p in pairs])
     counted = filled(classes, target, predicted)
-    figures, kept = counted.compute(), target >= 0
-    true, said = target[kept].numpy(), predicted[kept].numpy()
+    values, kept = counted.compute(), target >= 0
+    true, output = target[kept].numpy(), predicted[kept].numpy()
     if not len(true):
-        assert math.isnan(figures["accuracy"])
+        assert math.isnan(values["accuracy"])
         return
     labels = range(classes)
-    assert counted.confusion.tolist() == sklearn.confusion_matrix(true, said, labels=labels).tolist()
-    assert figures["accuracy"] == pytest.approx(sklearn.accuracy_score(true, said))
-    recall = sklearn.recall_score(true, said, labels=np.unique(true), average="macro", zero_division=0)
-    assert figures["class_accuracy"] == pytest.approx(recall)
-    occur = np.union1d(true, said)
-    iou = sklearn.jaccard_score(true, said, labels=occur, average="macro", zero_division=0)
-    assert figures["miou"] == pytest.approx(iou)
+    assert counted.confusion.tolist() == sklearn.confusion_matrix(true, output, labels=labels).tolist()
+    assert values["accuracy"] == pytest.approx(sklearn.accuracy_score(true, output))
+    recall = sklearn.recall_score(true, output, labels=np.unique(true), average="macro", zero_division=0)
+    assert values["class_accuracy"] == pytest.approx(recall)
+    occur = np.union1d(true, output)
+    iou = sklearn.jaccard_score(true, output, labels=occur, average="macro", zero_division=0)
+    assert values["miou"] == pytest.approx(iou)
     for number, row in enumerate(counted.per_class()):
         assert row["count"] == (true == number).sum()
 
@@ -64,26 +64,26 @@ def test_part_segmentation_by_hand():
     """
     counted = Metrics(5, parts=[(0, 1), (2, 3, 4)])
     target = [torch.tensor([0, 0, 1, 1]), torch.tensor([2, 2]), torch.tensor([2, 2, 3, -1])]
-    said = [torch.tensor([0, 1, 1, 1]), torch.tensor([2, 2]), torch.tensor([3, 3, 3, 4])]
+    output = [torch.tensor([0, 1, 1, 1]), torch.tensor([2, 2]), torch.tensor([3, 3, 3, 4])]
     clouds = [
         Cloud(torch.zeros(len(own), 3), labels=own, category=category)
         for own, category in zip(target, (0, 1, 1), strict=True)
     ]
-    logits = torch.nn.functional.one_hot(torch.cat(said), 5).float()
+    logits = torch.nn.functional.one_hot(torch.cat(output), 5).float()
     logits[0, 4] = 9.0  # the best class, but not one of this category
     for chosen in ((0, 1), (2,)):
         batch = collate([clouds[number] for number in chosen])
         rows = slice(0, 6) if chosen == (0, 1) else slice(6, 10)
         counted.add(logits[rows], batch.target, batch)
-    figures = counted.compute()
+    values = counted.compute()
     first, second, third = (1 / 2 + 2 / 3) / 2, 1.0, (0 + 1 / 3 + 1) / 3
-    assert figures["instance_miou"] == pytest.approx((first + second + third) / 3)
-    assert figures["category_miou"] == pytest.approx((first + (second + third) / 2) / 2)
+    assert values["instance_miou"] == pytest.approx((first + second + third) / 3)
+    assert values["category_miou"] == pytest.approx((first + (second + third) / 2) / 2)
 
 
 def test_label_out_of_range_is_an_error():
     for wrong in (3, -2):
-        with pytest.raises(ValueError, match=f"from 0 to 2 for 3 classes, or -1 for none, got {wrong}"):
+        with pytest.raises(ValueError, match=f"from 0 to 2 for 3 classes, or -1 for no label, got {wrong}"):
             Metrics(3).add(torch.zeros(2, 3), torch.tensor([0, wrong]))
 
 

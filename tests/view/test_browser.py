@@ -1,4 +1,4 @@
-"""The viewer in a real browser: what is drawn, what controls change, what a click reads."""
+"""The viewer in a real browser: drawing, controls and clicks."""
 
 import io
 import time
@@ -11,7 +11,7 @@ import pointgrad
 from pointgrad import data
 from pointgrad.render.colors import PALETTE, RIGHT, WRONG
 from pointgrad.view import Viewer, server
-from tests.support.browser import PATIENCE, Page, chromium
+from tests.support.browser import TIMEOUT, Page, chromium
 from tests.support.scenes import Relative, trained
 
 pytest.importorskip("viser")
@@ -28,7 +28,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
-    """Three walls in a row, of one class each, and a file beside it that is no cloud."""
+    """A folder with a labelled cloud of three walls and a cloud without labels."""
     folder = tmp_path_factory.mktemp("clouds")
     generator = torch.Generator().manual_seed(0)
     walls = []
@@ -45,7 +45,7 @@ def scene(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, scene):
-    """Opens files of the scene, and their page."""
+    """Open files of the scene in a viewer and its page in the browser."""
     made = []
 
     def opens(*names, **options):
@@ -64,7 +64,7 @@ def opened(browser, scene):
 
 
 def middle_of(page, color):
-    """(row, column) of a pixel that is surrounded by its colour."""
+    """(row, column) of a pixel whose neighbours have the same colour."""
     same = abs(page.picture() - np.array(color)).max(2) <= 24
     inner = same.copy()
     for axis in (0, 1):
@@ -74,7 +74,7 @@ def middle_of(page, color):
     return places[len(places) // 2]
 
 
-def test_colours_sizes_classes_and_clicks(opened):
+def test_colors_point_size_classes_and_click(opened):
     viewer, page = opened("walls.laz")
     assert page.until(lambda: all(page.count(color) > 500 for color in (BLUE, ORANGE, GREEN)))
     text = page.text()
@@ -96,7 +96,7 @@ def test_colours_sizes_classes_and_clicks(opened):
     page.number("Point size", 1)
     assert page.until(lambda: page.count(BLUE) > 0.9 * before)
 
-    page.page.get_by_text("Classes shown").click()
+    page.page.get_by_text("Visible classes").click()
     page.page.get_by_role("checkbox", name="glass").click()
     assert page.until(lambda: page.count(ORANGE) == 0)
     assert page.count(BLUE) > 500
@@ -109,18 +109,18 @@ def test_colours_sizes_classes_and_clicks(opened):
 
     page.choose("Background", "black")
     assert page.until(lambda: (page.picture()[:40, -40:] < 40).all())
-    assert page.complaints == []
+    assert page.messages == []
 
 
-def test_a_copy_beside_it_and_the_camera(opened):
+def test_second_copy_and_camera(opened):
     _, page = opened("walls.laz")
     assert page.until(lambda: page.count(GREEN) > 500)
-    page.choose("Beside it", "intensity")
+    page.choose("Compare with", "intensity")
     ramp = (38, 130, 142)
     assert page.until(lambda: page.count(ramp, 30) > 100 and page.count(GREEN) > 100)
     right = page.picture()[:, 385:]
-    assert (abs(right - np.array(ramp)).max(2) < 30).sum() > 100  # the copy stands on the right
-    page.choose("Beside it", "nothing")
+    assert (abs(right - np.array(ramp)).max(2) < 30).sum() > 100  # the copy is on the right
+    page.choose("Compare with", "none")
     assert page.until(lambda: page.count(ramp, 12) == 0)
 
     before = page.until(lambda: page.count(GREEN))
@@ -130,7 +130,7 @@ def test_a_copy_beside_it_and_the_camera(opened):
     assert page.until(lambda: page.count(GREEN) < before / 2)
     page.page.get_by_role("button", name="Reset camera").click()
     assert page.until(lambda: page.count(GREEN) > 0.9 * before)
-    assert page.complaints == []
+    assert page.messages == []
 
 
 def test_screenshot_is_the_scene_as_png(opened):
@@ -145,82 +145,82 @@ def test_screenshot_is_the_scene_as_png(opened):
     assert (abs(picture - np.array(GREEN)).max(2) < 24).sum() > 500
 
 
-def test_operator_follows_its_slider(opened):
+def test_panel_follows_its_slider(opened):
     viewer, page = opened("walls.laz")
     page.page.get_by_role("tab", name="Operators").click()
-    page.choose("Show", "farthest points")
+    page.choose("Operator", "farthest points")
     assert page.until(lambda: page.count(CHOSEN, 60) > 50)
-    assert page.count(GREEN) == 0  # the cloud is dim below it
-    points = viewer.work.cloud.points
+    assert page.count(GREEN) == 0  # the cloud is grey
+    points = viewer.sample.cloud.points
     for count in (5, 400):
         page.number("m", count)
-        near = (points - points.amin(0)).float()
-        expected = pointgrad.farthest_point_sampling(near, count, return_radius=True).radius[-1]
+        local = (points - points.amin(0)).float()
+        expected = pointgrad.farthest_point_sampling(local, count, return_radius=True).radius[-1]
         assert page.until(lambda shown=f"{float(expected):.4g}": shown in page.text())
-    assert page.complaints == []
+    assert page.messages == []
 
 
-def test_predictions_beside_truth(opened):
+def test_predictions_next_to_labels(opened):
     network = trained(Relative(), normalize="center")
     viewer, page = opened("walls.laz", trained=network)
-    assert page.until(lambda: "has labelled 9,000 of 9,000 points" in page.text())
+    assert page.until(lambda: "predicted 9,000 of 9,000 points" in page.text())
     assert page.page.get_by_role("combobox", name="Colour by").input_value() == "prediction"
-    assert page.page.get_by_role("combobox", name="Beside it").input_value() == "label"
-    assert page.until(lambda: page.count(GREEN) > 100)  # only the truth has a third class
+    assert page.page.get_by_role("combobox", name="Compare with").input_value() == "label"
+    assert page.until(lambda: page.count(GREEN) > 100)  # only the labels have a third class
     cloud = data.read(viewer.paths[0])
     expected = pointgrad.predict.label(network, cloud).labels
     row = viewer.levels.sample(10_000)
     assert torch.equal(row.cloud.features["prediction"].long(), expected[torch.from_numpy(row.number)])
     known = cloud.labels < len(network.classes)
-    right = float((expected == cloud.labels)[known].float().mean())
-    assert f"{right:.1%} of the labelled ones right" in page.text()
+    accuracy = float((expected == cloud.labels)[known].float().mean())
+    assert f"accuracy {accuracy:.1%}" in page.text()
     page.choose("Colour by", "error")
     assert page.until(lambda: page.count(WRONG) > 100 and page.count(RIGHT, 6) > 100)
 
 
-def test_a_file_that_vanishes_and_one_that_is_none(opened, scene, capfd):
+def test_missing_and_invalid_files(opened, scene, capfd):
     (scene / "gone.ply").write_bytes((scene / "other.ply").read_bytes())
     (scene / "broken.ply").write_bytes(b"ply\nnothing else")
     viewer, page = opened("walls.laz", "gone.ply", "broken.ply", "other.ply")
     (scene / "gone.ply").unlink()
     for name in ("gone.ply", "broken.ply"):
         page.choose("File", str(scene / name))
-        assert page.until(lambda name=name: f"{scene / name}: " in page.text())  # a notice
+        assert page.until(lambda name=name: f"{scene / name}: " in page.text())  # a notification
         assert page.page.get_by_role("combobox", name="File").input_value() == str(scene / "walls.laz")
     errors = capfd.readouterr().err
     assert errors.count("pointgrad view: ") == 2
     assert "Traceback" not in errors
-    assert page.until(lambda: page.count(GREEN) > 500)  # still there
+    assert page.until(lambda: page.count(GREEN) > 500)  # the first file is still shown
     page.choose("File", str(scene / "other.ply"))
     assert page.until(lambda: page.count(GREEN, 4) == 0)
     assert "other.ply 500 points" in page.text()
-    assert page.complaints == []
+    assert page.messages == []
     viewer.wait()
 
 
-def test_closed_and_opened_again(browser, opened, capfd):
+def test_page_closed_and_reopened(browser, opened, capfd):
     viewer, first = opened("walls.laz")
     assert first.until(lambda: first.count(GREEN) > 500)
     first.choose("Colour by", "height")
     first.until(lambda: first.count(GREEN, 4) == 0)
     first.close()
-    said, end = "", time.monotonic() + PATIENCE
-    while "closed" not in said and time.monotonic() < end:
+    output, end = "", time.monotonic() + TIMEOUT
+    while "disconnected" not in output and time.monotonic() < end:
         time.sleep(0.1)
-        said += capfd.readouterr().out
-    assert f"the last browser is closed; {server.address(viewer.server)} is served until Ctrl-C" in said
+        output += capfd.readouterr().out
+    assert f"last browser disconnected; still serving {server.address(viewer.server)} until Ctrl-C" in output
     second = Page(browser, server.address(viewer.server))
     try:
-        assert second.until(lambda: second.count((53, 183, 121), 30) > 100)  # as it was left
+        assert second.until(lambda: second.count((53, 183, 121), 30) > 100)  # the controls keep their values
         assert second.page.get_by_role("combobox", name="Colour by").input_value() == "height"
         second.choose("Colour by", "label")
         assert second.until(lambda: second.count(GREEN) > 500)
-        assert second.complaints == []
+        assert second.messages == []
     finally:
         second.close()
 
 
-def test_two_viewers_at_once(opened):
+def test_two_viewers(opened):
     one, first = opened("walls.laz")
     two, second = opened("other.ply")
     assert one.server.get_port() != two.server.get_port()

@@ -1,11 +1,11 @@
-"""Benchmarks: suites of work, each result checked, then ours, plain and compiled PyTorch and peers timed in one run.
+"""Benchmarks of the operators: every result is checked, then ours, plain and compiled PyTorch and peers are timed.
 
 >>> from pointgrad import bench
 >>> record = bench.run(["gather"], device="cpu", quick=True)  # doctest: +SKIP
 """
 
-from .run import WrongRequest as WrongRequest
+from .families import NAMES as NAMES
+from .families import describe as describe
+from .run import RequestError as RequestError
 from .run import run as run
 from .run import write as write
-from .suites import NAMES as NAMES
-from .suites import describe as describe

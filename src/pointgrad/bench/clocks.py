@@ -1,4 +1,4 @@
-"""Milliseconds, peak memory and the time of a copy, on both devices."""
+"""Time and peak memory of a call, and the time of a copy, on CPU and GPU."""
 
 import ctypes
 import re
@@ -10,16 +10,18 @@ import torch
 
 from pointgrad.ops import native
 
-from .contest import Call
+from .comparison import Call
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def milliseconds(call: Call, device: str) -> float:
+    """Time of one call in milliseconds."""
     return _gpu_ms(call) if device == "cuda" else _cpu_ms(call)
 
 
 def summary(times: list[float]) -> dict[str, float]:
+    """Median, 10th and 90th percentile."""
     ranks = statistics.quantiles(times, n=10, method="inclusive") if len(times) > 1 else times * 9
     return {"p10": round(ranks[0], 5), "median": round(ranks[4], 5), "p90": round(ranks[8], 5)}
 
@@ -34,11 +36,11 @@ _flush: list[torch.Tensor] = []
 
 
 def _gpu_ms(call: Call) -> float:
-    """Between two events, with cold caches; the host runs ahead while the cache is being flushed."""
+    """Time between two events, with cold caches. The host launches the call while the cache is being flushed."""
     if not _flush:
         _flush.append(torch.empty(2**28, dtype=torch.int8, device="cuda"))
     torch.cuda.synchronize()
-    for _ in range(48):  # three milliseconds, in which even a host that slept prepares its launches
+    for _ in range(48):  # three milliseconds, enough for the host to wake up and prepare its launches
         _flush[0].zero_()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
@@ -49,11 +51,18 @@ def _gpu_ms(call: Call) -> float:
 
 
 def peak_mib(call: Call, device: str) -> float | None:
-    """The most memory taken during a call beyond its inputs, result included; None where nobody can tell.
+    """Peak memory of a call beyond its inputs, including the result.
 
-    On a GPU from torch's allocator, which sees torch's memory only. On a CPU from the kernel's own mark of the
-    largest resident set, so that every library's memory counts; what malloc and pointgrad keep for their next call is
-    given back first, or its reuse would be missed. Linux has such a mark that can be set back.
+    On a GPU this is the peak of torch's allocator, so memory allocated by other means does not count. On a CPU it is
+    the peak resident set size that the Linux kernel records, so the memory of every library counts. Memory that malloc
+    and pointgrad keep for reuse is released first, since reusing it would not count.
+
+    Args:
+        call: The call to measure.
+        device: "cpu" or "cuda".
+
+    Returns:
+        Peak memory in MiB, or None where the system does not allow resetting the peak.
     """
     if device == "cuda":
         torch.cuda.synchronize()
@@ -64,7 +73,7 @@ def peak_mib(call: Call, device: str) -> float | None:
         return round((torch.cuda.max_memory_allocated() - before) / 2**20, 2)
     try:
         ctypes.CDLL(None).malloc_trim(0)
-        _give_back_buffers()
+        _release_buffers()
         RESET.write_text("5")
         resident = _kib("VmRSS")
     except (OSError, AttributeError, TypeError):
@@ -75,8 +84,8 @@ def peak_mib(call: Call, device: str) -> float | None:
     return round(max(peak - resident, 0) / 1024, 1)
 
 
-def _give_back_buffers() -> None:
-    """Of pointgrad's large results, eight wait to be used again; nine new ones, never touched, push them out."""
+def _release_buffers() -> None:
+    """Release the large CPU buffers that pointgrad keeps: nine new ones replace the eight that wait for reuse."""
     if native.module is not None and hasattr(native.module, "large_buffer"):
         new = [native.module.large_buffer(1) for _ in range(9)]
         del new
@@ -90,7 +99,7 @@ def _kib(name: str) -> int:
 
 
 def copy_ms(moved: int, device: str, rounds: int = 11) -> float:
-    """The time of a copy that moves so many bytes, read and written, by as many threads as everything else."""
+    """Median time of a copy that reads and writes `moved` bytes in total, with torch's number of threads."""
     source = torch.ones(max(moved // 2, 1), dtype=torch.int8, device=device)
     target = torch.zeros_like(source)
     return statistics.median(milliseconds(lambda: target.copy_(source), device) for _ in range(rounds))

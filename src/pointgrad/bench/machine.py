@@ -1,4 +1,4 @@
-"""Where something was measured."""
+"""Description of the machine on which something was measured."""
 
 import os
 import platform
@@ -12,7 +12,14 @@ import pointgrad
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Versions, the date, and the processor that did the work."""
+    """Describe the machine for a result file.
+
+    Args:
+        device: "cpu" or "cuda".
+
+    Returns:
+        Versions of pointgrad, torch and Python, the date, and the processor of that device.
+    """
     facts: dict[str, Any] = {
         "pointgrad": pointgrad.__version__,
         "torch": torch.__version__,

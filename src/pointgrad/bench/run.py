@@ -1,4 +1,4 @@
-"""A run of suites, and the record it leaves."""
+"""Runs families of the benchmark and writes the results."""
 
 import json
 import tempfile
@@ -12,31 +12,35 @@ from rich.progress import Progress
 
 from pointgrad.writing import replace_bytes
 
-from . import clocks, peers, suites, table
-from .contest import Row, Setup
-from .harness import Harness, no_compiler
+from . import clocks, families, peers, table
+from .comparison import Row, Setup
+from .harness import Harness, missing_compiler
 from .machine import machine
 
-FORMAT = 1  # of the record
+FORMAT = 2  # version of the result file
 
 
-class WrongRequest(ValueError):
-    """What was asked for cannot be run; the message is one line."""
+class RequestError(ValueError):
+    """The requested benchmark cannot be run. The message is one line."""
 
 
-def chosen(names: Sequence[str], setup: Setup, only: str = "") -> list[tuple[str, Row]]:
-    """The rows of the suites (the usual ones, if none is named) whose names have all the words, with their suite."""
-    unknown = [name for name in names if name not in suites.NAMES]
+def select(names: Sequence[str], setup: Setup, only: str = "") -> list[tuple[str, Row]]:
+    """Rows of the given families (by default all but the slow ones) whose names contain all words of `only`.
+
+    Returns:
+        Pairs of family and row.
+    """
+    unknown = [name for name in names if name not in families.NAMES]
     if unknown:
-        raise WrongRequest(f"SUITE must be one of {', '.join(suites.NAMES)}, got {unknown[0]!r}")
+        raise RequestError(f"FAMILY must be one of {', '.join(families.NAMES)}, got {unknown[0]!r}")
     if setup.gpu and not torch.cuda.is_available():
-        raise WrongRequest("--device cuda needs a GPU that torch can use, and there is none")
-    wanted = list(dict.fromkeys(names)) or suites.DEFAULT
-    every = [(name, row) for name in wanted for row in suites.rows(name, setup)]
+        raise RequestError("--device cuda needs a GPU, but torch.cuda.is_available() is False")
+    wanted = list(dict.fromkeys(names)) or families.DEFAULT
+    every = [(name, row) for name in wanted for row in families.rows(name, setup)]
     words = only.split()
     found = [(name, row) for name, row in every if all(word in row.name for word in words)]
     if not found:
-        raise WrongRequest(f"--only {only!r} must be in the name of a row, got none of {len(every)}")
+        raise RequestError(f"--only must match the name of a row, got {only!r}, which matches none of {len(every)}")
     return found
 
 
@@ -48,30 +52,41 @@ def run(
     quick: bool = False,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Checks and measures suites, prints the table, and returns the record, written to `out` if given.
+    """Check and time families of operators, and print the results as a table.
 
-    names: of suites; without, all but the slow ones. only: rows whose name has all these words.
-    quick: tiny inputs, few rounds, nothing compiled: shows that all of it works here, not how fast.
+    Args:
+        names: Names of families. By default all but the slow ones.
+        device: "cpu" or "cuda".
+        only: Run only rows whose name contains all of these words.
+        out: JSON file for the results.
+        quick: Use tiny inputs and few rounds, and do not compile. Shows that the benchmark works, not how fast it is.
+        console: Console to print to.
+
+    Returns:
+        The content of the JSON file.
+
+    Raises:
+        RequestError: If a family or row does not exist, the device is not available, or `out` is not writable.
     """
     setup = Setup(device, quick)
-    rows = chosen(names, setup, only)
+    rows = select(names, setup, only)
     target = None if out is None else _writable(Path(out))
     console = console or table.console()
-    missing = "" if quick else no_compiler(device)
+    missing = "" if quick else missing_compiler(device)
     if missing:
         console.print(missing, soft_wrap=True)
     found = peers.Peers(device, peers.table())
     harness = Harness(setup, found, not missing)
-    much = 2**31 if setup.gpu else 2**24 if quick else 2**29
-    GB_per_s = much / clocks.copy_ms(much, device, 3 if quick else 11) / 1e6
+    num_bytes = 2**31 if setup.gpu else 2**24 if quick else 2**29
+    GB_per_s = num_bytes / clocks.copy_ms(num_bytes, device, 3 if quick else 11) / 1e6
     results: list[dict[str, Any]] = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(rows))
-        for suite, row in rows:
+        for family, row in rows:
             progress.update(task, description=row.name)
-            if not console.is_terminal and not quick:  # a log shows no moving bar
+            if not console.is_terminal and not quick:  # the progress bar does not appear in a log file
                 console.print(f"{len(results) + 1}/{len(rows)} {row.name}", soft_wrap=True, highlight=False)
-            results.append({"suite": suite} | harness.measure(row))
+            results.append({"family": family} | harness.measure(row))
             progress.advance(task)
     record = {
         "format": FORMAT,
@@ -90,18 +105,18 @@ def run(
 
 
 def write(record: dict[str, Any], target: Path) -> None:
-    """All of it or nothing: whoever reads the file, or kills this process, never sees a part."""
+    """Write a record as JSON, atomically: the file is never incomplete, even if the process is killed."""
     replace_bytes(target, f"{json.dumps(record, indent=1)}\n".encode())
 
 
 def _writable(target: Path) -> Path:
-    """Known before the first row is measured, not after the last."""
+    """Fail before the first row is measured rather than after the last one."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
-            raise WrongRequest(f"--out must be a file, got the folder {target}")
+            raise RequestError(f"--out must be a file, got the folder {target}")
         with tempfile.TemporaryFile(dir=target.parent):
             pass
     except OSError as error:
-        raise WrongRequest(f"--out cannot be written: {error}") from None
+        raise RequestError(f"--out cannot be written: {error}") from None
     return target

@@ -1,4 +1,4 @@
-"""A record as a table: for a terminal, cut to its width, and for a page."""
+"""Results as a table: for a terminal, fitted to its width, and as Markdown."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,28 +7,31 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-WIDTH = 120  # of what is no terminal
-NAME, PEERS = 45, 1  # characters of a name and number of peers that a terminal shows
-WORDS = ("work", "peers", "asked")
+WIDTH = 120  # if the output is not a terminal
+NAME, PEERS = 45, 1  # most characters of a row's name, and most peers, in a terminal
+TEXT_COLUMNS = ("work", "peers")  # left-aligned
 Result = dict[str, Any]
 
 
 def console() -> Console:
+    """A console as wide as the terminal, or `WIDTH` characters if the output is redirected."""
     made = Console()
     return made if made.is_terminal else Console(width=WIDTH)
 
 
 def ms(value: float) -> str:
+    """Milliseconds with three significant digits."""
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def times(value: float) -> str:
+    """A ratio, such as 0.52x, 3.4x or 18x."""
     return f"{value:.2f}x" if value < 1 else f"{value:.1f}x" if value < 10 else f"{value:.0f}x"
 
 
 def fastest(result: Result, kind: str) -> dict[str, Result]:
-    """The timed contestants of a kind, fastest first; of a peer that has several ways the best one."""
-    timed = [(name, each) for name, each in result["contestants"].items() if each["kind"] == kind and "ms" in each]
+    """The timed implementations of a kind, fastest first. A peer with several variants appears once, with its best."""
+    timed = [(name, each) for name, each in result["implementations"].items() if each["kind"] == kind and "ms" in each]
     found: dict[str, Result] = {}
     for name, each in sorted(timed, key=lambda pair: pair[1]["ms"]["median"]):
         found.setdefault(name.partition(" ")[0] if kind == "peer" else name, each)
@@ -36,11 +39,11 @@ def fastest(result: Result, kind: str) -> dict[str, Result]:
 
 
 def _ours(result: Result) -> str:
-    return ms(result["contestants"]["ours"]["ms"]["median"])
+    return ms(result["implementations"]["ours"]["ms"]["median"])
 
 
 def _spread(result: Result) -> str:
-    spread = result["contestants"]["ours"]["ms"]
+    spread = result["implementations"]["ours"]["ms"]
     return f"{ms(spread['p10'])}-{ms(spread['p90'])}"
 
 
@@ -49,15 +52,15 @@ def _best(kind: str) -> Callable[[Result], str]:
 
 
 def _peers(result: Result) -> str:
-    """Of those with a time, fastest first, then those that are wrong."""
+    """Peers with a time, fastest first, then those with wrong results."""
     shown = [f"{name} {times(each['ratio'])}" for name, each in fastest(result, "peer").items()]
-    shown += [f"{name} {times(each['ratio'])}" for name, each in fastest(result, "beside").items()]
-    wrong = {name.partition(" ")[0] for name, each in result["contestants"].items() if each["state"] == "wrong"}
+    shown += [f"{name} {times(each['ratio'])}" for name, each in fastest(result, "related").items()]
+    wrong = {name.partition(" ")[0] for name, each in result["implementations"].items() if each["state"] == "wrong"}
     return ", ".join([*shown, *(f"{name} wrong" for name in sorted(wrong) if name != "ours")])
 
 
 def _memory(result: Result) -> str:
-    peak = result["contestants"]["ours"]["peak_MiB"]
+    peak = result["implementations"]["ours"]["peak_MiB"]
     return "n/a" if peak is None else f"{peak:.0f}" if peak >= 10 else f"{peak:.1f}"
 
 
@@ -65,32 +68,20 @@ def _share(result: Result) -> str:
     return f"{100 / result['times_floor']:.0f} %" if "times_floor" in result else ""
 
 
-def _asked(result: Result) -> str:
-    signs = {"times_faster": "≥ {}x", "ms": "≤ {} ms", "times_floor": "≤ {}x floor", "ms_above": "≤ {} ms over",
-             "times_less_memory": "memory ≥ {}x"}  # fmt: skip
-    said = []
-    for what, each in result.get("asked", {}).items():
-        number = each.get("at_least", each.get("at_most"))
-        than = f" {each['than']}" if each.get("than") else ""
-        said.append(f"{signs[what].format(f'{number:g}')}{than}: {'yes' if each['met'] else 'NO'}")
-    return ", ".join(said)
-
-
-# Title, content, and the order in which columns go where there is no room; 0 stays.
+# Title, content, and the order in which columns are dropped in a narrow terminal; columns with 0 always stay.
 COLUMNS: list[tuple[str, Callable[[Result], str], int]] = [
     ("ours ms", _ours, 0),
-    ("p10-p90", _spread, 4),
+    ("p10-p90", _spread, 3),
     ("plain", _best("plain"), 0),
-    ("compiled", _best("compiled"), 5),
+    ("compiled", _best("compiled"), 4),
     ("peers", _peers, 0),
     ("MiB", _memory, 1),
-    ("limit", _share, 3),
-    ("asked", _asked, 2),
+    ("limit", _share, 2),
 ]
 
 
 def cells(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Titles, and a line for each row that was timed; columns that say nothing are left out."""
+    """Titles and lines of the table, with one line for each timed row. Empty columns are left out."""
     timed = [result for result in record["rows"] if result["state"] == "timed"]
     columns = [(title, [make(result) for result in timed]) for title, make, _ in COLUMNS]
     columns = [("work", [result["name"] for result in timed]), *(each for each in columns if any(each[1]))]
@@ -98,23 +89,22 @@ def cells(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def show(record: dict[str, Any], console: Console) -> None:
-    """The table, without the columns for which there is no room, then a line for everything that has none."""
+    """Print the table without the columns that do not fit, followed by the remarks."""
     titles, lines = cells(record)
     for line in lines:
         line[0] = _cut(line[0], NAME)
-        for title, shorten in (("peers", _few), ("asked", _met)):
-            if title in titles:
-                line[titles.index(title)] = shorten(line[titles.index(title)])
+        if "peers" in titles:
+            line[titles.index("peers")] = _few(line[titles.index("peers")])
     for _, title in sorted((rank, title) for title, _, rank in COLUMNS if rank):
-        if title in titles and _natural(titles, lines) > console.width:
-            place = titles.index(title)
-            titles, *lines = (line[:place] + line[place + 1 :] for line in (titles, *lines))
-    spare = console.width - _natural(titles, lines)
+        if title in titles and _width(titles, lines) > console.width:
+            position = titles.index(title)
+            titles, *lines = (line[:position] + line[position + 1 :] for line in (titles, *lines))
+    spare = console.width - _width(titles, lines)
     for line in lines:
         line[0] = _cut(line[0], max(NAME + min(spare, 0), 12))
     made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for title in titles:
-        made.add_column(title, justify="left" if title in WORDS else "right", no_wrap=True, overflow="ellipsis")
+        made.add_column(title, justify="left" if title in TEXT_COLUMNS else "right", no_wrap=True, overflow="ellipsis")
     for line in lines:
         made.add_row(*map(escape, line))
     if lines:
@@ -123,7 +113,7 @@ def show(record: dict[str, Any], console: Console) -> None:
         console.print(escape(text), soft_wrap=True, highlight=False)
 
 
-def _natural(titles: list[str], lines: list[list[str]]) -> int:
+def _width(titles: list[str], lines: list[list[str]]) -> int:
     return sum(max(map(len, column)) + 1 for column in zip(titles, *lines, strict=True))
 
 
@@ -132,42 +122,30 @@ def _cut(text: str, most: int) -> str:
 
 
 def _few(text: str) -> str:
-    """The fastest peers; the JSON file has all."""
+    """The fastest peers, and the number of the others."""
     shown = text.split(", ")
     return text if len(shown) <= PEERS else f"{', '.join(shown[:PEERS])} +{len(shown) - PEERS}"
 
 
-def _met(text: str) -> str:
-    """Whether all that was asked is met; the JSON file says what it was."""
-    return "NO" if "NO" in text else "yes" if text else ""
-
-
 def remarks(record: dict[str, Any]) -> list[str]:
-    """How to read the table; rows and contestants without a time, and why; peers that are not there."""
-    said = [
-        "ours: median milliseconds; others: times ours; limit: the time of a copy that moves as many bytes, in percent "
-        f"of ours; a large copy moves {record['GB_per_s']:.0f} GB/s"
+    """Explanation of the table, rows and implementations without a time and the reason, and missing peers."""
+    lines = [
+        "ours: median time; plain, compiled, peers: their time divided by ours; limit: time of a copy of as many bytes "
+        f"divided by ours; a large copy moves {record['GB_per_s']:.0f} GB/s"
     ]
     if record["quick"]:
-        said.append("a quick run: tiny inputs, which show that it works, not how fast")
+        lines.append("quick run with tiny inputs: the times are not meaningful")
     for result in record["rows"]:
         if result["state"] != "timed":
-            said.append(f"{result['name']}: {_STATES[result['state']]}: {result['reason']}")
+            lines.append(f"{result['name']}: {_STATES[result['state']]}: {result['reason']}")
             continue
-        for name, each in result["contestants"].items():
+        for name, each in result["implementations"].items():
             if each["state"] != "timed":
-                said.append(f"{result['name']}: {name} {_STATES[each['state']]}: {each['reason']}")
+                lines.append(f"{result['name']}: {name} {_STATES[each['state']]}: {each['reason']}")
     for name, peer in record["peers"].items():
         if peer["version"] is None:
-            said.append(f"{name} {peer['missing']}: {peer['get']}")
-    return said
+            lines.append(f"{name} {peer['missing']}: {peer['get']}")
+    return lines
 
 
-_STATES = {"wrong": "wrong, not timed", "failed": "failed", "declined": "not asked"}
-
-
-def markdown(record: dict[str, Any]) -> str:
-    """The same lines for a page, all columns."""
-    titles, lines = cells(record)
-    rule = ["---" if title in WORDS else "---:" for title in titles]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (titles, rule, *lines))
+_STATES = {"wrong": "wrong, not timed", "failed": "failed", "declined": "skipped"}

@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 
 from .base import BadCall as BadCall
+from .base import Benchmark as Benchmark
 from .base import Case as Case
 from .base import OpInfo as OpInfo
 from .base import Precision as Precision

@@ -7,7 +7,7 @@ descriptions instead of keeping tables of their own.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ Check = Callable[[Arguments, Any], None]
 
 
 Build = Callable[[Make], Arguments]
+Passes = Literal["forward", "backward", "forward + backward"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,35 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Benchmark:
+    """Work that `pointgrad bench` measures: one row for each pass.
+
+    Attributes:
+        name: Name of the rows, with `{0}`, `{1}`, ... for the sizes. The suffix of the pass is appended.
+        build: Keyword arguments, from `Make` and the sizes.
+        sizes: Numbers of points or rows. A quick run divides them.
+        plain: Plain forms for these arguments, by name. The first one, in float64, is the ground truth.
+        passes: Measured passes, by suffix of the name.
+        sources: Arguments whose gradients are computed.
+        tolerance: Largest relative error.
+        moved: Bytes that must pass through memory.
+        work: Kind of work for peer libraries, see `pointgrad.bench.peers`, with the same arguments as the operator.
+        cuda: Sizes on a GPU, if they differ.
+    """
+
+    name: str
+    build: Callable[..., Arguments]
+    sizes: tuple[int, ...]
+    plain: dict[str, Callable[..., Any]]
+    passes: dict[str, Passes]
+    sources: tuple[str, ...] = ()
+    tolerance: float = 1e-5
+    moved: Callable[[Arguments], int] = lambda arguments: 0
+    work: str | None = None
+    cuda: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Scaling:
     """The same work at any size, up to counts beyond 32 bits.
 
@@ -131,7 +161,8 @@ class OpInfo:
         bad_arguments: Values that are refused, by argument.
         index_rows: Number of rows that `index` counts; None if the call does not fix it.
         precision: Inputs for comparing rounding errors with the plain form's.
-        timing: Work to time.
+        timing: Work to time in the demo.
+        benchmarks: Work to measure in `pointgrad bench`.
         scaling: Work at any size.
         composed: Calls operators that have descriptions of their own; the slow Triton interpreter skips it.
         registered: False for plain PyTorch code that calls no operator of pointgrad.
@@ -150,6 +181,7 @@ class OpInfo:
     index_rows: Callable[[Arguments], int | None] = lambda arguments: None
     precision: Sequence[Precision] = ()
     timing: Timing | None = None
+    benchmarks: Sequence[Benchmark] = ()
     scaling: Scaling | None = None
     composed: bool = False
     registered: bool = True

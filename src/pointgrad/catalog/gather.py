@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pointgrad import gather, group
+from pointgrad import gather, group, knn
 
-from .base import OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, linear_in_each
 from .scaling import NEIGHBORS, exact_features, some
@@ -39,6 +39,28 @@ def plain_group(features: Tensor, index: Tensor, points: Tensor | None = None, c
         return grouped
     offset = torch.where((index >= 0).unsqueeze(-1), points[index.clamp(min=0)] - centers.unsqueeze(1), 0)
     return torch.cat([offset, grouped], -1)
+
+
+def many_picks(m: Make, num_rows: int, *picks: int) -> Arguments:
+    """64 channels, and an index without -1."""
+    return {"features": m.floats(num_rows, 64), "index": m.below(num_rows, *picks)}
+
+
+def near_picks(m: Make, num_points: int) -> Arguments:
+    """Neighbor lists of a cloud whose points are sorted by grid cell, as scanners and voxel grids produce."""
+    points = torch.rand(num_points, 3, device=m.device)
+    cell = (points * 32).long()
+    order = (cell[:, 0] * 1024 + cell[:, 1] * 32 + cell[:, 2]).argsort()
+    return {"features": m.floats(num_points, 64), "index": knn(points[order], 16).index}
+
+
+def index_select(features: Tensor, index: Tensor) -> Tensor:
+    return features.index_select(0, index.reshape(-1)).view(*index.shape, -1)
+
+
+def moved_bytes(arguments: Arguments) -> int:
+    features, index = arguments["features"], arguments["index"]
+    return 4 * features.shape[1] * (index.numel() + len(features)) + 8 * index.numel()
 
 
 def draw_gather(d: Draw) -> Arguments:
@@ -83,6 +105,7 @@ def check_groups(arguments: Arguments, result: Any) -> None:
     assert torch.equal(grad[at], counts[at, None].to(grad).expand(-1, grad.shape[1]))
 
 
+PLAIN = {"indexing": lambda features, index: features[index], "index_select": index_select}  # without -1
 points, padded, features = torch.zeros(6, 3), torch.zeros(2, 6, 3), torch.zeros(6, 4)
 index, lists = torch.zeros(5, dtype=torch.int64), torch.zeros(5, 1, dtype=torch.int64)
 
@@ -116,6 +139,9 @@ OPERATORS = [
         bad_arguments={"index": [None, 3], "features": [None, 1.0]},
         precision=[Precision(lambda m: rows(m, (), m.rows // 4, 16, m.rows))],
         timing=Timing("20k rows of 64", lambda m: rows(m, (), 20_000, 64, 20_000)),
+        benchmarks=[
+            Benchmark("gather {1} x 64 of {0}", many_picks, (100_000, 1_600_000), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes)
+        ],
         scaling=Scaling(reversed_rows, check_reversed),
     ),
     OpInfo(
@@ -138,6 +164,16 @@ OPERATORS = [
         bad_arguments={"index": [None, 3], "features": [None, 1.0], "points": [2.0]},
         precision=[Precision(lambda m: relative(m, (), m.rows, 8, m.rows // 2, 8), "relative")],
         timing=Timing("20k x 16 rows of 64", lambda m: rows(m, (), 20_000, 64, 20_000, 16)),
+        benchmarks=[
+            Benchmark(
+                "group {0} x 16 x 64", lambda m, n: many_picks(m, n, n, 16), (100_000,), PLAIN,
+                {" forward": "forward", " backward": "backward"}, GRADS[:1], 1e-6, moved_bytes, work="group",
+            ),
+            Benchmark(
+                "group {0} x 16 x 64, neighbours", near_picks, (100_000,), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes,
+                work="group",
+            ),
+        ],
         scaling=Scaling(many_groups, check_groups),
     ),
 ]  # fmt: skip

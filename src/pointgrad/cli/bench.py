@@ -1,4 +1,4 @@
-"""`pointgrad bench [SUITE...]`: correctness and speed of operators on this machine."""
+"""`pointgrad bench [FAMILY...]`: check and time the operators on this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,28 +11,29 @@ from .status import ExitStatus, fail
 
 @dataclass
 class Bench:
-    """Check and time operators, beside plain and compiled PyTorch and every peer library that is installed.
+    """Check and then time the operators against plain PyTorch, compiled PyTorch and every installed peer library.
 
-    Exit status: 0; 1 if a result of pointgrad is wrong (such rows are not timed); 2 for a wrong command line.
+    Exit status: 0 on success; 1 if a result of pointgrad is wrong, in which case that row is not timed; 2 for an
+    invalid command line.
     """
 
-    suites: Annotated[Positional[tuple[str, ...]], arg(metavar="SUITE")] = ()
-    """Benchmarks to run; --list shows them. By default all except the slow ones."""
+    families: Annotated[Positional[tuple[str, ...]], arg(metavar="FAMILY")] = ()
+    """Families of operators to measure; see --list. By default all but the slow ones."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """Device to measure."""
+    """Device to measure on."""
 
     only: str = ""
-    """Run only rows whose name contains all these words: --only "nearest 4096"."""
+    """Measure only rows whose name contains all of these words, for example --only "nearest 4096"."""
 
     out: Path | None = None
-    """JSON file for all measurements; its folder is created."""
+    """JSON file for the results. Missing folders are created."""
 
     quick: bool = False
-    """Use tiny inputs, few repetitions and no compilation, to test the benchmark itself."""
+    """Use tiny inputs and few rounds, and do not compile: shows that the benchmark works, not how fast it is."""
 
     list: bool = False
-    """List the benchmarks and exit."""
+    """List the families and exit."""
 
     def run(self) -> int:
         from pointgrad import bench
@@ -42,10 +43,10 @@ class Bench:
                 print(f"{name:12} {bench.describe(name)}")
             return ExitStatus.OK
         try:
-            record = bench.run(self.suites, self.device, self.only, self.out, self.quick)
-        except bench.WrongRequest as error:
+            record = bench.run(self.families, self.device, self.only, self.out, self.quick)
+        except bench.RequestError as error:
             return fail("bench", ExitStatus.USAGE, error)
         except KeyboardInterrupt:
-            return fail("bench", ExitStatus.INTERRUPTED, "interrupted; nothing is written")
+            return fail("bench", ExitStatus.INTERRUPTED, "interrupted; no results were written")
         wrong = any(row["state"] in ("wrong", "failed") for row in record["rows"])
         return ExitStatus.FAILED if wrong else ExitStatus.OK

@@ -33,12 +33,12 @@ class Check:
     """
 
     target: Positional[str]
-    """package.module:function, or path/file.py:function. Also a torch.autograd.Function, a torch.nn.Module, or a Module
-    class whose constructor needs no arguments."""
+    """package.module:function, or path/file.py:function. Also a torch.autograd.Function, a torch.nn.Module,
+    or a Module class whose constructor needs no arguments."""
 
     inputs: str | None = None
-    """module:make_inputs, where make_inputs(dtype, device) returns a tuple of inputs. By default <function>_inputs or
-    make_inputs in the module of the target."""
+    """module:make_inputs, where make_inputs(dtype, device) returns a tuple of inputs.
+    By default <function>_inputs or make_inputs in the module of the target."""
 
     shapes: list[str] = field(default_factory=list)
     """Shapes of random inputs, one per argument, instead of --inputs: --shapes 2,1024,3 2,1024,64"""

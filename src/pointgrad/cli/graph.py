@@ -27,9 +27,10 @@ class Graph:
     """
 
     target: Positional[str]
-    """package.module:function, or path/file.py:function. The function is called without arguments, or with random
-    inputs of --shapes that require grad. It returns a tensor or nested tensors, optionally in a pair with a module or
-    a dictionary that names them. Also a torch.nn.Module, or a Module class whose constructor needs no arguments."""
+    """package.module:function, or path/file.py:function.
+    The function is called without arguments, or with random inputs of --shapes that require grad.
+    It returns tensors, optionally in a pair with a module or a dictionary that names them.
+    Also a torch.nn.Module, or a Module class whose constructor needs no arguments."""
 
     shapes: list[str] = field(default_factory=list)
     """Shapes of random float32 inputs, one per argument: --shapes 2,1024,3 2,1024,64"""

@@ -23,7 +23,7 @@ class Info:
     """Point cloud files: PLY, PCD, LAS, LAZ, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
 
     format: str | None = None
-    """Format (ply, pcd, las, ...), if the suffix does not tell it."""
+    """Format (ply, pcd, las, ...), if the suffix does not determine it."""
 
     columns: str | None = None
     """Names of the columns, for files that do not name them: --columns "x y z class intensity"."""

@@ -28,8 +28,8 @@ class PrepareFlags:
     """Center and scale to the unit sphere, only center, or neither. By default sphere; center for scenes."""
 
     voxel: float | None = None
-    """Keep one point per voxel of this edge length, in units of the data; 0: off. By default off; for scenes twice the
-    distance between neighboring points."""
+    """Keep one point per voxel of this edge length, in units of the data; 0: off.
+    By default off; for scenes twice the distance between neighboring points."""
 
     features: tuple[str, ...] = ()
     """Names of columns that the network receives in addition to the coordinates."""
@@ -86,8 +86,8 @@ class DataFlags:
     """Flags for the data and the network."""
 
     data: str = ""
-    """Data set: shapes (built in); an .npz or .h5 file of arrays; a folder of point clouds; or modelnet:ROOT,
-    scanobjectnn:ROOT, shapenetpart:ROOT, s3dis:ROOT, semantickitti:ROOT."""
+    """Data set: shapes (built in); an .npz or .h5 file of arrays; a folder of point clouds; or a published one:
+    modelnet:ROOT, scanobjectnn:ROOT, shapenetpart:ROOT, s3dis:ROOT, semantickitti:ROOT."""
 
     task: Literal["auto", "classification", "segmentation"] = "auto"
     """One class per cloud, or per point; auto: depends on the labels of the data."""
@@ -96,15 +96,14 @@ class DataFlags:
     """Network; `pointgrad models` lists them."""
 
     options: tuple[str, ...] = ()
-    """Options of the network: --options variant=msg dropout=0.3. For scenes, the radius option defaults to a multiple
-    of the voxel size."""
+    """Options of the network: --options variant=msg dropout=0.3. For scenes, radius is scaled with the voxel size."""
 
     prepare: PrepareFlags = field(default_factory=PrepareFlags)
     augment: Augment = field(default_factory=Augment)
 
     batch_size: int = 0
-    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes. Training drops the last, incomplete batch of an
-    epoch; the dropped clouds differ from epoch to epoch."""
+    """Clouds per batch and process; 0: 32, 16 for parts, 8 for scenes.
+    Training drops the last batch of an epoch if it is incomplete; the dropped clouds differ from epoch to epoch."""
 
     crop_points: int | None = None
     """Crop scenes to this many points around random centers; 0: no cropping. By default 8192 for scenes."""
@@ -113,8 +112,8 @@ class DataFlags:
     """Random crops of each cloud per epoch. By default 8 for scenes, else 1."""
 
     workers: int = -1
-    """Processes that read and transform clouds; -1: one per core, up to 8, with a GPU, else 0. Results do not depend on
-    it."""
+    """Processes that read and transform clouds; -1: one per core, up to 8, with a GPU, else 0.
+    Results do not depend on it."""
 
     skip_bad: bool = False
     """Skip and count unreadable samples instead of stopping."""

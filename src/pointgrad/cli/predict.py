@@ -15,9 +15,9 @@ from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.data.files.workspace import publish_bytes
+from pointgrad.data.tiles import Progress
 from pointgrad.errors import one_line
 from pointgrad.predict.labels import Settings
-from pointgrad.predict.scene import Progress
 from pointgrad.writing import make_folder
 
 from .device import device
@@ -50,9 +50,9 @@ class Predict:
     """Device: cpu, cuda, cuda:1 ...; auto: a GPU if one is available."""
 
     tile: float | None = None
-    """Segmentation: edge length, in units of the file, of the square columns that are predicted one at a time. By
-    default the whole cloud if it is small or the network was trained on clouds scaled to a sphere; else columns with
-    half as many points as the network was trained on."""
+    """Segmentation: edge length, in units of the file, of the square columns that are predicted one at a time.
+    By default the whole cloud if it is small or the network was trained on clouds scaled to a sphere;
+    else columns with half as many points as the network was trained on."""
 
     votes: int = 3
     """Predictions per point, each in different columns or among different points. More is better and slower."""

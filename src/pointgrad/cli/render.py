@@ -10,12 +10,12 @@ from tyro.conf import Positional, arg
 
 from pointgrad.data.files.formats import choose
 from pointgrad.data.files.workspace import exists
+from pointgrad.data.stream import Source
 from pointgrad.errors import one_line
 from pointgrad.render import class_names, save
 from pointgrad.render.legend import Title
 from pointgrad.render.save import LONGEST, SECONDS, check_suffix
 from pointgrad.render.scene import SAMPLE, Scene
-from pointgrad.render.source import Source
 from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scales
 
 from .inputs import cloud_files
@@ -41,8 +41,8 @@ class Render:
     """Image file: .png, .jpg, .webp, or .gif for a turntable. Without a suffix: a folder for one .png per file."""
 
     by: str | None = None
-    """Quantity shown by colors: label, rgb, height, or a column of the file. By default label if there are several
-    labels, else rgb if available, else height."""
+    """Quantity shown by colors: label, rgb, height, or a column of the file.
+    By default label if there are several labels, else rgb if available, else height."""
 
     azimuth: float = AZIMUTH
     """Direction of the camera around the vertical axis, in degrees from +x towards +y."""
@@ -72,7 +72,7 @@ class Render:
     """Frames of a turntable; by default 48 for .gif. With .webp, the image becomes a turntable."""
 
     seconds: float = SECONDS
-    """Duration of a turn."""
+    """Duration of one turn, in seconds."""
 
     columns: str | None = None
     """Names of the columns, for text, NPY and BIN files that do not name them: "x y z class intensity"."""

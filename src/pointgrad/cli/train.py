@@ -46,8 +46,7 @@ class Train(TrainConfig, DataFlags):
     """Continue the run in --out from its last checkpoint, with its configuration; start a new run if there is none."""
 
     config: Path | None = None
-    """YAML file with values of these flags, such as the config.yaml of a run. Flags on the command line take
-    precedence."""
+    """YAML file with values of these flags, such as the config.yaml of a run; the command line takes precedence."""
 
     def run(self) -> int:
         try:

@@ -31,15 +31,15 @@ class View:
     """
 
     inputs: Positional[tuple[Path, ...]]
-    """Point cloud files of any supported format, or folders, which are searched for them; or one run folder of
-    `pointgrad train`, whose progress is shown: curves, confusion matrix, worst examples."""
+    """Point cloud files of any supported format, or folders, which are searched for them;
+    or one run folder of `pointgrad train`, whose curves, confusion matrix and worst examples are shown."""
 
     checkpoint: Path | None = None
-    """Run folder of `pointgrad train`, or a checkpoint, to label the clouds and show which points matter for it."""
+    """Run folder of `pointgrad train`, or a checkpoint, to label the clouds and show which points influence it."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. By default only this machine can connect; with 0.0.0.0, everyone who can reach this machine
-    can, without a password."""
+    """Address to listen on. By default only this machine can connect;
+    with 0.0.0.0, everyone who can reach this machine can, without a password."""
 
     port: int | None = None
     """Port; by default the first free one from 8080."""

@@ -1,8 +1,8 @@
-"""Other libraries' names on pointgrad's operators: change one import, or none.
+"""The interfaces of other point-cloud libraries, implemented with pointgrad's operators.
 
-Each public package here mirrors the module tree of the library it is named after. Use it by changing the import,
+Each public package here mirrors the module tree of the library of the same name. Either change the import,
 `from pointgrad.compat.pytorch3d.ops import knn_points`; or call `install` once, before the first import of the
-library, and change nothing else; or run a program as it is: `python -m pointgrad.compat run script.py`.
+library; or run an unchanged program with `python -m pointgrad.compat run script.py`.
 """
 
 import importlib
@@ -16,19 +16,30 @@ __all__ = ["install", "modules", "peers"]
 
 
 def peers() -> list[str]:
-    """The libraries that can be installed: every public package of this folder.
+    """List the libraries that can be installed.
 
-    >>> "pytorch3d" in peers()
-    True
+    Returns:
+        The names of the public packages in this folder, sorted.
+
+    Example:
+        >>> "pytorch3d" in peers()
+        True
     """
     return sorted(found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_"))
 
 
 def modules(name: str) -> list[ModuleType]:
-    """A library's package here and all modules below it.
+    """Import the package of a library and all of its submodules.
 
-    >>> modules("pytorch3d")[0].__name__
-    'pointgrad.compat.pytorch3d'
+    Args:
+        name: Name of the library.
+
+    Returns:
+        The package, followed by its submodules.
+
+    Example:
+        >>> modules("pytorch3d")[0].__name__
+        'pointgrad.compat.pytorch3d'
     """
     root = importlib.import_module(f"{__name__}.{name}")
     below = pkgutil.walk_packages(getattr(root, "__path__", ()), f"{root.__name__}.")
@@ -36,37 +47,44 @@ def modules(name: str) -> list[ModuleType]:
 
 
 def install(*names: str) -> None:
-    """Makes `import <name>` find `pointgrad.compat.<name>`, with all its submodules, in this process.
+    """Make `import <name>` import `pointgrad.compat.<name>` and its submodules in this process.
 
-    names: of the libraries, such as "pytorch3d"; all of `peers()` without any.
+    This package takes precedence over a library that is installed but not yet imported. Calling `install` twice has no
+    further effect.
 
-    Ours wins over one that is installed but not yet imported. One that is already imported is refused with an
-    ImportError, and then nothing is installed: what holds its functions would keep them. Doing it twice does nothing.
+    Args:
+        names: Names of the libraries, such as "pytorch3d"; all of `peers()` if none is given.
 
-    >>> install("pytorch3d")
-    >>> import pytorch3d.ops
-    >>> pytorch3d.ops.knn_points.__module__
-    'pointgrad.compat.pytorch3d.ops.knn'
+    Raises:
+        ValueError: If a name is not in `peers()`.
+        ImportError: If a library is already imported, since modules that use its functions would keep them. Nothing
+            is installed in this case.
+
+    Example:
+        >>> install("pytorch3d")
+        >>> import pytorch3d.ops
+        >>> pytorch3d.ops.knn_points.__module__
+        'pointgrad.compat.pytorch3d.ops.knn'
     """
     known = peers()
     for name in names:
         if name not in known:
-            raise ValueError(f"names must be of {', '.join(known)}, got {name!r}")
+            raise ValueError(f"names must be among {', '.join(known)}, got {name!r}")
     wanted = names or known
     for name in wanted:
-        _refuse_if_imported(name)
+        _check_not_imported(name)
     found = {module.__name__.removeprefix(f"{__name__}."): module for name in wanted for module in modules(name)}
-    sys.modules.update(found)  # at once: another thread sees a library whole or not at all
+    sys.modules.update(found)  # in one step, so that other threads never see part of a library
     Finder.serve(wanted)
 
 
-def _refuse_if_imported(name: str) -> None:
+def _check_not_imported(name: str) -> None:
     for loaded, module in list(sys.modules.items()):
         belongs = loaded == name or loaded.startswith(f"{name}.")
         if belongs and module is not None and module is not sys.modules.get(f"{__name__}.{loaded}"):
-            where = getattr(module, "__file__", None) or "an unknown place"
+            path = getattr(module, "__file__", None) or "an unknown location"
             raise ImportError(
-                f"{loaded} is already imported from {where}: call pointgrad.compat.install({name!r}) before the first "
-                f"import of {name}, or run the program by `python -m pointgrad.compat run`",
+                f"{loaded} is already imported from {path}: call pointgrad.compat.install({name!r}) before the first "
+                f"import of {name}, or run the program with `python -m pointgrad.compat run`",
                 name=name,
             )

@@ -1,4 +1,4 @@
-"""`python -m pointgrad.compat run script.py ...` and `python -m pointgrad.compat list`."""
+"""Commands `python -m pointgrad.compat run script.py ...` and `python -m pointgrad.compat list`."""
 
 import contextlib
 import importlib
@@ -17,17 +17,18 @@ usage: python -m pointgrad.compat run [--only NAME,NAME] script.py [argument ...
        python -m pointgrad.compat run [--only NAME,NAME] -m module [argument ...]
        python -m pointgrad.compat list
 
-run   runs a program, unchanged, with other libraries' imports served by pointgrad (--only: these libraries)
-list  prints the libraries and what is provided of each
+run   run an unchanged program with imports of other libraries provided by pointgrad (--only: just these libraries)
+list  print the libraries and the functions provided of each
 """
-WRONG = 2  # exit status of a wrong command line, as everywhere
+USAGE_STATUS = 2
 
 
-class Wrong(Exception):
-    """Why the command line cannot be followed, in one line."""
+class UsageError(Exception):
+    """A command line that is not valid. The message has one line."""
 
 
 def main(arguments: list[str]) -> int:
+    """Run a command and return the exit status."""
     command, *rest = arguments or ["--help"]
     if command in ("-h", "--help") or (command == "run" and rest[:1] in (["-h"], ["--help"])):
         print(USAGE, end="")
@@ -35,58 +36,57 @@ def main(arguments: list[str]) -> int:
     try:
         if command == "list":
             if rest:
-                raise Wrong(f"list takes no arguments, got {' '.join(rest)!r}")
+                raise UsageError(f"list takes no arguments, got {' '.join(rest)!r}")
             with contextlib.suppress(BrokenPipeError):  # `list | head`
                 _list()
                 sys.stdout.flush()
         elif command == "run":
             _run(*_parse(rest))
         else:
-            raise Wrong(f"the command must be run or list, got {command!r}")
-    except Wrong as error:
+            raise UsageError(f"the command must be run or list, got {command!r}")
+    except UsageError as error:
         print(f"pointgrad.compat: {error}", file=sys.stderr)
-        return WRONG
+        return USAGE_STATUS
     return 0
 
 
 def _parse(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
-    """The libraries, whether the program is a module, and the program with its own arguments."""
+    """Libraries, whether the program is a module, and the program with its own arguments."""
     names: list[str] = []
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-m":
         option, equals, value = rest.pop(0).partition("=")
         if option != "--only":
-            raise Wrong(f"run has no option {option}; a script's own options come after it")
+            raise UsageError(f"run has no option {option}; options of the script must follow its name")
         if not equals:
             if not rest:
-                raise Wrong("--only must be followed by names separated by commas")
+                raise UsageError("--only must be followed by a comma-separated list of names")
             value = rest.pop(0)
         names = [name.strip() for name in value.split(",") if name.strip()]
         known = pointgrad.compat.peers()
         for name in names or [""]:
             if name not in known:
-                raise Wrong(f"--only must be of {', '.join(known)}, got {name!r}")
+                raise UsageError(f"--only must be a list of {', '.join(known)}, got {name!r}")
     is_module = rest[:1] == ["-m"]
     if is_module:
         rest.pop(0)
     if not rest:
-        raise Wrong(f"run needs {'a module after -m' if is_module else 'a script, or -m and a module'}")
+        raise UsageError(f"run needs {'a module after -m' if is_module else 'a script, or -m and a module'}")
     return names, is_module, rest
 
 
 def _run(names: list[str], is_module: bool, arguments: list[str]) -> None:
-    """As Python itself would, but for what `import` finds."""
+    """Run a program like Python itself, except for what `import` finds."""
     program = arguments[0]
     if is_module:
         if not _exists(program):
-            raise Wrong(f"there is no module named {program}")
+            raise UsageError(f"no module named {program}")
     elif not os.path.exists(program):
-        raise Wrong(f"there is no file {program}")
+        raise UsageError(f"no such file: {program}")
     pointgrad.compat.install(*names)
     os.environ["POINTGRAD_COMPAT"] = ",".join(names or pointgrad.compat.peers())
-    startup = os.path.join(
-        os.path.dirname(os.path.abspath(__file__)), "_startup"
-    )  # for the processes that the program starts
+    # For the processes that the program starts.
+    startup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_startup")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [startup, os.environ.get("PYTHONPATH")]))
     sys.argv = list(arguments)
     try:
@@ -94,12 +94,12 @@ def _run(names: list[str], is_module: bool, arguments: list[str]) -> None:
             runpy.run_module(program, run_name="__main__", alter_sys=True)
             return
         if not getattr(sys.flags, "safe_path", False):  # Python 3.11: -P
-            del sys.path[0]  # where `python -m` was called
-            if pkgutil.get_importer(program) is None:  # neither a folder nor an archive, which runpy puts there itself
+            del sys.path[0]  # the current folder, which `python -m` has added
+            if pkgutil.get_importer(program) is None:  # runpy itself adds folders and archives
                 sys.path.insert(0, os.path.dirname(os.path.realpath(program)))
         runpy.run_path(program, run_name="__main__")
     except BaseException as error:
-        _show_from_the_program_on(error)
+        _hide_own_frames(error)
         raise
 
 
@@ -108,12 +108,12 @@ def _exists(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a parent is there, and what it imports is not
+            raise  # the parent package exists but fails to import something else
         return False
 
 
-def _show_from_the_program_on(error: BaseException) -> None:
-    """Leaves out the frames of this file and of runpy, whatever prints the traceback in the end."""
+def _hide_own_frames(error: BaseException) -> None:
+    """Remove the frames of this file and of runpy from the printed traceback."""
     hook, own = sys.excepthook, (__file__, runpy.__file__, "<frozen runpy>")
     below = error.__traceback__
     while below is not None and below.tb_frame.f_code.co_filename in own:
@@ -131,7 +131,7 @@ def _list() -> None:
         modules = sorted(pointgrad.compat.modules(name), key=lambda module: module.__name__.count("."))
         version = getattr(modules[0], "__version__", None)
         print(f"{name} {version}" if version else name)
-        seen: list[object] = []  # a name is printed where it is nearest to the root
+        seen: list[object] = []  # a function is printed only for the module nearest to the root
         for module in modules:
             public = {key: getattr(module, key) for key in getattr(module, "__all__", ()) if not key.startswith("_")}
             new = sorted(key for key, value in public.items() if value not in seen)

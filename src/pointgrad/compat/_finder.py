@@ -1,4 +1,4 @@
-"""What Python's import system asks about installed libraries: modules that are not there, and versions."""
+"""Finder for Python's import system: messages for missing modules, and versions of the libraries."""
 
 import importlib
 import re
@@ -14,14 +14,14 @@ _HERE = __name__.rpartition(".")[0]
 
 
 class Finder(DistributionFinder):
-    """Modules themselves are found in sys.modules; this one is asked only about what is not."""
+    """Finder for modules that are not in `sys.modules`, which contains all modules that are provided."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
     @classmethod
     def serve(cls, names: Iterable[str]) -> None:
-        """Answers for these libraries from now on, before any other finder."""
+        """Handle these libraries from now on, before any other finder."""
         finder = next((found for found in sys.meta_path if isinstance(found, cls)), None)
         if finder is None:
             finder = cls()
@@ -31,34 +31,35 @@ class Finder(DistributionFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Refuses a module that pointgrad.compat does not have, by a sentence instead of "No module named".
+        """Raise a helpful error for a module that pointgrad.compat does not provide.
 
-        `from pytorch3d import renderer` asks for it by our own name, because that is the parent's `__name__`.
+        `from pytorch3d import renderer` requests `pointgrad.compat.pytorch3d.renderer`, because the parent module has
+        this `__name__`.
         """
-        asked = fullname.removeprefix(f"{_HERE}.")
-        name, dot, _ = asked.partition(".")
+        requested = fullname.removeprefix(f"{_HERE}.")
+        name, dot, _ = requested.partition(".")
         if not dot or name not in self.names:
             return None
-        if asked != fullname and PathFinder.find_spec(fullname, path) is not None:
+        if requested != fullname and PathFinder.find_spec(fullname, path) is not None:
             return None  # a reload
-        # Without `name=`, or `from ... import` would replace it by a message of its own.
+        # Without `name=`: otherwise `from ... import` would replace this message.
         raise ModuleNotFoundError(
-            f"pointgrad.compat stands in for {name} and has no {asked}; "
-            "`python -m pointgrad.compat list` shows what it provides"
+            f"pointgrad.compat replaces {name} but does not provide {requested}; "
+            "`python -m pointgrad.compat list` prints what is provided"
         )
 
     def find_distributions(self, context: Any = None) -> Iterator["_Version"]:
-        """For `importlib.metadata.version("torch_scatter")`, by which programs ask whether a library is there."""
-        asked = getattr(context, "name", None)
+        """Support `importlib.metadata.version("torch_scatter")`, which programs use to detect a library."""
+        requested = getattr(context, "name", None)
         for name in sorted(self.names):
-            if asked is None or re.sub(r"[-_.]+", "_", asked).lower() == name:
+            if requested is None or re.sub(r"[-_.]+", "_", requested).lower() == name:
                 version = getattr(importlib.import_module(f"{_HERE}.{name}"), "__version__", None)
                 if version is not None:
                     yield _Version(name, version)
 
 
 class _Version(Distribution):
-    """A name and the version whose behaviour the package follows."""
+    """Metadata with the name and the version whose interface the package has."""
 
     def __init__(self, name: str, version: str) -> None:
         self._metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"

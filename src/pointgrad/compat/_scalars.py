@@ -1,4 +1,4 @@
-"""Numbers as the other libraries' bindings take them."""
+"""Scalar arguments, which the other libraries also accept as tensors."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from pointgrad.ops import checks
 
 
 def number(value: Any) -> Any:
-    """What a tensor without dimensions holds, as in `dim_size=index.max() + 1`; anything else as it is."""
+    """Value of a zero-dimensional tensor, as in `dim_size=index.max() + 1`; other values unchanged."""
     return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
 
 
 def count_of(name: str, value: Any, least: int = 1) -> int:
-    """An int, or a tensor that holds one."""
+    """Check and return an int, or the value of a zero-dimensional int tensor."""
     value = number(value)
     checks.kind(checks.is_integer(value), name, "an int", value)
     checks.value(value >= least, name, f"at least {least}", value)

@@ -1,4 +1,4 @@
-"""Point clouds from files and data sets, transforms, and packed batches."""
+"""Point cloud files, datasets, transforms and packed batches."""
 
 from pointgrad.data.cloud import Batch as Batch
 from pointgrad.data.cloud import Cloud as Cloud

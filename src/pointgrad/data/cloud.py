@@ -1,4 +1,4 @@
-"""One point cloud, and a batch of them."""
+"""Point clouds and packed batches of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,20 +14,22 @@ def _no_offset() -> Tensor:
 
 @dataclass
 class Cloud:
-    """Points with named columns beside them, as read from a file or made by a data set. On the CPU.
+    """A point cloud with named columns, on the CPU.
 
-    points: (N, 3), float32 if that is what the source stores, else float64; relative to `origin`.
-    features: per-point columns by name, each (N,) or (N, c) in its own dtype.
-    labels: (N,) int64, the class of each point, -1 where there is none.
-    label: the class of the whole cloud.
-    category: what kind of object the parts belong to (part segmentation only).
-    origin: (3,) float64; the world coordinates are `origin + points`. Readers choose whole numbers, so that
-        neither taking the origin away nor adding it again rounds.
-    source: where the cloud comes from, for messages.
+    Attributes:
+        points: Coordinates (N, 3) relative to `origin`, float32 if the source stores float32, else float64.
+        features: Per-point columns by name, each (N,) or (N, c) in its own dtype.
+        labels: Class of each point (N,), int64; -1 means no label.
+        label: Class of the whole cloud.
+        category: Category of the object, for part segmentation.
+        origin: Origin (3,), float64; world coordinates are `origin + points`. Readers choose integers, so that
+            subtracting and adding the origin does not round.
+        source: Description of the source, for messages.
 
-    >>> cloud = Cloud(torch.zeros(4, 3), {"height": torch.arange(4.)})
-    >>> len(cloud), cloud.select(torch.tensor([1, 3])).features["height"]
-    (4, tensor([1., 3.]))
+    Example:
+        >>> cloud = Cloud(torch.zeros(4, 3), {"height": torch.arange(4.)})
+        >>> len(cloud), cloud.select(torch.tensor([1, 3])).features["height"]
+        (4, tensor([1., 3.]))
     """
 
     points: Tensor
@@ -51,11 +53,11 @@ class Cloud:
         return self.points.shape[0]
 
     def world(self) -> Tensor:
-        """(N, 3) float64: the coordinates as the source has them."""
+        """Return the coordinates of the source, (N, 3) float64."""
         return self.points.double() + self.origin
 
     def select(self, index: Tensor) -> "Cloud":
-        """The points of an index (M,) or a mask (N,), with their columns."""
+        """Select points by index (M,) or mask (N,), with all their columns."""
         if index.dtype == torch.bool:
             index = index.nonzero().squeeze(1)
         return replace(
@@ -66,10 +68,19 @@ class Cloud:
         )
 
     def stack(self, names: Sequence[str]) -> Tensor | None:
-        """(N, C) float32: the named columns side by side; None without names.
+        """Concatenate the named columns to (N, C) float32.
 
-        Colours come from 0 to 1 whatever the file: a column of bytes (uint8) becomes shares of 255, and `red`, `green`
-        and `blue` in wider integers, as LAS stores them, shares of 65535.
+        Colors are scaled to the range 0 to 1: uint8 columns are divided by 255, and `red`, `green` and `blue` in wider
+        integers, as in LAS files, by 65535.
+
+        Args:
+            names: Names of features.
+
+        Returns:
+            The columns, or None if there are no names.
+
+        Raises:
+            ValueError: If a feature is missing.
         """
         self.need(names)
         if not names:
@@ -77,24 +88,29 @@ class Cloud:
         return torch.cat([_floats(name, self.features[name]).reshape(len(self), -1) for name in names], dim=1)
 
     def need(self, names: Sequence[str]) -> None:
-        """A ValueError unless there are features of these names."""
+        """Raise `ValueError` if one of the named features is missing."""
         missing = [name for name in names if name not in self.features]
         if missing:
             has = ", ".join(self.features) or "no features"
             raise ValueError(f"{self.prefix()}features must contain {', '.join(missing)}, got {has}")
 
     def prefix(self) -> str:
-        """What a message about this cloud starts with."""
+        """Return the start of messages about this cloud: its source, if known."""
         return f"{self.source}: " if self.source else ""
 
 
 @dataclass
 class Batch:
-    """Clouds one after another (packed), as networks take them.
+    """B clouds packed into one, the input of a network.
 
-    points: (N, 3) float32. features: (N, C) float32 or None. offsets: (B + 1,) int64, first entry 0.
-    target: (B,) one class per cloud, or (N,) one per point, -1 where there is none; None without labels.
-    category: (B,) int64 or None. sizes: points per cloud, known on the host. sources: where each comes from, if known.
+    Attributes:
+        points: Coordinates (N, 3), float32.
+        features: Features (N, C), float32, or None.
+        offsets: Cloud i is `points[offsets[i]:offsets[i + 1]]`; (B + 1,), int64.
+        target: One class per cloud (B,), or one per point (N,) with -1 for no label. None without labels.
+        category: Category of each cloud (B,), int64, or None.
+        sizes: Number of points of each cloud, on the host.
+        sources: Source of each cloud; may be empty.
     """
 
     points: Tensor
@@ -109,14 +125,15 @@ class Batch:
         return len(self.sizes)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on a device; a copy to a GPU does not wait if the memory is pinned."""
+        """Move the batch to a device. The copy to a GPU is asynchronous if the memory is pinned."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":
+        """Copy the batch to pinned memory."""
         return self._map(lambda tensor: tensor.pin_memory())
 
     def inputs(self) -> dict[str, Any]:
-        """Arguments of a network: padded (B, N, ...) if all clouds have the same size, else packed with offsets."""
+        """Return the arguments of a network: padded (B, N, ...) for clouds of equal size, else packed with offsets."""
         if len(set(self.sizes)) != 1:
             out: dict[str, Any] = {"points": self.points, "features": self.features, "offsets": self.offsets}
         else:
@@ -147,13 +164,24 @@ def _floats(name: str, column: Tensor) -> Tensor:
 
 
 def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:
-    """A packed batch of clouds, in their order, with the named features; of none, an empty batch.
+    """Pack clouds into a batch, in their order.
 
-    >>> batch = collate([Cloud(torch.zeros(2, 3), label=4), Cloud(torch.ones(3, 3), label=1)])
-    >>> batch.offsets, batch.target
-    (tensor([0, 2, 5]), tensor([4, 1]))
+    Args:
+        clouds: The clouds. Without any, the batch is empty.
+        features: Names of the features to include.
+
+    Returns:
+        The batch. `target` is None unless all clouds have labels.
+
+    Raises:
+        ValueError: If a feature is missing, or has different widths in two clouds.
+
+    Example:
+        >>> batch = collate([Cloud(torch.zeros(2, 3), label=4), Cloud(torch.ones(3, 3), label=1)])
+        >>> batch.offsets, batch.target
+        (tensor([0, 2, 5]), tensor([4, 1]))
     """
-    if not clouds:  # a process's share of the last batch, or nothing but unreadable files
+    if not clouds:  # the part of a rank in the last batch may be empty, and so may a batch of unreadable files
         none = torch.zeros(0, dtype=torch.int64)
         return Batch(torch.zeros(0, 3), None, torch.zeros(1, dtype=torch.int64), none, None, ())
     sizes = tuple(len(cloud) for cloud in clouds)
@@ -162,7 +190,7 @@ def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:
         features=_features(clouds, features) if features else None,
         offsets=torch.tensor([0, *sizes]).cumsum(0),
         target=_targets(clouds),
-        category=_whole([cloud.category for cloud in clouds]),
+        category=_if_complete([cloud.category for cloud in clouds]),
         sizes=sizes,
         sources=tuple(cloud.source for cloud in clouds),
     )
@@ -173,15 +201,17 @@ def _features(clouds: Sequence[Cloud], names: Sequence[str]) -> Tensor:
     for cloud, column in zip(clouds, columns, strict=True):
         if column.shape[1] != columns[0].shape[1]:
             width, source = columns[0].shape[1], clouds[0].source or "the first cloud"
-            raise ValueError(f"{cloud.prefix()}features must be {width} columns, as in {source}, got {column.shape[1]}")
+            raise ValueError(
+                f"{cloud.prefix()}features must have {width} columns, as in {source}, got {column.shape[1]}"
+            )
     return torch.cat(columns)
 
 
-def _whole(values: Sequence[int | None]) -> Tensor | None:
+def _if_complete(values: Sequence[int | None]) -> Tensor | None:
     known = [value for value in values if value is not None]
     return torch.tensor(known) if len(known) == len(values) else None
 
 
 def _targets(clouds: Sequence[Cloud]) -> Tensor | None:
     labels = [cloud.labels for cloud in clouds if cloud.labels is not None]
-    return torch.cat(labels) if len(labels) == len(clouds) else _whole([cloud.label for cloud in clouds])
+    return torch.cat(labels) if len(labels) == len(clouds) else _if_complete([cloud.label for cloud in clouds])

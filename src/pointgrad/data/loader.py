@@ -1,4 +1,4 @@
-"""Batches of a data set, in an order and with an augmentation that depend on seed, epoch and index alone."""
+"""Batches of a dataset. Order and augmentation depend only on seed, epoch and index."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -11,37 +11,43 @@ from pointgrad.data.cloud import Batch, Cloud, collate
 from pointgrad.data.files import FileError
 from pointgrad.data.mixing import mix
 from pointgrad.data.transforms import Transform
+from pointgrad.errors import one_line
 
-PREFETCH = 4  # batches that each worker may be ahead
+PREFETCH = 4  # batches that each worker loads in advance
 
 
 class Loader:
-    """Iterates over a data set in packed batches; built on `torch.utils.data.DataLoader`.
+    """Iterate over a dataset in packed batches; built on `torch.utils.data.DataLoader`.
 
-    dataset: gives a `Cloud` for each index from 0 to len - 1.
-    batch_size: clouds per batch and process.
-    transform: called as `transform(cloud, generator)`, the generator seeded from (seed, epoch, index).
-    features: names of the columns of `Batch.features`.
-    shuffle: a new order each epoch, from (seed, epoch); without it, the order of the data set.
-    workers: processes that read and transform; 0: this one. What they give does not depend on their number. They may
-        call pointgrad's operators, and stay from epoch to epoch.
-    rank, world: this process and the number of all. Batch i of the epoch is
-        `order[i * world * batch_size : (i + 1) * world * batch_size]`, of which each rank takes its contiguous part;
-        the last, smaller batch is cut as evenly as possible, so that no sample comes twice. All ranks iterate equally
-        often, and a rank's part of the last batch may be empty.
-    skip_bad: leave out samples whose reading or transform raises ValueError (`FileError` is one) or OSError, instead
-        of raising. The others do not change. A batch of which nothing is left comes as an empty one; an epoch of which
-        nothing is left raises.
-    drop_last: leave out the last batch if it is smaller.
+    Batches are in pinned memory if a GPU is available.
 
-    skipped: what was left out so far, the reason (which names the file) by index.
+    Args:
+        dataset: Returns a `Cloud` for each index from 0 to len - 1.
+        batch_size: Clouds per batch and process.
+        transform: Called as `transform(cloud, generator)` with a generator seeded from (seed, epoch, index).
+        features: Names of the columns of `Batch.features`.
+        shuffle: Whether to draw a new order each epoch, from (seed, epoch), instead of the order of the dataset.
+        seed: Seed of order and augmentation.
+        workers: Number of worker processes that read and transform; 0 uses the calling process. Results do not depend
+            on it. Workers may call pointgrad's operators, and live until `close`.
+        rank: Rank of this process.
+        world: Number of processes. Batch i of an epoch is
+            `order[i * world * batch_size : (i + 1) * world * batch_size]`, of which each rank takes a contiguous part.
+            A smaller last batch is divided as evenly as possible, without repeating samples. All ranks have the same
+            number of batches, and a rank's part of the last one may be empty.
+        skip_bad: Skip samples whose reading or transform raises `ValueError` (which includes `FileError`) or
+            `OSError`, instead of raising. Other samples do not change. A batch with only bad samples is empty; an epoch
+            with only bad samples raises.
+        drop_last: Drop the last batch if it is smaller.
 
-    In memory pinned for the copy to a GPU where there is one.
+    Attributes:
+        skipped: Reasons for skipped samples so far, by index. Each names the file.
 
-    >>> from pointgrad.data import Shapes
-    >>> loader = Loader(Shapes("train", size=10), batch_size=4, shuffle=True)
-    >>> [len(batch) for batch in loader]
-    [4, 4, 2]
+    Example:
+        >>> from pointgrad.data import Shapes
+        >>> loader = Loader(Shapes("train", size=10), batch_size=4, shuffle=True)
+        >>> [len(batch) for batch in loader]
+        [4, 4, 2]
     """
 
     def __init__(
@@ -59,15 +65,15 @@ class Loader:
         skip_bad: bool = False,
         drop_last: bool = False,
     ) -> None:
-        size = len(dataset)  # type: ignore[arg-type]  # a Dataset need not have one, those here do
+        size = len(dataset)  # type: ignore[arg-type]  # Dataset does not declare __len__
         for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("world", world, 1)):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         if not 0 <= rank < world:
-            raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
+            raise ValueError(f"rank must be in [0, {world}), got {rank}")
         if drop_last and 0 < size < batch_size * world:
             raise ValueError(
-                f"batch_size must be at most {max(size // world, 1)} with drop_last, for {size} samples in {world} "
+                f"batch_size must be at most {max(size // world, 1)} with drop_last, {size} samples and {world} "
                 f"processes, got {batch_size}"
             )
         self.dataset: Any = dataset
@@ -81,12 +87,12 @@ class Loader:
             persistent_workers=workers > 0,
             prefetch_factor=PREFETCH if workers else None,
             pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),  # or each epoch would draw a number from torch's own
+            generator=torch.Generator(),  # otherwise each epoch would draw a number from torch's global generator
             worker_init_fn=_ignore_interrupts,
         )
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
+        """Number of batches in an epoch."""
         return len(self._order)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -100,29 +106,31 @@ class Loader:
             yield batch
         if reasons and not good:
             first = next(iter(reasons.values()))
-            raise ValueError(f"there must be samples that can be read, got none; one reason: {first}")
+            raise ValueError(f"expected at least one readable sample, got none; one reason: {first}")
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration: another order, another augmentation."""
+        """Set the epoch of the next iteration, which determines order and augmentation."""
         self._order.epoch = epoch
 
     def skip(self, steps: int) -> None:
-        """The next iteration, and only that one, starts after so many batches."""
+        """Skip the first `steps` batches of the next iteration."""
         self._order.skip = steps
 
     def close(self) -> None:
-        """Ends the workers; another iteration starts new ones. At the end of a program torch gives each worker that
-        still waits for work five seconds, one after another."""
+        """Stop the workers; the next iteration starts new ones.
+
+        Without this call, torch may wait up to five seconds for each idle worker when the program exits.
+        """
         self._loader._iterator = None
 
 
 def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C reaches every process of a terminal. What is to be done about it is for the parent to say."""
+    """Ignore Ctrl-C, which a terminal sends to all processes: the parent handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Order(Sampler[list[tuple[int, int]]]):
-    """The (epoch, index) pairs of each batch. The epoch travels with the index, because workers live longer than it."""
+    """The (epoch, index) pairs of each batch. Workers need the epoch, because they live for several."""
 
     def __init__(
         self, size: int, batch_size: int, shuffle: bool, seed: int, rank: int, world: int, drop_last: bool
@@ -148,14 +156,14 @@ class _Order(Sampler[list[tuple[int, int]]]):
 
 
 class _Bad(NamedTuple):
-    """A sample that cannot be had. Goes from worker to parent as text: not every exception can be pickled."""
+    """A sample that could not be loaded. The reason is text, because not every exception can be pickled."""
 
     number: int
     reason: str
 
 
 class _Samples(Dataset[list[Any]]):
-    """Items of the data set, transformed. Runs in the workers."""
+    """Transformed items of the dataset. Runs in the workers."""
 
     def __init__(
         self, dataset: Dataset[Cloud], transform: Transform | None, features: tuple[str, ...], seed: int
@@ -175,17 +183,17 @@ class _Samples(Dataset[list[Any]]):
                 cloud = self.transform(cloud, generator.manual_seed(mix(self.seed, epoch, index)))
             cloud.need(self.features)
             return cloud
-        except FileError as error:  # says which file
-            return _Bad(index, " ".join(str(error).split()))
+        except FileError as error:  # already names the file
+            return _Bad(index, one_line(error))
         except (ValueError, OSError) as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             return _Bad(index, reason if reason.startswith(name) else f"{name}: {reason}")
-        except Exception as error:  # a mistake in a data set or a transform: with its traceback, and the sample's name
+        except Exception as error:  # a bug in a dataset or transform: keep the traceback, and name the sample
             raise RuntimeError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 class _Collate:
-    """The good samples as a batch, and the reasons of the bad ones; no batch if there may be none."""
+    """Collate good samples, and collect the reasons of bad ones. The batch is None if an error must be raised."""
 
     def __init__(self, features: tuple[str, ...], skip_bad: bool) -> None:
         self.features, self.skip_bad = features, skip_bad
@@ -196,5 +204,5 @@ class _Collate:
             return None, bad
         try:
             return collate([sample for sample in samples if isinstance(sample, Cloud)], self.features), bad
-        except ValueError as error:  # samples that do not fit each other
+        except ValueError as error:  # samples with different features
             return None, {-1: str(error)}

@@ -1,13 +1,14 @@
-"""Seeds from several numbers."""
+"""Seeds derived from several numbers."""
 
 _MASK = 2**64 - 1
 
 
 def mix(*numbers: int) -> int:
-    """64 bits that depend on every bit of the numbers and on their order: splitmix64, fed one after another.
+    """Hash several integers to 64 bits with SplitMix64. The result depends on their order.
 
-    >>> mix(0, 1) != mix(1, 0)
-    True
+    Example:
+        >>> mix(0, 1) != mix(1, 0)
+        True
     """
     state = 0
     for number in numbers:

@@ -1,4 +1,4 @@
-"""A data set from a short description."""
+"""Opening a dataset from a short description."""
 
 import difflib
 from pathlib import Path
@@ -20,15 +20,24 @@ FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHE
 def open_dataset(
     spec: str | Path, split: str, task: Task | None = None, **options: Any
 ) -> Shapes | Arrays | Folder | ModelNet | ScanObjectNN | ShapeNetPart | S3DIS | SemanticKITTI:
-    """The data set that a text describes.
+    """Open a dataset from a short description.
 
-    spec: `shapes`; an `.npz` or `.h5` file (`Arrays`); `modelnet:FOLDER`, `scanobjectnn:FOLDER`, `shapenetpart:FOLDER`,
-        `s3dis:FOLDER`, `semantickitti:FOLDER`; or a folder (`Folder`).
-    split: "train", "val" or "test". task: if given, what the data set must be for.
-    options: more arguments of the data set, as `variant` of `ScanObjectNN`.
+    Args:
+        spec: `shapes`; an `.npz` or `.h5` file (`Arrays`); `modelnet:FOLDER`, `scanobjectnn:FOLDER`,
+            `shapenetpart:FOLDER`, `s3dis:FOLDER`, `semantickitti:FOLDER`; or a folder (`Folder`).
+        split: "train", "val" or "test".
+        task: Required task, "classification" or "segmentation". Default: the task of the dataset.
+        options: Further arguments of the dataset, such as `variant` of `ScanObjectNN`.
 
-    >>> len(open_dataset("shapes", "train", size=12))
-    12
+    Returns:
+        The dataset.
+
+    Raises:
+        ValueError: If the description or the task does not fit, or (`FileError`) if files are missing.
+
+    Example:
+        >>> len(open_dataset("shapes", "train", size=12))
+        12
     """
     text, path = str(spec), Path(spec).expanduser()
     name, colon, root = text.partition(":")
@@ -47,5 +56,5 @@ def open_dataset(
         return Folder(path, split, task, **options)
     near = difflib.get_close_matches(name.lower(), ["shapes", *PUBLISHED], n=1)
     hint = f"; did you mean {near[0]}{':FOLDER' if near[0] in PUBLISHED else ''}?" if near else ""
-    found = "a file of another kind" if path.is_file() else f"{text!r}, which does not exist"
+    found = "a file of a different format" if path.is_file() else f"{text!r}, which does not exist"
     raise ValueError(f"data must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {found}{hint}")

@@ -1,4 +1,4 @@
-"""What a cloud goes through before a network sees it, the same in training, evaluation and prediction."""
+"""Preparation of clouds for a network, shared by training, evaluation and prediction."""
 
 import functools
 import math
@@ -16,20 +16,22 @@ Normalization = Literal["sphere", "center", "none"]
 
 @dataclass(frozen=True)
 class Prepare:
-    """Voxel thinning, then sampling to a number of points, then normalising. A checkpoint keeps it.
+    """Voxel subsampling, then sampling to a number of points, then normalization. Checkpoints store it.
 
-    points: how many points a cloud gets; see `SamplePoints`. 0: as many as there are.
-    normalize: "sphere": centred on the mean, then scaled into the unit sphere; "center": centred only; "none".
-    voxel: edge length, in the units of the source, of voxels of which one point each is kept. 0: off.
-    features: names of the columns that the network takes; a cloud that lacks one is an error.
+    The result depends only on the cloud and the generator. An empty cloud or a non-finite coordinate raises
+    `ValueError`; `DropInvalid` removes points with non-finite coordinates.
 
-    Depends on nothing but the cloud and the generator. A cloud without points, or with a coordinate that is not
-    finite, is a ValueError: `DropInvalid` takes such points out, if that is what they are there for.
+    Attributes:
+        points: Number of points of each cloud; see `SamplePoints`. 0: unchanged.
+        normalize: "sphere" moves the mean to the origin and scales into the unit sphere, "center" only moves, "none".
+        voxel: Edge length, in the units of the source, of voxels of which one point each is kept. 0: off.
+        features: Names of the input features of the network, which every cloud must have.
 
-    >>> cloud = Cloud(torch.tensor([[1., 0., 0.], [3., 0., 0.]]))
-    >>> Prepare()(cloud, torch.Generator()).points
-    tensor([[-1.,  0.,  0.],
-            [ 1.,  0.,  0.]])
+    Example:
+        >>> cloud = Cloud(torch.tensor([[1., 0., 0.], [3., 0., 0.]]))
+        >>> Prepare()(cloud, torch.Generator()).points
+        tensor([[-1.,  0.,  0.],
+                [ 1.,  0.,  0.]])
     """
 
     points: int = 0
@@ -38,13 +40,13 @@ class Prepare:
     features: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", tuple(self.features))  # a checkpoint or a config gives a list
+        object.__setattr__(self, "features", tuple(self.features))  # checkpoints and config files contain lists
         if self.points < 0:
-            raise ValueError(f"points must be 0 or more, got {self.points}")
+            raise ValueError(f"points must be at least 0, got {self.points}")
         if self.normalize not in get_args(Normalization):
             raise ValueError(f"normalize must be one of {', '.join(get_args(Normalization))}, got {self.normalize!r}")
         if not 0 <= self.voxel < math.inf:
-            raise ValueError(f"voxel must be 0 or an edge length, got {self.voxel}")
+            raise ValueError(f"voxel must be 0 or a positive edge length, got {self.voxel}")
 
     def __call__(self, cloud: Cloud, generator: torch.Generator) -> Cloud:
         cloud.need(self.features)
@@ -63,7 +65,7 @@ class Prepare:
 
 def _check(cloud: Cloud) -> None:
     if not len(cloud):
-        raise ValueError(f"{cloud.prefix()}a cloud must have at least one point, got none")
+        raise ValueError(f"{cloud.prefix()}expected at least one point, got none")
     if not _finite(cloud.points):
         bad = int((~cloud.points.isfinite()).any(1).sum())
         raise ValueError(
@@ -72,5 +74,5 @@ def _check(cloud: Cloud) -> None:
 
 
 def _finite(points: Tensor) -> bool:
-    # The sum tells at a fraction of the price, unless it overflows.
+    # A finite sum proves it at a fraction of the cost.
     return math.isfinite(points.sum().item()) or bool(points.isfinite().all())

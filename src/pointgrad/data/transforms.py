@@ -1,10 +1,9 @@
-"""Changes of a cloud, for augmentation and preparation: small callables `transform(cloud, generator) -> Cloud`.
+"""Transforms for augmentation and preparation: callables `transform(cloud, generator) -> Cloud`.
 
-Randomness comes from the generator alone. The input is never changed; what a transform does not touch is shared with
-it. Labels and features go along with their points, and normals turn with them: features called normal (N, 3), or nx, ny
-and nz, or normal_x, normal_y and normal_z. A cloud with one point or none is as good as any: where there is nothing to
-do, nothing is done. Points that are not finite pass through unless a transform says otherwise; `DropInvalid` takes them
-out. `Cloud.origin` stays as it is: after a transform, world coordinates mean nothing.
+All randomness comes from the generator. The input is never modified; unchanged tensors are shared with the result.
+Labels and features stay with their points. Normals are transformed along: features called normal (N, 3), or nx, ny, nz,
+or normal_x, normal_y, normal_z. Clouds with one point or none are valid input. Non-finite points are kept unless stated
+otherwise; `DropInvalid` removes them. `Cloud.origin` does not change, so world coordinates are meaningless afterwards.
 """
 
 import math
@@ -19,16 +18,20 @@ from torch.nn.functional import normalize
 from pointgrad.data.cloud import Cloud
 from pointgrad.ops.sampling import voxel_sampling
 
-NORMALS = (("nx", "ny", "nz"), ("normal_x", "normal_y", "normal_z"))  # as files name them
+NORMALS = (("nx", "ny", "nz"), ("normal_x", "normal_y", "normal_z"))  # names in files
 
 Transform = Callable[[Cloud, Generator], Cloud]
 
 
 class Compose:
-    """Transforms one after another.
+    """Apply several transforms in sequence.
 
-    >>> Compose(Scale(2, 2), Translate(0))(Cloud(torch.ones(1, 3)), torch.Generator()).points
-    tensor([[2., 2., 2.]])
+    Args:
+        transforms: The transforms.
+
+    Example:
+        >>> Compose(Scale(2, 2), Translate(0))(Cloud(torch.ones(1, 3)), torch.Generator()).points
+        tensor([[2., 2., 2.]])
     """
 
     def __init__(self, *transforms: Transform) -> None:
@@ -45,13 +48,16 @@ class Compose:
 
 @dataclass(frozen=True)
 class Rotate:
-    """Turns the cloud about an axis through the origin, by an angle drawn evenly from -degrees to degrees.
+    """Rotate about an axis through the origin.
 
-    axis: "x", "y", "z"; or "any": an axis drawn evenly from all directions, and for 180 degrees a rotation drawn evenly
-        from all rotations.
+    Attributes:
+        axis: "x", "y", "z", or "any" for a uniformly distributed axis. With "any" and 180 degrees, the rotation is
+            uniformly distributed over all rotations.
+        degrees: The angle is uniform in [-degrees, degrees].
 
-    >>> Rotate("z", 0)(Cloud(torch.ones(1, 3)), torch.Generator()).points
-    tensor([[1., 1., 1.]])
+    Example:
+        >>> Rotate("z", 0)(Cloud(torch.ones(1, 3)), torch.Generator()).points
+        tensor([[1., 1., 1.]])
     """
 
     axis: Literal["x", "y", "z", "any"] = "z"
@@ -59,7 +65,7 @@ class Rotate:
 
     def __post_init__(self) -> None:
         _check(self.axis in ("x", "y", "z", "any"), "axis must be x, y, z or any", repr(self.axis))
-        _check(0 <= self.degrees <= 180, "degrees must be from 0 to 180", self.degrees)
+        _check(0 <= self.degrees <= 180, "degrees must be in [0, 180]", self.degrees)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         turn = torch.tensor(self._matrix(generator), dtype=cloud.points.dtype)
@@ -67,7 +73,7 @@ class Rotate:
         return replace(cloud, points=cloud.points @ turn, features=features)
 
     def _matrix(self, generator: Generator) -> list[list[float]]:
-        """To multiply rows with, so the transpose of the usual form."""
+        """Rotation matrix for row vectors, the transpose of the usual form."""
         angle = math.radians(self.degrees) * _uniform(generator, -1, 1)
         if self.axis != "any":
             cos, sin = math.cos(angle), math.sin(angle)
@@ -76,7 +82,7 @@ class Rotate:
             if self.axis == "y":
                 return [[cos, 0.0, -sin], [0.0, 1.0, 0.0], [sin, 0.0, cos]]
             return [[1.0, 0.0, 0.0], [0.0, cos, sin], [0.0, -sin, cos]]
-        w, x, y, z = torch.randn(4, generator=generator, dtype=torch.float64).tolist()  # as a quaternion: all rotations
+        w, x, y, z = torch.randn(4, generator=generator, dtype=torch.float64).tolist()  # quaternion
         length = math.hypot(x, y, z)
         if self.degrees < 180:
             w = math.cos(angle / 2)
@@ -93,10 +99,16 @@ class Rotate:
 
 @dataclass(frozen=True)
 class Scale:
-    """Multiplies all coordinates by a number drawn evenly from low to high; with `per_axis`, each axis by its own.
+    """Multiply the coordinates by a random factor.
 
-    >>> Scale(2, 2)(Cloud(torch.ones(1, 3)), torch.Generator()).points
-    tensor([[2., 2., 2.]])
+    Attributes:
+        low: Smallest factor.
+        high: Largest factor. The distribution is uniform.
+        per_axis: Whether each axis has its own factor.
+
+    Example:
+        >>> Scale(2, 2)(Cloud(torch.ones(1, 3)), torch.Generator()).points
+        tensor([[2., 2., 2.]])
     """
 
     low: float = 0.8
@@ -104,29 +116,33 @@ class Scale:
     per_axis: bool = False
 
     def __post_init__(self) -> None:
-        _check(0 < self.low <= self.high, "low and high must be 0 < low <= high", f"{self.low}, {self.high}")
+        _check(0 < self.low <= self.high, "low and high must satisfy 0 < low <= high", f"{self.low}, {self.high}")
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         if not self.per_axis:
             return replace(cloud, points=cloud.points * _uniform(generator, self.low, self.high))
         factors = torch.empty(3).uniform_(self.low, self.high, generator=generator)
-        # A normal stays normal to the surface under the inverse, transposed.
+        # Normals transform with the inverse transpose.
         features = _with_normals(cloud.features, lambda normal: normalize(normal / factors.to(normal.dtype), dim=1))
         return replace(cloud, points=cloud.points * factors.to(cloud.points.dtype), features=features)
 
 
 @dataclass(frozen=True)
 class Translate:
-    """Moves the cloud along each axis by a number drawn evenly from -distance to distance.
+    """Translate along each axis.
 
-    >>> Translate(0.1)(Cloud(torch.zeros(2, 3)), torch.Generator()).points.abs().max() <= 0.1
-    tensor(True)
+    Attributes:
+        distance: The translation is uniform in [-distance, distance].
+
+    Example:
+        >>> Translate(0.1)(Cloud(torch.zeros(2, 3)), torch.Generator()).points.abs().max() <= 0.1
+        tensor(True)
     """
 
     distance: float = 0.1
 
     def __post_init__(self) -> None:
-        _check(self.distance >= 0, "distance must be 0 or more", self.distance)
+        _check(self.distance >= 0, "distance must be at least 0", self.distance)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         shift = torch.empty(3).uniform_(-self.distance, self.distance, generator=generator)
@@ -135,17 +151,22 @@ class Translate:
 
 @dataclass(frozen=True)
 class Jitter:
-    """Adds normal noise to each coordinate, at most `clip` of it.
+    """Add normally distributed noise to each coordinate.
 
-    >>> Jitter(sigma=0.01, clip=0.05)(Cloud(torch.zeros(9, 3)), torch.Generator()).points.abs().max() <= 0.05
-    tensor(True)
+    Attributes:
+        sigma: Standard deviation.
+        clip: Maximum absolute value of the noise.
+
+    Example:
+        >>> Jitter(sigma=0.01, clip=0.05)(Cloud(torch.zeros(9, 3)), torch.Generator()).points.abs().max() <= 0.05
+        tensor(True)
     """
 
     sigma: float = 0.01
     clip: float = 0.05
 
     def __post_init__(self) -> None:
-        _check(self.sigma >= 0 and self.clip >= 0, "sigma and clip must be 0 or more", f"{self.sigma}, {self.clip}")
+        _check(self.sigma >= 0 and self.clip >= 0, "sigma and clip must be at least 0", f"{self.sigma}, {self.clip}")
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         noise = torch.randn(cloud.points.shape, generator=generator, dtype=cloud.points.dtype)
@@ -154,18 +175,23 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Flip:
-    """Mirrors the cloud along each of the axes, with a probability for each.
+    """Mirror along random axes.
 
-    >>> Flip("y", 1.0)(Cloud(torch.ones(1, 3)), torch.Generator()).points
-    tensor([[ 1., -1.,  1.]])
+    Attributes:
+        axes: Axes that may be mirrored.
+        probability: Probability for each axis.
+
+    Example:
+        >>> Flip("y", 1.0)(Cloud(torch.ones(1, 3)), torch.Generator()).points
+        tensor([[ 1., -1.,  1.]])
     """
 
     axes: str = "xy"
     probability: float = 0.5
 
     def __post_init__(self) -> None:
-        _check(set(self.axes) <= set("xyz"), "axes must be some of x, y, z", repr(self.axes))
-        _check_share("probability", self.probability)
+        _check(set(self.axes) <= set("xyz"), "axes must be a subset of xyz", repr(self.axes))
+        _check_fraction("probability", self.probability)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         draws = torch.rand(3, generator=generator).tolist()
@@ -179,33 +205,37 @@ class Flip:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Drops points at random, a share drawn evenly from 0 to `most`. Each is replaced by the first that stays, so
-    that the number of points stays the same.
+    """Replace random points by the first point that is kept, so that the number of points stays the same.
 
-    >>> len(Dropout(0.5)(Cloud(torch.rand(9, 3)), torch.Generator()))
-    9
+    Attributes:
+        most: The fraction of dropped points is uniform in [0, most].
+
+    Example:
+        >>> len(Dropout(0.5)(Cloud(torch.rand(9, 3)), torch.Generator()))
+        9
     """
 
     most: float = 0.875
 
     def __post_init__(self) -> None:
-        _check_share("most", self.most)
+        _check_fraction("most", self.most)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
-        share = _uniform(generator, 0, self.most)
-        stays = torch.rand(len(cloud), generator=generator) >= share
-        if not stays.any():
+        fraction = _uniform(generator, 0, self.most)
+        kept = torch.rand(len(cloud), generator=generator) >= fraction
+        if not kept.any():
             return cloud
         number = torch.arange(len(cloud))
-        return cloud.select(torch.where(stays, number, stays.int().argmax()))
+        return cloud.select(torch.where(kept, number, kept.int().argmax()))
 
 
 @dataclass(frozen=True)
 class Shuffle:
-    """The points in a random order.
+    """Permute the points randomly.
 
-    >>> Shuffle()(Cloud(torch.rand(9, 3)), torch.Generator()).points.shape
-    torch.Size([9, 3])
+    Example:
+        >>> Shuffle()(Cloud(torch.rand(9, 3)), torch.Generator()).points.shape
+        torch.Size([9, 3])
     """
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
@@ -214,17 +244,21 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class Crop:
-    """The `points` nearest points of a random one of them, in their order: a piece of a scene. All, if there are fewer.
+    """Keep the nearest neighbors of a random point, in their original order.
 
-    >>> line = Cloud(torch.tensor([[0., 0., 0.], [1., 0., 0.], [5., 0., 0.], [6., 0., 0.]]))
-    >>> Crop(2)(line, torch.Generator()).points[:, 0].diff().abs()
-    tensor([1.])
+    Attributes:
+        points: Number of points to keep. Smaller clouds do not change.
+
+    Example:
+        >>> line = Cloud(torch.tensor([[0., 0., 0.], [1., 0., 0.], [5., 0., 0.], [6., 0., 0.]]))
+        >>> Crop(2)(line, torch.Generator()).points[:, 0].diff().abs()
+        tensor([1.])
     """
 
     points: int
 
     def __post_init__(self) -> None:
-        _check(self.points >= 1, "points must be 1 or more", self.points)
+        _check(self.points >= 1, "points must be at least 1", self.points)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         if len(cloud) <= self.points:
@@ -237,19 +271,24 @@ class Crop:
 
 @dataclass(frozen=True)
 class SamplePoints:
-    """Exactly `points` points: chosen at random, in a random order, if there are more; if there are fewer, all of them,
-    followed by repetitions, spread as evenly as possible and chosen at random. A cloud of that size stays as it is, and
-    so does one without points.
+    """Sample a fixed number of points.
 
-    >>> pair = Cloud(torch.tensor([[1., 0., 0.], [2., 0., 0.]]))
-    >>> SamplePoints(5)(pair, torch.Generator()).points[:4, 0]
-    tensor([1., 2., 1., 2.])
+    A larger cloud becomes a random subset in random order. A smaller one is repeated as a whole as often as possible,
+    followed by a random subset. A cloud of the right size does not change, nor does an empty one.
+
+    Attributes:
+        points: Number of points of the result.
+
+    Example:
+        >>> pair = Cloud(torch.tensor([[1., 0., 0.], [2., 0., 0.]]))
+        >>> SamplePoints(5)(pair, torch.Generator()).points[:4, 0]
+        tensor([1., 2., 1., 2.])
     """
 
     points: int
 
     def __post_init__(self) -> None:
-        _check(self.points >= 1, "points must be 1 or more", self.points)
+        _check(self.points >= 1, "points must be at least 1", self.points)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         count = len(cloud)
@@ -262,12 +301,17 @@ class SamplePoints:
 
 @dataclass(frozen=True)
 class VoxelSample:
-    """One point of each voxel of an edge length, the nearest to its centre; see `pointgrad.voxel_sampling`. Points that
-    are not finite are left out.
+    """Keep one point per voxel, the nearest to its center; see `pointgrad.voxel_sampling`.
 
-    >>> line = Cloud(torch.tensor([[0.1, 0., 0.], [0.6, 0., 0.], [1.4, 0., 0.]]))
-    >>> VoxelSample(1.0)(line, torch.Generator()).points[:, 0]
-    tensor([0.6000, 1.4000])
+    Points with non-finite coordinates are removed.
+
+    Attributes:
+        size: Edge length of a voxel.
+
+    Example:
+        >>> line = Cloud(torch.tensor([[0.1, 0., 0.], [0.6, 0., 0.], [1.4, 0., 0.]]))
+        >>> VoxelSample(1.0)(line, torch.Generator()).points[:, 0]
+        tensor([0.6000, 1.4000])
     """
 
     size: float
@@ -281,12 +325,16 @@ class VoxelSample:
 
 @dataclass(frozen=True)
 class Normalize:
-    """Moves the mean of the points to the origin; "sphere" then scales the farthest one to distance 1.
+    """Move the mean of the points to the origin, and optionally scale them into the unit sphere.
 
-    Points that all lie in one place end up at the origin.
+    Identical points end up at the origin.
 
-    >>> Normalize()(Cloud(torch.tensor([[1., 0., 0.], [5., 0., 0.]])), torch.Generator()).points[:, 0]
-    tensor([-1.,  1.])
+    Attributes:
+        kind: "sphere" scales the farthest point to distance 1; "center" does not scale.
+
+    Example:
+        >>> Normalize()(Cloud(torch.tensor([[1., 0., 0.], [5., 0., 0.]])), torch.Generator()).points[:, 0]
+        tensor([-1.,  1.])
     """
 
     kind: Literal["sphere", "center"] = "sphere"
@@ -306,10 +354,11 @@ class Normalize:
 
 @dataclass(frozen=True)
 class DropInvalid:
-    """Leaves out points with a coordinate that is NaN or infinite; depth cameras write them where they saw nothing.
+    """Remove points with NaN or infinite coordinates, which depth cameras write for missing measurements.
 
-    >>> len(DropInvalid()(Cloud(torch.tensor([[0., 0., 0.], [float("nan"), 0., 0.]])), torch.Generator()))
-    1
+    Example:
+        >>> len(DropInvalid()(Cloud(torch.tensor([[0., 0., 0.], [float("nan"), 0., 0.]])), torch.Generator()))
+        1
     """
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
@@ -319,18 +368,23 @@ class DropInvalid:
 
 @dataclass(frozen=True)
 class DropFeatures:
-    """With a probability, sets features to zero in the whole cloud, so that a network does not rest on them alone.
+    """Set features of random clouds to zero, so that a network does not depend on them alone.
 
-    >>> cloud = Cloud(torch.zeros(2, 3), {"red": torch.ones(2)})
-    >>> DropFeatures(["red"], 1.0)(cloud, torch.Generator()).features["red"]
-    tensor([0., 0.])
+    Attributes:
+        names: Names of the features.
+        probability: Probability for each cloud.
+
+    Example:
+        >>> cloud = Cloud(torch.zeros(2, 3), {"red": torch.ones(2)})
+        >>> DropFeatures(["red"], 1.0)(cloud, torch.Generator()).features["red"]
+        tensor([0., 0.])
     """
 
     names: Sequence[str]
     probability: float = 0.2
 
     def __post_init__(self) -> None:
-        _check_share("probability", self.probability)
+        _check_fraction("probability", self.probability)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         cloud.need(self.names)
@@ -341,7 +395,7 @@ class DropFeatures:
 
 
 def _with_normals(features: dict[str, Tensor], change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-    """The features, with `change` (N, 3) -> (N, 3) applied to normals."""
+    """Apply `change` (N, 3) -> (N, 3) to the normals among the features."""
     if "normal" in features:
         features = {**features, "normal": change(features["normal"])}
     for names in NORMALS:
@@ -360,5 +414,5 @@ def _check(ok: bool, contract: str, received: object) -> None:
         raise ValueError(f"{contract}, got {received}")
 
 
-def _check_share(name: str, value: float) -> None:
-    _check(0 <= value <= 1, f"{name} must be from 0 to 1", value)
+def _check_fraction(name: str, value: float) -> None:
+    _check(0 <= value <= 1, f"{name} must be in [0, 1]", value)

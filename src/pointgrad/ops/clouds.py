@@ -1,4 +1,8 @@
-"""Where each cloud lies, in either layout: packed with offsets, or padded with lengths."""
+"""The two layouts of a batch of clouds.
+
+Behind the public functions one argument describes both: `sizes` holds the offsets (B + 1,) of packed points (N, D), or
+the lengths (B,) of padded points (B, N, D). The rank of the points tells which. None means that all clouds are full.
+"""
 
 from typing import Any
 
@@ -8,52 +12,71 @@ from torch import Tensor
 from . import checks
 
 
-def batch_size(points: Tensor, offsets: Tensor | None) -> int:
+def as_sizes(offsets: Tensor | None, lengths: Tensor | None) -> Tensor | None:
+    """The argument that was given, in int64. The two exclude each other."""
+    sizes = lengths if offsets is None else offsets
+    return None if sizes is None else sizes.long()
+
+
+def batch_size(points: Tensor, sizes: Tensor | None) -> int:
     if points.dim() == 3:
         return points.shape[0]
-    return 1 if offsets is None else offsets.shape[0] - 1
+    return 1 if sizes is None else sizes.shape[0] - 1
 
 
-def samples_shape(points: Tensor, offsets: Tensor | None, num_samples: int, counts: Tensor | None) -> tuple[int, ...]:
-    """Of an index of samples. With counts per cloud, `num_samples` is their sum (packed) or maximum (padded)."""
-    batch = batch_size(points, offsets)
+def samples_shape(points: Tensor, sizes: Tensor | None, num_samples: int, counts: Tensor | None) -> tuple[int, ...]:
+    """Shape of a sample index. With counts per cloud, `num_samples` is their sum (packed) or maximum (padded)."""
+    batch = batch_size(points, sizes)
     if points.dim() == 3:
         return batch, num_samples
     return (num_samples if counts is not None else batch * num_samples,)
 
 
-def bounds(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(B,) the number of each cloud's first point, counted through all clouds, and (B,) its size.
+def bounds(points: Tensor, sizes: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(B,) the row of each cloud's first point, counted through all clouds, and (B,) its number of points.
 
-    On a GPU nobody has checked the values: they are kept in range, so that nothing is read out of bounds.
+    On a GPU the values were not checked. They are clamped, so that nothing is read out of bounds.
     """
-    batch, rows = batch_size(points, offsets), points.shape[-2]
-    if offsets is not None:
-        inside = offsets.clamp(0, rows)
+    batch, rows = batch_size(points, sizes), points.shape[-2]
+    if points.dim() == 2 and sizes is not None:
+        inside = sizes.clamp(0, rows)
         return inside[:-1], inside.diff().clamp(min=0)
     begin = torch.arange(batch, device=points.device) * rows
-    return begin, torch.full_like(begin, rows) if lengths is None else lengths.clamp(0, rows)
+    return begin, torch.full_like(begin, rows) if sizes is None else sizes.clamp(0, rows)
 
 
-def sizes(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
+def num_points(points: Tensor, sizes: Tensor | None) -> Tensor:
     """(B,) the number of points of each cloud."""
-    return bounds(points, offsets, lengths)[1]
+    return bounds(points, sizes)[1]
 
 
-def check_values(points: Tensor, offsets: Tensor | None, lengths: Tensor | None, prefix: str = "") -> None:
-    if offsets is not None:
-        checks.offsets_values(offsets, points.shape[0], f"{prefix}offsets")
-    if lengths is not None:
-        checks.lengths_values(lengths, points.shape[1], f"{prefix}lengths")
-
-
-def ids(points: Tensor, offsets: Tensor | None) -> Tensor:
-    """(N,) which cloud each packed point belongs to."""
-    if offsets is None:
+def ids(points: Tensor, sizes: Tensor | None) -> Tensor:
+    """(N,) the cloud of each packed point."""
+    if sizes is None:
         return torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
     place = torch.arange(points.shape[0], device=points.device)
-    last = max(offsets.shape[0] - 2, 0)
-    return (torch.searchsorted(offsets.contiguous(), place, right=True) - 1).clamp(0, last)
+    last = max(sizes.shape[0] - 2, 0)
+    return (torch.searchsorted(sizes.contiguous(), place, right=True) - 1).clamp(0, last)
+
+
+def kernel_arguments(points: Tensor, sizes: Tensor | None) -> dict[str, Any]:
+    """The arguments that describe a batch to a C++ kernel (clouds.h)."""
+    return {
+        "packed": points.dim() == 2,
+        "batch": batch_size(points, sizes),
+        "num_points": points.shape[-2],
+        "sizes": None if sizes is None else sizes.contiguous(),
+    }
+
+
+def check_values(points: Tensor, sizes: Tensor | None, prefix: str = "") -> None:
+    """Check the values of offsets or lengths, whose names in messages begin with the prefix."""
+    if sizes is None:
+        return
+    if points.dim() == 2:
+        checks.offsets_values(sizes, points.shape[0], f"{prefix}offsets")
+    else:
+        checks.lengths_values(sizes, points.shape[1], f"{prefix}lengths")
 
 
 def check_partner(
@@ -65,7 +88,7 @@ def check_partner(
     name: str,
     prefix: str,
 ) -> None:
-    """Other clouds that are compared with the points: queries, targets. The points were checked before."""
+    """Check clouds that are compared with the points, such as queries or targets, after the points themselves."""
     checks.clouds(partner, partner_offsets, partner_lengths, name=name, prefix=prefix, most_dims=checks.ANY)
     fits = partner.dim() == points.dim() and partner.shape[-1] == points.shape[-1]
     layout = "(M, D)" if points.dim() == 2 else "(B, M, D)"

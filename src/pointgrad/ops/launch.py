@@ -1,4 +1,4 @@
-"""What every room's Triton launchers share. Imported by `kernels.py` files only."""
+"""Helpers for launching Triton kernels. Imported only by modules that import Triton."""
 
 import functools
 import os
@@ -9,13 +9,13 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def power_of_2(n: int, low: int, high: int) -> int:
-    """The smallest power of two that holds n, kept within [low, high]."""
+    """The smallest power of two that is at least n, clamped to [low, high]."""
     return max(low, min(high, triton.next_power_of_2(max(n, 1))))
 
 
 @functools.cache
 def can_launch_cooperatively() -> bool:
-    """Whether this Triton can ask for programs that are all resident at once (3.3 and later)."""
+    """Whether this version of Triton supports cooperative launches, whose programs all run at once (3.3 and later)."""
     if INTERPRETED:
         return False
     target = triton.runtime.driver.active.get_current_target()

@@ -1,19 +1,21 @@
-"""One place that turns an operator's pieces into a `torch.library` operator.
+"""Registration of operators with `torch.library`, and the choice of a backend.
 
-A room's `register.py` names the schema, what the output looks like (`fake`), and the backward. The
-kernels are found by name in the room: `reference.py`, `cpu.py` and `kernels.py` (Triton) each hold a
-function called like the operator. `kernels.py` is imported only when it is first needed, so a machine
-without a GPU never imports Triton.
+A family's `register.py` calls `operator` once for each function of its `reference.py`. The kernels are found by name:
+`cpu.py` (C++) and `kernels.py` (Triton) each hold a function with the reference's name and parameters. `kernels.py` is
+imported when it is first needed, so a machine without a GPU never imports Triton.
 """
 
 import importlib
 import importlib.util
+import inspect
 import os
 import threading
 import warnings
+from collections import namedtuple
 from collections.abc import Callable
+from operator import itemgetter
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,15 +27,95 @@ BACKENDS = ("reference", "cpu", "triton")
 _MODULES = {"reference": "reference", "cpu": "cpu", "triton": "kernels"}
 
 _library = torch.library.Library("pointgrad", "DEF")
-_HAS_TRITON = importlib.util.find_spec("triton") is not None  # asked once: torch.compile cannot trace the question
+_HAS_TRITON = importlib.util.find_spec("triton") is not None  # evaluated once: torch.compile cannot trace find_spec
 _forced: str | None = None
-_of_the_run: str | None = None  # what POINTGRAD_BACKEND says
+_from_environment: str | None = None  # POINTGRAD_BACKEND
 _entered: list["backend"] = []
 _lock = threading.Lock()
 _warned: set[str] = set()
 
 
+class Registered(NamedTuple):
+    reference: Callable[..., Any]
+    kernels: tuple[str, ...]
+
+
+registered: dict[str, Registered] = {}
+
+
 def operator(
+    reference: Callable[..., Any],
+    *,
+    fake: Callable[..., Any],
+    check: Callable[..., None] | None = None,
+    save: Callable[..., None] | None = None,
+    backward: Callable[..., dict[str, Tensor | None]] | None = None,
+    kernels: tuple[str, ...] = ("cpu", "triton"),
+    autocast: str | None = None,
+) -> Callable[..., Any]:
+    """Register `pointgrad::<name>`, where the name and the schema are those of the reference.
+
+    `fake` and `check` declare only the arguments they use; they are passed by name.
+
+    Args:
+        reference: The definition in plain PyTorch, with type annotations and without default values. It runs wherever
+            no kernel is available.
+        fake: Returns outputs of the right shape and dtype without computing them, for compile and export.
+        check: Reads values and raises. Called for CPU tensors before any backend.
+        save: `save(ctx, inputs, output)` stores what the backward needs. The fields of `inputs` are the arguments.
+        backward: `backward(ctx, *grads)` returns gradients by argument name; the others get None. Without a backward
+            the public function detaches its inputs. Both `save` and `backward` read `ctx.needed`, whose fields tell
+            which arguments need a gradient.
+        kernels: The fast backends that the family implements. Where one is missing, the reference runs.
+        autocast: None leaves every dtype as it is; "widest" casts floating inputs to the widest dtype among them.
+
+    Returns:
+        The operator as a function of positional arguments.
+    """
+    name, family = reference.__name__, reference.__module__.rpartition(".")[0]
+    qualified = f"pointgrad::{name}"
+    parameters = tuple(inspect.signature(reference).parameters)
+    schema = torch.library.infer_schema(reference, mutates_args=())
+    _library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    registered[name] = Registered(reference, kernels)
+    op = getattr(torch.ops.pointgrad, name).default
+    loaded: dict[str, Callable[..., Any]] = {"reference": reference}
+    check_arguments = None if check is None else _by_name(check, parameters)
+
+    def run(backend: str, args: tuple[Any, ...]) -> Any:
+        kernel = loaded.get(backend)
+        if kernel is None:
+            kernel = reference if backend not in kernels else _load(family, backend, name)
+            loaded[backend] = kernel
+        return kernel(*args)
+
+    def on_cpu(*args: Any) -> Any:
+        if check_arguments is not None:
+            check_arguments(*args)
+        return run(_forced_for("cpu") or _default_on_cpu(), args)
+
+    def on_cuda(*args: Any) -> Any:
+        with torch.cuda.device(_device_of(args)):
+            return run(_forced_for("cuda") or _default_on_cuda(), args)
+
+    _library.impl(name, on_cpu, "CPU")
+    _library.impl(name, on_cuda, "CUDA")
+    _library.impl(name, lambda *args: run("reference", args), "CompositeExplicitAutograd")
+    torch.library.register_fake(qualified, _by_name(fake, parameters), lib=_library)
+    if backward is not None:
+        _register_autograd(qualified, parameters, save, backward)
+    if autocast is not None:
+        _register_autocast(name, op, autocast)
+
+    def call(*args: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(qualified, args)
+        return op(*args)
+
+    return call
+
+
+def legacy_operator(
     schema: str,
     *,
     room: str,
@@ -105,29 +187,83 @@ def operator(
     return call
 
 
+def _load(family: str, backend: str, name: str) -> Callable[..., Any]:
+    module = importlib.import_module(f"{family}.{_MODULES[backend]}")
+    kernel = getattr(module, name, None)
+    if kernel is None:
+        raise AttributeError(f"{module.__name__} has no function '{name}', which kernels= of pointgrad::{name} names")
+    return kernel
+
+
+def _by_name(function: Callable[..., Any], parameters: tuple[str, ...]) -> Callable[..., Any]:
+    """Call a function with those of an operator's arguments that it declares."""
+    declared = tuple(inspect.signature(function).parameters)
+    unknown = [name for name in declared if name not in parameters]
+    if unknown:
+        raise TypeError(f"{function.__qualname__} declares {unknown[0]}, which is not one of {', '.join(parameters)}")
+    if declared == parameters:
+        return function
+    places = [parameters.index(name) for name in declared]
+    if len(places) == 1:
+        (place,) = places
+        return lambda *args: function(args[place])
+    pick = itemgetter(*places)
+    return lambda *args: function(*pick(args))
+
+
+def _register_autograd(
+    qualified: str,
+    parameters: tuple[str, ...],
+    save: Callable[..., None] | None,
+    backward: Callable[..., dict[str, Tensor | None]],
+) -> None:
+    Inputs = namedtuple("Inputs", parameters)  # type: ignore[misc]
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.needed = Inputs(*ctx.needs_input_grad[: len(parameters)])
+        ctx.needs_input_grad = _Whole(ctx.needs_input_grad)
+        if save is not None:
+            save(ctx, Inputs(*inputs), output)
+
+    def all_gradients(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        found = backward(ctx, *grads)
+        unknown = found.keys() - set(parameters)
+        if unknown:
+            raise TypeError(f"the backward of {qualified} returns a gradient for {unknown.pop()}, which is no argument")
+        return tuple(found.get(name) for name in parameters)
+
+    torch.library.register_autograd(qualified, all_gradients, setup_context=setup, lib=_library)
+
+
 class _Whole(tuple[bool, ...]):
-    """A tuple that stays whole when cut. While a backward runs, torch keeps ctx.needs_input_grad without its last item;
-    another thread that goes through the same graph would cut off one more, and torch 2.15 counts the rest."""
+    """A tuple whose slices are the tuple itself.
+
+    While a backward runs, torch drops the last item of `ctx.needs_input_grad`. A second thread on the same graph would
+    drop another one, and torch 2.15 checks the length.
+    """
 
     def __getitem__(self, item: Any) -> Any:
         return self if isinstance(item, slice) else super().__getitem__(item)
 
 
 def _device_of(args: tuple[Any, ...]) -> torch.device:
-    """Where a call runs, however the calling thread is set: Triton launches on the current device. The doors have
-    checked that all tensors of a call are on one device."""
+    """The device of a call's tensors, which the public function has checked to be the same. Triton launches on the
+    current device, which may be another one."""
     return next(arg.device for arg in args if isinstance(arg, Tensor))
 
 
 class backend:
-    """Forces a backend: "reference", "cpu" (C++) or "triton".
+    """Context manager that forces a backend, for debugging and tests.
 
-    For debugging and tests. Use it as a context manager, or set `POINTGRAD_BACKEND` for a whole run.
-    It holds for the whole process, not only for the calling thread, because autograd runs backward
-    passes in threads of its own.
+    The environment variable `POINTGRAD_BACKEND` does the same for a whole program. The backend is forced in all threads
+    of the process, because autograd runs backward passes in threads of its own.
 
-    >>> with pointgrad.backend("reference"):
-    ...     index = pointgrad.farthest_point_sampling(points, 4)
+    Args:
+        name: "reference" (plain PyTorch), "cpu" (C++) or "triton".
+
+    Example:
+        >>> with pointgrad.backend("reference"):
+        ...     index = pointgrad.farthest_point_sampling(points, 4)
     """
 
     def __init__(self, name: str) -> None:
@@ -146,15 +282,15 @@ class backend:
     ) -> None:
         global _forced
         with _lock:
-            # Not always the last: another thread may have entered since, and stay longer.
+            # The last entry is not always ours: a second thread may have entered since.
             _entered.reverse()
             _entered.remove(self)
             _entered.reverse()
-            _forced = _entered[-1].name if _entered else _of_the_run
+            _forced = _entered[-1].name if _entered else _from_environment
 
 
 def chosen(device: torch.device) -> str:
-    """The backend that serves tensors of this device now."""
+    """The backend that runs operators on tensors of this device."""
     if device.type == "cuda":
         return _forced or _default_on_cuda()
     return _forced or _default_on_cpu()
@@ -165,12 +301,14 @@ def _forced_for(device: str) -> str | None:
         if device != "cpu":
             raise ValueError("backend 'cpu' needs tensors on the CPU, got tensors on a GPU")
         if native.module is None:
-            raise RuntimeError(f"backend 'cpu' needs pointgrad's C++ module, which is not there: {native.why_missing}")
+            raise RuntimeError(
+                f"backend 'cpu' needs pointgrad's C++ module, which is not available: {native.why_missing}"
+            )
     if _forced == "triton":
         interpreted = os.environ.get("TRITON_INTERPRET") == "1"
         if device == "cpu" and not interpreted:
             raise ValueError(
-                "backend 'triton' needs tensors on a GPU, or TRITON_INTERPRET=1 set before the start; "
+                "backend 'triton' needs tensors on a GPU, or TRITON_INTERPRET=1 set before Python starts; "
                 "got tensors on the CPU"
             )
     return _forced
@@ -180,7 +318,7 @@ def _default_on_cpu() -> str:
     if native.module is not None:
         return "cpu"
     _warn_once(
-        f"pointgrad's C++ kernels are not there ({native.why_missing}), so its operators run in plain "
+        f"pointgrad's C++ kernels are not available ({native.why_missing}), so its operators run in plain "
         "PyTorch, which is much slower. `pip install .` in the checkout builds them."
     )
     return "reference"
@@ -191,7 +329,7 @@ def _default_on_cuda() -> str:
         return "triton"
     _warn_once(
         "Triton is not installed, so pointgrad's operators run in plain PyTorch, which is much slower. "
-        "`pip install triton` brings the GPU kernels."
+        "`pip install triton` enables the GPU kernels."
     )
     return "reference"
 
@@ -203,7 +341,7 @@ def _warn_once(message: str) -> None:
 
 
 def _refuse_tangents(name: str, args: tuple[Any, ...]) -> None:
-    """torch would drop a forward-mode tangent silently, and the derivative would come out as zero."""
+    """Raise where torch would silently drop a forward-mode tangent and return a derivative of zero."""
     for arg in args:
         if isinstance(arg, Tensor) and forward_ad.unpack_dual(arg).tangent is not None:
             raise NotImplementedError(f"{name} has no forward-mode derivative; use reverse mode (torch.autograd.grad)")
@@ -232,4 +370,4 @@ def _cast(arg: Any, dtype: torch.dtype) -> Any:
 
 
 if "POINTGRAD_BACKEND" in os.environ:
-    _forced = _of_the_run = backend(os.environ["POINTGRAD_BACKEND"]).name
+    _forced = _from_environment = backend(os.environ["POINTGRAD_BACKEND"]).name

@@ -1,8 +1,8 @@
-"""Reducing segments of rows on a GPU, without atomics: what the Triton kernels of several rooms share.
+"""Reductions of segments of rows on a GPU without atomics, shared by the Triton kernels of several families.
 
-A segment is `rows[begin[s]:begin[s + 1]]`, where row r is `values[r]`, or `values[order[r]]` after a sort. All
-results are the same from run to run. Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask`
-which lanes are inside.
+Segment s consists of the rows from `begin[s]` to `begin[s + 1]`, where row r is `values[r]`, or `values[order[r]]`
+after a sort. Results are the same from run to run. Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size,
+and `*_mask` tells which lanes are in range.
 """
 
 import torch
@@ -11,9 +11,10 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import power_of_2
+from .sums import sum_dtype
 
-# A segment of at least twice as many rows is cut at multiples of this, and the pieces are reduced first, each by a
-# program of its own: or one program would walk a million rows alone.
+# Segments of at least twice this many rows are cut at multiples of it. Each piece is first reduced by its own program,
+# so that no single program has to process a very long segment.
 _PIECE = 512
 
 
@@ -27,11 +28,20 @@ def reduce_segments(
     tile: tuple[int, int, int] | None = None,
     num_warps: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(S, C) in `dtype` the "sum", "mean", "max" or "min" of each segment; for the last two also (S, C) int64, which
-    row of `values` it is (the first of equals, a NaN before everything), -1 in an empty segment, where all give 0.
+    """Reduce each segment by "sum", "mean", "max" or "min".
 
-    values: (N, C), contiguous. begin: (S + 1,) int64, contiguous; kept in range here. order: (R,) int64 or None.
-    tile: BLOCK_S, BLOCK_R, BLOCK_C; by default a tile of about one segment's rows.
+    Args:
+        values: (N, C), contiguous.
+        begin: (S + 1,) int64, contiguous. Values out of range are clamped.
+        order: (R,) int64, or None.
+        reduce: The name of the reduction.
+        dtype: The dtype of the result.
+        tile: BLOCK_S, BLOCK_R, BLOCK_C; by default a tile of about the rows of one segment.
+        num_warps: By default 2 for "max" and "min", else 1.
+
+    Returns:
+        (S, C) the results, 0 for an empty segment; and for "max" and "min" (S, C) int64, the row of `values` that holds
+        the extreme value (the first of equal values, the first NaN if there is one), -1 for an empty segment.
     """
     segments, channels = begin.shape[0] - 1, values.shape[1]
     rows = values.shape[0] if order is None else order.shape[0]
@@ -41,11 +51,11 @@ def reduce_segments(
     if not out.numel():
         return out, arg
     pieces = rows // _PIECE if rows >= 2 * _PIECE else 0
-    wide = torch.promote_types(values.dtype, torch.float32) if values.is_floating_point() else values.dtype
+    wide = sum_dtype(values.dtype)
     part = values.new_empty((pieces, channels), dtype=wide)
     part_arg = values.new_empty((pieces, channels) if extreme else (0,), dtype=torch.int64)
     block_s, block_r, block_c = tile or _tile(rows // segments, channels)
-    num_warps = num_warps or (2 if extreme else 1)  # places take registers
+    num_warps = num_warps or (2 if extreme else 1)  # the rows of extremes take registers
     ends = torch.finfo(wide) if wide.is_floating_point else torch.iinfo(wide)
     infinite = wide.is_floating_point
     worst = {"max": -torch.inf if infinite else ends.min, "min": torch.inf if infinite else ends.max}.get(reduce, 0)
@@ -55,16 +65,16 @@ def reduce_segments(
         else:
             count, sizes = segments, (block_s, block_r, block_c)
         _reduce[(triton.cdiv(count, sizes[0]) * triton.cdiv(channels, block_c),)](
-            part if is_piece else out,
-            part_arg if is_piece else arg,
-            values,
-            begin if order is None else order,
-            begin,
-            part,
-            part_arg,
-            segments,
-            rows,
-            channels,
+            out_ptr=part if is_piece else out,
+            arg_ptr=part_arg if is_piece else arg,
+            values_ptr=values,
+            order_ptr=begin if order is None else order,
+            begin_ptr=begin,
+            part_ptr=part,
+            part_arg_ptr=part_arg,
+            segments=segments,
+            rows=rows,
+            channels=channels,
             REDUCE=reduce,
             WORST=worst,
             ORDERED=order is not None,
@@ -82,9 +92,9 @@ def reduce_segments(
 
 
 def sort_by_row(index: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """(order, begin) for `reduce_segments`: the entries of an index (B, M) row by row, in the order of the index.
+    """Sort the entries of an index (B, M) by row, stably, and return `order` and `begin` for `reduce_segments`.
 
-    Rows and entries are counted through all clouds; what is out of range stands after the last row.
+    Rows and entries are numbered through the whole batch. Entries out of range come after the last row.
     """
     batch = index.shape[0]
     first = torch.arange(batch, device=index.device).unsqueeze(1) * num_rows
@@ -102,7 +112,7 @@ _TRITON_TYPES = {
 
 
 def _tile(rows_per_segment: int, channels: int) -> tuple[int, int, int]:
-    """(BLOCK_S, BLOCK_R, BLOCK_C): 512 elements, so that each thread moves several 16-byte pieces (measured)."""
+    """(BLOCK_S, BLOCK_R, BLOCK_C) with 512 elements, so that each thread moves several 16-byte pieces (measured)."""
     block_c = power_of_2(channels, 1, 128)
     block_r = power_of_2(max(rows_per_segment // 2, 1), 1, 512 // block_c)
     return 512 // (block_c * block_r), block_r, block_c
@@ -110,7 +120,7 @@ def _tile(rows_per_segment: int, channels: int) -> tuple[int, int, int]:
 
 @triton.jit
 def _segment_of(row, begin_ptr, segments):
-    """The segment that holds each row: a search that asks 256 places at once, because every answer takes long."""
+    """The segment of each row: a search with 256 probes per step, because each step waits for memory."""
     low = row * 0
     step = tl.full((), 0, tl.int64) + tl.cdiv(segments, 256)
     while step > 0:
@@ -123,7 +133,7 @@ def _segment_of(row, begin_ptr, segments):
 
 @triton.jit
 def _better(value, arg, best, best_arg, REDUCE: tl.constexpr):
-    """Whether a value goes before the best so far; of equals, and of NaN, the one with the smaller place."""
+    """Whether a value replaces the best so far. Of equal values, and of NaNs, the one with the smaller row wins."""
     value_nan, best_nan = value != value, best != best
     ahead = value > best if REDUCE == "max" else value < best
     tie = (value == best) | (value_nan & best_nan)
@@ -137,7 +147,7 @@ def _reduce(
     PIECE: tl.constexpr, WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     EXTREME: tl.constexpr = (REDUCE == "max") | (REDUCE == "min")
-    NOWHERE: tl.constexpr = 9223372036854775807
+    NO_ROW: tl.constexpr = 9223372036854775807
     tiles = tl.cdiv(channels, BLOCK_C)
     channel = (tl.program_id(0) % tiles) * BLOCK_C + tl.arange(0, BLOCK_C)[None, None, :]
     channel_mask = channel < channels
@@ -146,10 +156,9 @@ def _reduce(
         begin = segment * PIECE
         owner = _segment_of(begin, begin_ptr, segments)
         first, last = tl.load(begin_ptr + owner), tl.load(begin_ptr + owner + 1)
-        # Only pieces that lie inside of a long segment are asked for below.
-        asked = (first <= begin) & (begin + PIECE <= last) & (last - first >= 2 * PIECE)
-        segment_mask = asked
-        end = tl.where(asked, begin + PIECE, begin)
+        # Only pieces that lie within one long segment are used below.
+        segment_mask = (first <= begin) & (begin + PIECE <= last) & (last - first >= 2 * PIECE)
+        end = tl.where(segment_mask, begin + PIECE, begin)
     else:
         segment_mask = segment < segments
         begin = tl.load(begin_ptr + segment, mask=segment_mask, other=0)
@@ -157,20 +166,20 @@ def _reduce(
         begin = tl.minimum(tl.maximum(begin, 0), rows)
         end = tl.maximum(tl.minimum(end, rows), begin)
     size = end - begin
-    # A long segment is its rows before the first piece, whole pieces, and its rows after the last.
+    # A long segment consists of rows before the first piece, whole pieces, and rows after the last piece.
     head = size
     pieces = size * 0
     if PIECES and not IS_PIECE:
         first_piece = (begin + PIECE - 1) // PIECE
         pieces = tl.where(size >= 2 * PIECE, end // PIECE - first_piece, 0)
         head = tl.where(pieces > 0, first_piece * PIECE - begin, size)
-    alone = size - pieces * PIECE
+    loose = size - pieces * PIECE  # rows outside of whole pieces
 
     best = tl.full((BLOCK_S, BLOCK_R, BLOCK_C), WORST, WIDE)
-    best_arg = tl.full((BLOCK_S, BLOCK_R, BLOCK_C), NOWHERE, tl.int64)
-    for start in range(0, tl.max(alone), BLOCK_R):
+    best_arg = tl.full((BLOCK_S, BLOCK_R, BLOCK_C), NO_ROW, tl.int64)
+    for start in range(0, tl.max(loose), BLOCK_R):
         place = start + tl.arange(0, BLOCK_R)[None, :]
-        place_mask = place < alone[:, None]
+        place_mask = place < loose[:, None]
         row = begin[:, None] + place + tl.where(place >= head[:, None], pieces[:, None] * PIECE, 0)
         if ORDERED:
             row = tl.load(order_ptr + row, mask=place_mask, other=0)
@@ -190,7 +199,7 @@ def _reduce(
             mask = (place < pieces[:, None])[:, :, None] & channel_mask
             value = tl.load(part_ptr + at, mask=mask, other=0)
             if EXTREME:
-                arg = tl.load(part_arg_ptr + at, mask=mask, other=NOWHERE)
+                arg = tl.load(part_arg_ptr + at, mask=mask, other=NO_ROW)
                 take = mask & _better(value, arg, best, best_arg, REDUCE)
                 best = tl.where(take, value, best)
                 best_arg = tl.where(take, arg, best_arg)
@@ -205,14 +214,14 @@ def _reduce(
         plain = tl.where(nan, WORST, best)
         extreme = tl.max(plain, 1) if REDUCE == "max" else tl.min(plain, 1)
         wins = tl.where(some_nan[:, None, :], nan, plain == extreme[:, None, :])
-        arg = tl.min(tl.where(wins, best_arg, NOWHERE), 1)
-        # The value at the place that won: its NaN, and its sign of zero.
-        there = arg != NOWHERE
-        total = tl.load(values_ptr + arg * channels + tl.reshape(channel, (1, BLOCK_C)), mask=mask & there, other=0)
+        arg = tl.min(tl.where(wins, best_arg, NO_ROW), 1)
+        # Loaded again, because the reductions above do not keep the bits of a NaN and the sign of a zero.
+        valid = arg != NO_ROW
+        total = tl.load(values_ptr + arg * channels + tl.reshape(channel, (1, BLOCK_C)), mask=mask & valid, other=0)
         if IS_PIECE:
             tl.store(arg_ptr + at, arg, mask=mask)
         else:
-            tl.store(arg_ptr + at, tl.where(there, arg, -1), mask=mask)
+            tl.store(arg_ptr + at, tl.where(valid, arg, -1), mask=mask)
     else:
         total = tl.sum(best, 1)
         if REDUCE == "mean" and not IS_PIECE:

@@ -1,4 +1,4 @@
-"""Labels for clouds of any size, from a trained network."""
+"""Prediction of labels for clouds of any size with a trained network."""
 
 from pointgrad.predict.classes import Classes as Classes
 from pointgrad.predict.classes import classify as classify

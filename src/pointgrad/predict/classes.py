@@ -1,4 +1,4 @@
-"""The class of whole clouds."""
+"""Classification of whole clouds."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,28 +14,46 @@ from pointgrad.train import Trained
 
 
 class Classes(NamedTuple):
-    """labels: (B,) int64, the class of each cloud. probabilities: (B, classes) float32, over all votes."""
+    """Predicted classes of B clouds.
+
+    Attributes:
+        labels: Class of each cloud (B,), int64.
+        probabilities: Mean probability of each class over all votes (B, classes), float32.
+    """
 
     labels: Tensor
     probabilities: Tensor
 
 
 def classify(trained: Trained, clouds: Sequence[Cloud], *, votes: int = VOTES, max_points: int = MAX_POINTS) -> Classes:
-    """The class of each cloud, from a network trained for classification. Points that are not finite are left out.
+    """Predict the class of each cloud with a network trained for classification.
 
-    votes: how often each cloud is seen, each time with other points, if the network was trained on clouds sampled to
-        a number of points; probabilities are averaged.
-    max_points: how many points go through the network at once, if no single cloud has more.
+    Points with non-finite coordinates are removed first.
 
-    >>> from types import SimpleNamespace
-    >>> from pointgrad.data import Prepare
-    >>> class Flat(torch.nn.Module):
-    ...     def forward(self, points, features=None, **where):
-    ...         height = points[..., 2].abs().amax(1)
-    ...         return torch.stack([-height, height - 0.1], dim=-1)
-    >>> trained = SimpleNamespace(model=Flat(), task="classification", classes=("flat", "not"), prepare=Prepare())
-    >>> classify(trained, [Cloud(torch.tensor([[0., 0., 0.], [1., 0., 0.]])), Cloud(torch.eye(3)[:2].flip(1))]).labels
-    tensor([0, 1])
+    Args:
+        trained: The network.
+        clouds: B clouds.
+        votes: Number of predictions for each cloud, with different points, if the network was trained on clouds sampled
+            to a fixed number of points. Their probabilities are averaged.
+        max_points: Number of points in one call of the network, unless a single cloud has more.
+
+    Returns:
+        Classes (B,) and probabilities (B, classes).
+
+    Raises:
+        ValueError: If the network has a different task, features are missing, or a cloud has no finite point.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from pointgrad.data import Prepare
+        >>> class Flat(torch.nn.Module):
+        ...     def forward(self, points, features=None, **where):
+        ...         height = points[..., 2].abs().amax(1)
+        ...         return torch.stack([-height, height - 0.1], dim=-1)
+        >>> trained = SimpleNamespace(model=Flat(), task="classification", classes=("flat", "not"), prepare=Prepare())
+        >>> flat = Cloud(torch.tensor([[0., 0., 0.], [1., 0., 0.]]))
+        >>> classify(trained, [flat, Cloud(torch.eye(3)[:2].flip(1))]).labels
+        tensor([0, 1])
     """
     check_task(trained, "classification")
     device = device_of(trained.model)
@@ -58,7 +76,7 @@ def classify(trained: Trained, clouds: Sequence[Cloud], *, votes: int = VOTES, m
 
 
 def _forward(trained: Trained, clouds: Sequence[Cloud], device: torch.device) -> Tensor:
-    """(B, classes) probabilities, on the CPU."""
+    """Compute class probabilities (B, classes), on the CPU."""
     batch = collate(clouds, trained.prepare.features).to(device)
     with evaluating(trained.model):
         return trained.model(**batch.inputs()).float().softmax(1).cpu()

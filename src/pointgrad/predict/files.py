@@ -1,4 +1,4 @@
-"""Files of any format, labelled."""
+"""Prediction for files of any format."""
 
 import os
 from collections.abc import Sequence
@@ -12,40 +12,53 @@ from pointgrad.data import FileError
 from pointgrad.data.datasets.folder import NAMES as CLASSES
 from pointgrad.data.datasets.folder import point_labels
 from pointgrad.data.datasets.layout import lines
-from pointgrad.data.files.door import read_table
 from pointgrad.data.files.errors import naming
-from pointgrad.data.files.formats import FORMATS, choose
+from pointgrad.data.files.formats import FORMATS, LAS, choose
 from pointgrad.data.files.mesh import sample
+from pointgrad.data.files.read_write import read_table
 from pointgrad.data.files.table import Table, to_cloud
 from pointgrad.data.files.workspace import exists, publish, publish_bytes, workspace
+from pointgrad.data.sidecar import CONFIDENCE, NO_CLASS
+from pointgrad.data.tiles import Progress
 from pointgrad.ops.scatter import histogram
 from pointgrad.predict.labels import MAX_POINTS, VOTES, Labels, Settings, check_task, label, quiet
 from pointgrad.predict.las import label_las
 from pointgrad.predict.report import Comparison, Report, attributes, ids_of
-from pointgrad.predict.scene import Progress
 from pointgrad.train import Trained
 
-SWEEPS = ("bin", "pcd.bin")  # have no room for a label
-SWEEP_NONE = 0xFFFF  # the label of a point without one, in the 16 bits that SemanticKITTI has for it
+SWEEPS = ("bin", "pcd.bin")  # formats that cannot store labels
 PATH = str | os.PathLike[str]
 
 
 def output(source: PATH, folder: PATH) -> Path:
-    """The file that `label_file` writes for a source into a folder: of the same name, except where the format has no
-    room for labels: a KITTI or nuScenes sweep gets a `.label` file as SemanticKITTI has, and a `.confidence.npy`
-    beside it; a mesh (OFF, OBJ, STL) becomes a PLY file.
+    """Return the path of the file that `label_file` writes for a source.
 
-    >>> output("scans/a.laz", "out"), output("scans/b.bin", "out").name, output("c.off", "out").name
-    (PosixPath('out/a.laz'), 'b.label', 'c.ply')
+    It has the name of the source, unless the format cannot store labels: for a KITTI or nuScenes sweep, it is a
+    `.label` file in the format of SemanticKITTI, next to which a `.confidence.npy` is written; for a mesh (OFF, OBJ,
+    STL), it is a PLY file.
+
+    Args:
+        source: The file to label.
+        folder: The output folder.
+
+    Returns:
+        The path of the output file.
+
+    Raises:
+        FileError: If the format of the source is unknown.
+
+    Example:
+        >>> output("scans/a.laz", "out"), output("scans/b.bin", "out").name, output("c.off", "out").name
+        (PosixPath('out/a.laz'), 'b.label', 'c.ply')
     """
     source = Path(source)
-    with naming(source, "the name of a file of points"):
+    with naming(source, "the name of a point cloud file"):
         name = choose(source, None)
     stem = source.name[: -len(name) - 1]
     if name in SWEEPS:
         return Path(folder, f"{stem}.label")
     if name == "laz":
-        return Path(folder, stem.removesuffix(".copc") + source.name[-4:])  # points keep their order: a plain LAZ
+        return Path(folder, stem.removesuffix(".copc") + source.name[-4:])  # not cloud-optimized
     holds_labels = FORMATS[name].write is not None and FORMATS[name].holds is None
     return Path(folder, source.name if holds_labels else f"{stem}.ply")
 
@@ -66,41 +79,55 @@ def label_file(
     temp: PATH | None = None,
     progress: Progress = quiet,
 ) -> Report:
-    """Labels the points of a file, and writes a file like it with two columns more.
+    """Predict the labels of a file's points, and write a copy of the file with two additional columns.
 
-    They are `label`, the number of the class (-1 for none, in LAS the highest number of its type), and `confidence`. If
-    the file has columns of these names, those stay as they are, and the new ones are `predicted_label` and
-    `predicted_confidence`. The names of the classes are written into `classes.txt` beside it, and into a LAS file.
+    The columns are `label`, the class number (-1 for no label; in LAS, the highest number of its type), and
+    `confidence`. If the file already has columns with these names, they do not change, and the new ones are
+    `predicted_label` and `predicted_confidence`. The class names are written to `classes.txt` next to the result, and
+    into a LAS file.
 
-    LAS and LAZ may be of any size: they are read and written in chunks, and their points kept on disk in between, about
-    40 bytes each; only what lies within a few tiles of each other must fit into memory. All dimensions, scales, offsets
-    and records of the header stay as they are. Other formats are read into memory; their coordinates stay the same bit
-    for bit, faces of meshes are left out.
+    LAS and LAZ files may have any size: they are read and written in chunks, their points are stored on disk in
+    between (about 40 bytes each), and only a few tiles must fit into memory. All dimensions, scales, offsets and header
+    records are preserved. Other formats are read into memory. Their coordinates are preserved exactly, but the faces of
+    meshes are dropped.
 
-    target: named as `output` says, in any folder. It appears when it is complete. A killed run leaves a hidden folder
-        beside it, which the next run for the same target removes.
-    tile, votes, max_points, progress: see `label`.
-    columns: names of the columns of a text, NPY or BIN file; see `pointgrad.data.read`.
-    category: what the object is, for networks with categories.
-    classification: for LAS and LAZ, a code per class, which is also written to the dimension `classification`; the
-        labels that the file comes with are then expected to be such codes.
-    evaluate: compares with the labels that the file comes with.
-    overwrite: replaces a target that is already there.
-    temp: folder for what is kept on disk in between; without it, that of the target.
+    Args:
+        trained: The network.
+        source: The file to label.
+        target: The result, with the suffix of `output(source, ...)`. It appears when it is complete. A killed process
+            leaves a hidden folder next to it, which the next call for the same target removes.
+        tile: See `label`.
+        votes: See `label`.
+        max_points: See `label`.
+        columns: Column names of a text, NPY or BIN file; see `pointgrad.data.read`.
+        category: Category of the object, for networks that need one.
+        classification: For LAS and LAZ, one code per class, which is also written to the dimension `classification`.
+            The labels of the source are then expected to be such codes.
+        evaluate: Whether to compare the result with the labels of the source.
+        overwrite: Whether to replace an existing target.
+        temp: Folder for temporary files. Default: the folder of the target.
+        progress: See `label`.
+
+    Returns:
+        Counts of the predicted classes, and metrics if `evaluate`.
+
+    Raises:
+        FileError: If a file cannot be read or written, or the target exists and `overwrite` is false.
+        ValueError: If the network has a different task, or features or the category are missing.
     """
     source, target = Path(source), Path(target)
     settings = Settings(tile, votes, max_points)
     check_task(trained, "segmentation")
     _check_target(source, target, overwrite)
     name = choose(source, None)
-    if name not in ("las", "laz") and classification:
+    if name not in LAS and classification:
         raise FileError(f"{source}: expected a LAS or LAZ file to write classification codes to, got {name}")
     if temp is not None and not Path(temp).is_dir():
         raise FileError(f"{temp}: expected a folder for temporary files, found none")
     if evaluate:
         _check_classes(source.parent / CLASSES, trained.classes)
     _write_classes(target.parent / CLASSES, trained.classes, overwrite)
-    if name in ("las", "laz"):
+    if name in LAS:
         return label_las(
             trained, source, target, settings,
             category=category, codes=classification, evaluate=evaluate, overwrite=overwrite,
@@ -140,7 +167,7 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
         raise FileError(f"{target}: expected a name that ends in {wanted.suffix} for the labels of {source}")
     if target.exists():
         if source.exists() and os.path.samefile(source, target):
-            raise FileError(f"{target}: expected another file for the result, got the source itself")
+            raise FileError(f"{target}: expected a target other than the source, got the source itself")
         if not overwrite:
             raise exists(target)
     with naming(target.parent, "a folder to write to"):
@@ -154,7 +181,7 @@ def _write_classes(path: Path, classes: Sequence[str], overwrite: bool) -> None:
 
 
 def _check_classes(path: Path, classes: Sequence[str]) -> None:
-    """The names beside labels, if there are, must be those of the network, or numbers would mean different things."""
+    """Check that existing class names are those of the network, because labels are numbers of these classes."""
     if path.exists() and lines(path) != list(classes):
         raise FileError(
             f"{path}: expected the classes of the network, {', '.join(classes)}, found {', '.join(lines(path))}"
@@ -162,12 +189,12 @@ def _check_classes(path: Path, classes: Sequence[str]) -> None:
 
 
 def _write(folder: Path, target: Path, name: str, table: Table, result: Labels) -> list[Path]:
-    """Writes the result into a folder; the files, the one that says that all are there last."""
+    """Write the result into a folder. Returns the files; the last one must be published last."""
     labels, confidence = result.labels.numpy().astype(np.int32), result.confidence.numpy()
     made = folder / target.name
     if name in SWEEPS:
-        np.where(labels < 0, SWEEP_NONE, labels).astype("<u4").tofile(made)
-        beside = made.with_suffix(".confidence.npy")
+        np.where(labels < 0, NO_CLASS, labels).astype("<u4").tofile(made)
+        beside = made.with_suffix(CONFIDENCE)
         np.save(beside, confidence)
         return [beside, made]
     columns = dict(zip(attributes(table.columns), (labels, confidence), strict=True))

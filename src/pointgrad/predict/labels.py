@@ -1,4 +1,4 @@
-"""Labels for the points of a scene: in memory, or tile by tile for scenes that do not fit into it."""
+"""Labels for the points of a scene, computed tile by tile if the scene is large."""
 
 import io
 import math
@@ -11,31 +11,41 @@ import torch
 from torch import Tensor
 
 from pointgrad.data import Cloud
+from pointgrad.data.tiles import Progress, Scene, collect
 from pointgrad.predict import voting
-from pointgrad.predict.scene import Progress, Scene, collect
 from pointgrad.train import Trained
 
-NONE = -1  # the label of a point without finite coordinates
-WHOLE_POINTS = 2_000_000  # a scene with more is always cut into tiles
+NONE = -1  # label of points with non-finite coordinates
+WHOLE_POINTS = 2_000_000  # larger scenes are always divided into tiles
 VOTES = 3
 MAX_POINTS = 65_536
 
 
 def quiet(what: str, done: int) -> None:
-    """Progress that nobody looks at."""
+    """A `Progress` callback that does nothing."""
 
 
 class Labels(NamedTuple):
-    """labels: (N,) int64, the class of each point, -1 where its coordinates are not finite. confidence: (N,) float32,
-    the mean probability of that class over all votes, 0 where there is no label."""
+    """Predicted labels of N points.
+
+    Attributes:
+        labels: Class of each point (N,), int64; -1 for points with non-finite coordinates.
+        confidence: Mean probability of that class over all votes (N,), float32; 0 for points without label.
+    """
 
     labels: Tensor
     confidence: Tensor
 
 
 class Part(NamedTuple):
-    """The result of one tile: number (n,) of its points in the scene, labels (n,) int64, confidence (n,) float32, and
-    truth (n,) int64, the labels they came with, if those were kept."""
+    """Prediction for one tile of n points.
+
+    Attributes:
+        number: Numbers of the points in the scene (n,).
+        labels: Predicted classes (n,), int64.
+        confidence: Mean probability of the predicted class (n,), float32.
+        truth: Labels in the source (n,), int64, if they are stored.
+    """
 
     number: np.ndarray
     labels: np.ndarray
@@ -45,7 +55,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a scene is shown to a network; see `label`."""
+    """Settings of `label`."""
 
     tile: float | None = None
     votes: int = VOTES
@@ -68,27 +78,39 @@ def label(
     max_points: int = MAX_POINTS,
     progress: Progress = quiet,
 ) -> Labels:
-    """The class of every point of a cloud, from a network trained for segmentation.
+    """Predict the class of every point with a network trained for segmentation.
 
-    cloud: with the features that the network was trained with, and the `category` if it has categories. It is thinned
-        and normalised as in training, and every point gets the answer of the nearest point that the network has seen.
-        Points with NaN or infinite coordinates get no label.
-    tile: edge length, in the units of the cloud, of the square columns that the network is asked about one at a time.
-        Without it: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are few
-        enough points; else half the number of points that the network was trained on, or half of `max_points`.
-    votes: how often each point is asked about, each time in other columns or with other points; probabilities are
-        averaged.
-    max_points: how many points go through the network at once: less memory, or more speed on a GPU.
-    progress: called with what is done, and with how many points so far.
+    The cloud is subsampled and normalized as in training, and every point gets the prediction for the nearest point
+    that the network has seen.
 
-    >>> from types import SimpleNamespace
-    >>> from pointgrad.data import Prepare
-    >>> class Height(torch.nn.Module):
-    ...     def forward(self, points, features=None, **where):
-    ...         return torch.stack([-points[..., 2], points[..., 2]], dim=-1)
-    >>> trained = SimpleNamespace(model=Height(), task="segmentation", classes=("low", "high"), prepare=Prepare())
-    >>> label(trained, Cloud(torch.tensor([[0., 0., 0.], [0., 0., 4.], [0., 0., torch.nan]]))).labels
-    tensor([ 0,  1, -1])
+    Args:
+        trained: The network.
+        cloud: N points with the features that the network was trained with, and the `category` if it needs one.
+        tile: Edge length, in the units of the cloud, of the square columns that the network sees one at a time.
+            Default: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are few
+            points; otherwise such that a column has half the number of points used in training, or half of
+            `max_points`.
+        votes: Number of predictions for each point, with different columns or different points around it. Their
+            probabilities are averaged.
+        max_points: Number of points in one call of the network. Smaller values need less memory, larger ones are
+            faster on a GPU.
+        progress: Called with the current step and the number of points done.
+
+    Returns:
+        Labels (N,) and their confidence (N,). Points with NaN or infinite coordinates have the label -1.
+
+    Raises:
+        ValueError: If the network has a different task, or features or the category are missing.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from pointgrad.data import Prepare
+        >>> class Height(torch.nn.Module):
+        ...     def forward(self, points, features=None, **where):
+        ...         return torch.stack([-points[..., 2], points[..., 2]], dim=-1)
+        >>> trained = SimpleNamespace(model=Height(), task="segmentation", classes=("low", "high"), prepare=Prepare())
+        >>> label(trained, Cloud(torch.tensor([[0., 0., 0.], [0., 0., 4.], [0., 0., torch.nan]]))).labels
+        tensor([ 0,  1, -1])
     """
     settings = Settings(tile, votes, max_points)
     check_task(trained, "segmentation")
@@ -104,11 +126,11 @@ def label(
 
 def check_task(trained: Trained, task: str) -> None:
     if trained.task != task:
-        raise ValueError(f"the network must be trained for {task}, got one for {trained.task}")
+        raise ValueError(f"task of the network must be {task}, got {trained.task}")
 
 
 def parts(trained: Trained, scene: Scene, settings: Settings, progress: Progress) -> Iterator[Part]:
-    """The labels of a scene, tile by tile, each point once."""
+    """Predict the labels of a scene tile by tile. Each point occurs in exactly one part."""
     category = _category(trained, scene.like)
     window = settings.tile if settings.tile is not None else _window(trained, scene, settings.max_points)
     options = voting.Options(window, settings.votes, settings.max_points)
@@ -122,14 +144,14 @@ def parts(trained: Trained, scene: Scene, settings: Settings, progress: Progress
         cloud = replace(cloud, labels=None, category=category)
         confidence, labels = voting.probabilities(trained, cloud, core, options).max(1)
         if not bool(confidence.isfinite().all()):
-            raise ValueError(f"{cloud.prefix()}the network gave values that are not finite")
+            raise ValueError(f"{cloud.prefix()}expected finite network outputs, got NaN or infinity")
         done += len(labels)
         progress("predicting", done)
         yield Part(number[core.numpy()], labels.cpu().numpy(), confidence.cpu().numpy(), truth)
 
 
 def _category(trained: Trained, cloud: Cloud) -> int | None:
-    """What the network must be told about the object."""
+    """Return the category of the cloud if the network needs one, after checking it."""
     categories = getattr(trained.model, "config", {}).get("categories", 0)
     if categories and (cloud.category is None or not 0 <= cloud.category < categories):
         raise ValueError(
@@ -139,14 +161,14 @@ def _category(trained: Trained, cloud: Cloud) -> int | None:
 
 
 def _window(trained: Trained, scene: Scene, max_points: int) -> float:
-    """The edge length to use where none is given; infinite for the whole scene."""
+    """Return the default edge length; infinity for the whole scene."""
     fits = scene.count <= WHOLE_POINTS
     if voting.sees_objects(trained):
         if fits:
             return math.inf
         raise ValueError(
-            f"{scene.like.prefix()}tile must be given for more than {WHOLE_POINTS} points (got {scene.count}) where "
-            f"the network was trained on clouds scaled into a sphere"
+            f"{scene.like.prefix()}tile must be given for more than {WHOLE_POINTS} points if the network was trained "
+            f"on clouds scaled into a sphere, got {scene.count} points"
         )
     size = voting.size_of_piece(trained, max_points)
     if fits:
@@ -157,7 +179,7 @@ def _window(trained: Trained, scene: Scene, max_points: int) -> float:
 
 
 def _edge(trained: Trained, scene: Scene, points: float) -> float:
-    """Such that a column holds about so many points, where they are as dense as in the middle one of nine places."""
+    """Choose the edge length of columns with about `points` points, at the median density of nine tiles."""
     tiles = scene.tree.tiles()
     edges = []
     for tile in tiles[:: max(1, len(tiles) // 9)]:
@@ -168,5 +190,5 @@ def _edge(trained: Trained, scene: Scene, points: float) -> float:
             short, long = sorted(size.tolist())
             share = points / len(voting.thin(trained, place))
             edge = math.sqrt(short * long * share)
-            edges.append(edge if edge <= short else long * share)  # a wall is cut along its length only
+            edges.append(edge if edge <= short else long * share)  # a narrow tile is divided along its length only
     return float(np.format_float_positional(np.median(edges), precision=2, fractional=False)) or 1.0

@@ -1,4 +1,4 @@
-"""LAS and LAZ files of any size: read in chunks, labelled tile by tile, written in chunks, in constant memory."""
+"""Prediction for LAS and LAZ files of any size, read and written in chunks, in constant memory."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,18 @@ from pointgrad.data.files import las
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.las_check import open_checked
 from pointgrad.data.files.table import to_cloud
-from pointgrad.data.files.workspace import publish, workspace, writing
+from pointgrad.data.files.workspace import disk_errors, publish, workspace
+from pointgrad.data.tiles import Progress, collect
 from pointgrad.ops.scatter import histogram
 from pointgrad.predict.labels import Part, Settings, parts
 from pointgrad.predict.report import Comparison, Report, attributes, ids_of
-from pointgrad.predict.scene import Progress, collect
 from pointgrad.train import Trained
 
-ROW = np.dtype([("label", np.uint16), ("confidence", np.float32)])  # of the results, in the order of the file
+ROW = np.dtype([("label", np.uint16), ("confidence", np.float32)])  # a row of results, in the order of the file
 NONE = np.iinfo(np.uint16).max
-SLAB = 1 << 22  # rows that are mapped into memory at once
-RESERVED = 1 << 20  # rows that are written at once before there are results
-MOST_VLR = 65_535  # bytes
+SLAB = 1 << 22  # rows mapped into memory at once
+RESERVED = 1 << 20  # empty rows written at once
+MAX_VLR = 65_535  # bytes of a variable-length record
 READABLE = "a LAS file that can be read"
 
 
@@ -43,7 +43,7 @@ def label_las(
     temp: Path | None,
     progress: Progress,
 ) -> Report:
-    """As `label_file`, for LAS and LAZ."""
+    """`label_file` for LAS and LAZ."""
 
     def clouds() -> Iterator[Cloud]:
         with naming(source, READABLE):
@@ -54,13 +54,13 @@ def label_las(
         header, names = _header(source, trained, codes)
     with workspace(target, temp or target.parent) as work, workspace(target, target.parent) as drafts:
         results = work / "results"
-        with writing(work / "points"), open(work / "points", "w+b") as file:
+        with disk_errors(work / "points"), open(work / "points", "w+b") as file:
             scene = collect(clouds, file, trained.prepare.features, evaluate, progress)
             report = Report(target, torch.zeros(len(trained.classes), dtype=torch.long))
             if evaluate:
                 compared = Comparison(source, trained.classes, ids_of(trained.classes, codes), scene.labels)
                 report.metrics = compared.metrics
-            with writing(results):
+            with disk_errors(results):
                 _reserve(results, scene.total)
             for part in parts(trained, scene, settings, progress):
                 _store(results, part)
@@ -75,7 +75,7 @@ def label_las(
 
 
 def _header(source: Path, trained: Trained, codes: Sequence[int]) -> tuple[Any, tuple[str, str]]:
-    """That of the file with two dimensions more and the names of the classes; and the names of the dimensions."""
+    """Return the header of the result, and the names of its two new dimensions."""
     import laspy
 
     with open_checked(source, evlrs=True) as reader:
@@ -92,7 +92,7 @@ def _header(source: Path, trained: Trained, codes: Sequence[int]) -> tuple[Any, 
     new = [laspy.ExtraBytesParams(*one) for one in zip(names, types, about, strict=True) if one[0] not in present]
     if new:
         header.add_extra_dims(new)
-    written = laspy.VLR("pointgrad", 1, "class names", "\n".join(trained.classes).encode()[:MOST_VLR])
+    written = laspy.VLR("pointgrad", 1, "class names", "\n".join(trained.classes).encode()[:MAX_VLR])
     kept = [vlr for vlr in header.vlrs if (vlr.user_id, vlr.record_id) != (written.user_id, written.record_id)]
     header.vlrs.clear()
     header.vlrs.extend([*_without_copc(kept), written])
@@ -100,7 +100,7 @@ def _header(source: Path, trained: Trained, codes: Sequence[int]) -> tuple[Any, 
 
 
 def _without_copc(records: Sequence[Any]) -> list[Any]:
-    """Points keep their order, so that a cloud-optimised file becomes a plain one: its index would be wrong."""
+    """Remove the records of a cloud-optimized file, whose index would be wrong because points keep their order."""
     return [record for record in records if record.user_id.rstrip("\0") != "copc"]
 
 
@@ -111,13 +111,11 @@ def _check_codes(codes: Sequence[int], classes: Sequence[str], most: int) -> Non
             f"got {len(codes)}"
         )
     if wrong := [code for code in codes if not 0 <= code <= most]:
-        raise FileError(
-            f"expected classification codes from 0 to {most}, which this point format holds, got {wrong[0]}"
-        )
+        raise FileError(f"expected classification codes from 0 to {most} for this point format, got {wrong[0]}")
 
 
 def _reserve(path: Path, count: int) -> None:
-    """Results without a label. What is on the disk already cannot fail later for want of room."""
+    """Write empty results, so that a full disk is detected before prediction starts."""
     rows = np.zeros(min(count, RESERVED), ROW)
     rows["label"] = NONE
     with open(path, "wb") as file:
@@ -159,7 +157,7 @@ def _write(
             rows = np.fromfile(results, ROW, len(points), offset=done * ROW.itemsize)
             out = laspy.ScaleAwarePointRecord.zeros(len(points), header=header)
             for name in points.array.dtype.names:
-                out.array[name] = points.array[name]  # as it is stored, flags and unscaled numbers too
+                out.array[name] = points.array[name]  # stored values, including flags and unscaled coordinates
             label, confidence = names
             out[label] = np.minimum(rows["label"], np.iinfo(out[label].dtype).max)
             out[confidence] = rows["confidence"]

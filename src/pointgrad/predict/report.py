@@ -1,4 +1,4 @@
-"""What came of labelling a file."""
+"""Results of labeling a file."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,14 @@ from pointgrad.train import Metrics
 
 @dataclass
 class Report:
-    """target: the file that was written. counts: (classes,) points that got each class. unlabelled: points that got
-    none, because their coordinates are not finite. metrics: how the result agrees with the file's own labels."""
+    """Result of `label_file`.
+
+    Attributes:
+        target: The written file.
+        counts: Number of points of each class (classes,).
+        unlabelled: Number of points without label, because their coordinates are not finite.
+        metrics: Agreement with the labels of the source, if it was evaluated.
+    """
 
     target: Path
     counts: Tensor
@@ -24,9 +30,16 @@ class Report:
 
 
 class Comparison:
-    """Counts how labels agree with those of a file.
+    """Comparison of predicted labels with the labels of a file.
 
-    classes: names. ids: what each class is called in the file, one number per class. found: the numbers that occur.
+    Args:
+        source: The file, for messages.
+        classes: Names of the classes.
+        ids: Number of each class in the file.
+        found: Numbers that occur in the file.
+
+    Raises:
+        FileError: If a number in the file is not in `ids`.
     """
 
     def __init__(self, source: Path, classes: Sequence[str], ids: Sequence[int], found: Collection[int]) -> None:
@@ -36,11 +49,11 @@ class Comparison:
             known = ", ".join(f"{number} ({name})" for number, name in zip(ids, classes, strict=True))
             has = ", ".join(map(str, sorted(found)))
             raise FileError(
-                f"{source}: expected labels of the classes {known}, found {has}: {min(unknown)} is none of them"
+                f"{source}: expected labels of the classes {known}, found {has}: {min(unknown)} is not one of them"
             )
 
     def add(self, truth: Tensor, labels: Tensor) -> None:
-        """truth: (n,) as in the file, -1 for none; labels: (n,) classes, -1 for none."""
+        """Add n points with labels of the file `truth` (n,) and predicted classes `labels` (n,); -1 means no label."""
         sorted_ids, order = self._ids.sort()
         classes = order[torch.searchsorted(sorted_ids, truth.clamp(min=int(sorted_ids[0])))]
         size = self.metrics.classes
@@ -49,14 +62,13 @@ class Comparison:
 
 
 def ids_of(classes: Sequence[str], codes: Sequence[int]) -> Sequence[int]:
-    """The numbers that stand for classes in a file: the codes, if there are; else the names, if all of them are whole
-    numbers; else 0, 1, 2 ..."""
+    """Return the number of each class in a file: its code if given, its name if all are integers, else its index."""
     if codes:
         return codes
     return [int(name) for name in classes] if all(name.isdecimal() for name in classes) else range(len(classes))
 
 
 def attributes(present: Iterable[str]) -> tuple[str, str]:
-    """Names for label and confidence in a file that has columns of its own, which are kept."""
+    """Return names for the columns label and confidence that are not yet used in the file."""
     taken = {"label", "labels", "confidence"} & {name.lower() for name in present}
     return ("predicted_label", "predicted_confidence") if taken else ("label", "confidence")

@@ -1,16 +1,16 @@
 """Class probabilities of the points of one tile: windows, network, votes.
 
-A network sees one part of the scene at a time. `votes` times the plane is cut into square windows, each time shifted,
-so that a point at the border of one window lies well inside another; what is said near a border counts less. How a
-window is shown follows from how the network was trained (`Prepare`):
+The network sees one part of the scene at a time. The plane is divided into square windows `votes` times, each time with
+a different shift, so that a point near the border of one window is well inside another. Votes near a border have less
+weight. The input for a window depends on how the network was trained (`Prepare`):
 
-- on clouds scaled into a sphere: all of its points, at random in parts of `points` if there are more;
-- else on pieces of a scene, the `points` nearest points of one of them: the window, cut into parts if there is too much
-  in it, together with the nearest points around each part, which do not vote;
-- without `points`, on clouds of any size: all of its points, or parts of at most `max_points`.
+- Trained on clouds scaled into a sphere: all points of the window, in random parts of `points` if there are more.
+- Trained on crops, the `points` nearest neighbors of a point: the window, divided into parts if it has too many points,
+  each with the nearest points around it, which do not vote.
+- Trained without `points`, on clouds of any size: all points of the window, in parts of at most `max_points`.
 
-Windows lie on one grid for the whole scene and draw random numbers from their own place in it, so that the result does
-not depend on how the scene was cut into tiles.
+All windows of a scene lie on one grid, and their random numbers depend only on their position in it, so that the result
+does not depend on the tiles.
 """
 
 import math
@@ -27,18 +27,20 @@ from pointgrad.ops.neighbors import knn
 from pointgrad.train import Trained
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-LEAST_WEIGHT = 1e-3  # at the border of a window, for points that have no better vote
-AROUND = 0.5  # how far around a window points are shown with it, in windows
-FULL = 0.75  # the share of a piece that may be the window's own; the rest is around it
-INDEX = "pointgrad.index"  # a column beside the features: which point this was before preparing
+LEAST_WEIGHT = 1e-3  # at the border of a window, for points without a better vote
+AROUND = 0.5  # width of the surroundings shown with a window, relative to the window
+FULL = 0.75  # maximum fraction of the input taken from the window; the rest is context
+INDEX = "pointgrad.index"  # additional feature: index of the point before preparation
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a scene is shown to the network.
+    """Division of a scene into network inputs.
 
-    window: edge length of the column that the network sees at once; infinite: the whole scene.
-    votes: how often each point is seen, at least. max_points: how many points go through the network at once.
+    Attributes:
+        window: Edge length of the square columns that the network sees; infinity for the whole scene.
+        votes: Minimum number of votes for each point.
+        max_points: Number of points in one call of the network.
     """
 
     window: float
@@ -48,7 +50,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Block:
-    """Points that the network sees together: index (n,) of them, weight (n,) of their votes."""
+    """Points that the network sees together: their indices (n,) and the weights (n,) of their votes."""
 
     index: Tensor
     weight: Tensor
@@ -56,17 +58,17 @@ class Block:
 
 
 def margin(trained: Trained, window: float) -> float:
-    """How far around a tile points matter to it: a window, its surroundings, and the voxels at their borders."""
+    """Width of the margin that affects a tile: a window, its surroundings, and the voxels at their borders."""
     return (1 + AROUND) * window + 3 * trained.prepare.voxel
 
 
 def sees_objects(trained: Trained) -> bool:
-    """Whether the network was trained on whole objects, whose scale it does not know, or on pieces of scenes."""
+    """Whether the network was trained on objects of normalized size, not on crops of scenes."""
     return trained.prepare.normalize == "sphere"
 
 
 def size_of_piece(trained: Trained, max_points: int) -> int:
-    """How many points the network sees together, at most."""
+    """Maximum number of points that the network sees together."""
     return trained.prepare.points or max_points
 
 
@@ -75,7 +77,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def thin(trained: Trained, cloud: Cloud) -> Tensor:
-    """(M,) the points that are left, where the network was trained on one point per voxel."""
+    """Return the indices (M,) of the points left after voxel subsampling as in training."""
     prepare = replace(trained.prepare, points=0, normalize="none", features=())
     numbered = replace(cloud, features={INDEX: torch.arange(len(cloud))}, labels=None)
     return prepare(numbered, torch.Generator()).features[INDEX]
@@ -83,7 +85,7 @@ def thin(trained: Trained, cloud: Cloud) -> Tensor:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode, without gradients; in training mode again afterwards if it was."""
+    """Switch to evaluation mode without gradients, and restore the mode afterwards."""
     was_training = model.training
     model.eval()
     try:
@@ -95,9 +97,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def probabilities(trained: Trained, cloud: Cloud, core: Tensor, options: Options) -> Tensor:
-    """(n, classes) of the n points in the core, on the device of the network.
+    """Predict the class probabilities of a tile.
 
-    cloud: the points of a tile and its margin. core: (N,) bool, those of the tile; one at least.
+    Args:
+        trained: The network.
+        cloud: The N points of the tile and its margin.
+        core: Mask (N,) of the n points of the tile; at least one.
+        options: Division into network inputs.
+
+    Returns:
+        Probabilities (n, classes), on the device of the network.
     """
     device = device_of(trained.model)
     kept = thin(trained, cloud)
@@ -114,17 +123,17 @@ def probabilities(trained: Trained, cloud: Cloud, core: Tensor, options: Options
 
 
 def _near(points: Tensor, wanted: Tensor, distance: float) -> np.ndarray:
-    """(N,) bool: the points around those that are wanted."""
+    """Mask (N,) of the points in the bounding rectangle of `wanted`, enlarged by `distance`."""
     low, high = wanted.amin(0).double() - distance, wanted.amax(0).double() + distance
     return ((points >= low) & (points <= high))[:, :2].all(1).numpy()
 
 
 def _nearest(points: Tensor, queries: Tensor, device: torch.device) -> Tensor:
-    # float64 searches are slow on GPUs; float32 is exact enough near zero.
+    # float64 searches are slow on GPUs; float32 is accurate enough near zero.
     middle = points.double().mean(0)
     dtype = torch.float64 if device.type == "cpu" else torch.float32
-    near, asked = ((cloud.double() - middle).to(device, dtype) for cloud in (points, queries))
-    return knn(near, 1, asked).index[:, 0]
+    centered, centered_queries = ((cloud.double() - middle).to(device, dtype) for cloud in (points, queries))
+    return knn(centered, 1, centered_queries).index[:, 0]
 
 
 def _blocks(trained: Trained, points: Tensor, needed: np.ndarray, options: Options) -> Iterator[Block]:
@@ -150,17 +159,17 @@ def _blocks(trained: Trained, points: Tensor, needed: np.ndarray, options: Optio
                     index, votes = _with_context(xyz, members[part], weight[part], around, size)
                     yield Block(torch.from_numpy(index), torch.from_numpy(votes), generator)
         if math.isinf(options.window) and len(xyz) <= size:
-            return  # the network would see the same again
+            return  # further votes would be identical
 
 
 def _windows(
     xy: np.ndarray, needed: np.ndarray, window: float, vote: int, votes: int
 ) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray]]:
-    """Place, points and weights of each window that holds a point that is needed."""
+    """Yield grid position, point indices and weights of each window that contains a needed point."""
     if math.isinf(window):
         yield (0, 0), np.arange(len(xy)), np.ones(len(xy), np.float32)
         return
-    # Evenly spread in both directions: a point lies at a border of two of the grids at most.
+    # The shifts are evenly distributed along both axes: a point is near a border of at most two of the grids.
     scaled = xy / window + (vote / votes, vote * GOLDEN % 1)
     place = np.floor(scaled)
     inside = 1 - np.abs(2 * (scaled - place) - 1)  # 0 at the border, 1 in the middle
@@ -175,7 +184,7 @@ def _windows(
 
 
 def _random_parts(count: int, size: int, generator: torch.Generator) -> Iterator[np.ndarray]:
-    """All of count things, in parts of one size if they are too many for one; the last is filled from the first."""
+    """Divide `count` indices into random parts of equal size; the last part is filled up with indices of the first."""
     if count <= size:
         yield np.arange(count)
         return
@@ -184,7 +193,7 @@ def _random_parts(count: int, size: int, generator: torch.Generator) -> Iterator
 
 
 def _cut(xyz: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Indices of points that lie together, at most so many at once: halves along the longest side, again and again."""
+    """Divide points into compact parts of at most `size` by repeated halving along the longest side."""
     todo = [np.arange(len(xyz))]
     while todo:
         part = todo.pop()
@@ -197,7 +206,10 @@ def _cut(xyz: np.ndarray, size: int) -> Iterator[np.ndarray]:
 
 
 def _around(xyz: np.ndarray, by_x: np.ndarray, x: np.ndarray, members: np.ndarray, distance: float) -> np.ndarray:
-    """Points in the rectangle of some of them, enlarged. by_x: (N,) their order along x; x: (N,) in that order."""
+    """Return the points in the bounding rectangle of `members`, enlarged by `distance`.
+
+    by_x (N,) is the order of all points along x, and x (N,) their sorted coordinates.
+    """
     low, high = xyz[members, :2].min(0) - distance, xyz[members, :2].max(0) + distance
     first, last = np.searchsorted(x, [low[0], np.nextafter(high[0], np.inf)])
     strip = by_x[first:last]
@@ -207,7 +219,7 @@ def _around(xyz: np.ndarray, by_x: np.ndarray, x: np.ndarray, members: np.ndarra
 def _with_context(
     xyz: np.ndarray, part: np.ndarray, weight: np.ndarray, around: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A part of a window and the nearest points around it, so many in all; the weights of their votes."""
+    """Add the nearest points around a part of a window, up to `size` points; returns indices and weights of votes."""
     others = np.setdiff1d(around, part, assume_unique=True)
     wanted = min(size - len(part), len(others))
     if wanted < len(others):
@@ -233,7 +245,7 @@ def _batches(blocks: Iterable[Block], max_points: int) -> Iterator[list[Block]]:
 
 
 def _predict(trained: Trained, cloud: Cloud, blocks: list[Block], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Which points were seen (n,), and how they vote (n, classes)."""
+    """Run the network on a batch; returns indices (n,) of the points and their weighted votes (n, classes)."""
     prepare = replace(trained.prepare, voxel=0.0)
     index = torch.cat([block.index for block in blocks])
     weight = torch.cat([block.weight for block in blocks])

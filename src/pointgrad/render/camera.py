@@ -1,4 +1,4 @@
-"""Where a picture is taken from: a direction, and the distance at which all points are just in it."""
+"""Viewing directions, and perspective cameras fitted to a cloud."""
 
 import math
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FIELD = math.radians(35)  # across the longer side of a picture
-NEAREST = 0.5  # of the depth of a cloud lies at least between it and the camera
-SPARSE = 0.2  # of the area of a cloud may have less dense points than the dots are made for
-SLOPES = 4  # directions from straight ahead to the edge of a picture in which the outermost points are looked for
+FIELD = math.radians(35)  # field of view along the longer side of an image
+NEAREST = 0.5  # minimum distance between camera and cloud, relative to the depth of the cloud
+SPARSE = 0.2  # fraction of the area that may be less dense than the dots are sized for
+SLOPES = 4  # directions between the optical axis and the image edge in which extreme points are searched
 
 
 class Seen(NamedTuple):
-    """Points in a picture: across and down in pixels from its upper left corner, and depth, (N,) float32 each."""
+    """Projected points: pixels right of and below the upper left corner, and depth, each (N,) float32."""
 
     across: Tensor
     down: Tensor
@@ -23,7 +23,7 @@ class Seen(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The size of a picture in pixels, and how much of it stays free on all sides."""
+    """Size of an image in pixels, and the margin that stays free on all sides."""
 
     width: int
     height: int
@@ -31,27 +31,29 @@ class Frame(NamedTuple):
 
     @property
     def focal(self) -> float:
-        """Pixels that a unit covers at depth one."""
+        """Focal length in pixels."""
         return max(self.width, self.height) / 2 / math.tan(FIELD / 2)
 
     @property
     def slopes(self) -> tuple[float, float]:
-        """How far the edges lie to the side of the middle and above it, at depth one."""
+        """Half width and half height of the frame without margin, at depth one."""
         return (self.width / 2 - self.margin) / self.focal, (self.height / 2 - self.margin) / self.focal
 
 
 @dataclass(frozen=True)
 class View:
-    """A direction to look from.
+    """A viewing direction.
 
-    azimuth: degrees, from +x over +y, where the camera stands as seen from above. elevation: degrees above the ground.
+    Attributes:
+        azimuth: Direction of the camera in the xy plane, in degrees from +x towards +y.
+        elevation: Angle of the camera above the xy plane, in degrees.
     """
 
     azimuth: float
     elevation: float
 
     def axes(self) -> Tensor:
-        """(3, 3) float64: what points right, up and to the camera."""
+        """Unit vectors (3, 3), float64, that point right, up and towards the camera."""
         turn, tilt = math.radians(self.azimuth), math.radians(self.elevation)
         right = (-math.sin(turn), math.cos(turn), 0.0)
         up = (-math.sin(tilt) * math.cos(turn), -math.sin(tilt) * math.sin(turn), math.cos(tilt))
@@ -59,7 +61,7 @@ class View:
         return torch.tensor([right, up, back], dtype=torch.float64)
 
     def extremes(self, points: Tensor) -> Tensor:
-        """A few of the points (N, 3) float64, from which `fit` finds nearly the same camera as from all."""
+        """Select a few of the points (N, 3), float64, for which `fit` finds nearly the same camera as for all."""
         near = (points - (points.amin(0) + points.amax(0)) / 2).float()
         x, y, z = _turned(near, self.axes().float())
         places = [z.argmax(), z.argmin()]
@@ -69,21 +71,21 @@ class View:
         return points[torch.stack(places)]
 
     def fit(self, points: Tensor, anchor: Tensor, frame: Frame) -> "Camera":
-        """The nearest camera that has all points (N, 3) float64 in its frame. anchor: (3,) a place among them."""
+        """Find the nearest camera whose frame contains all points (N, 3), float64; `anchor` (3,) is near them."""
         wide, high = frame.slopes
         x, y, z = _turned(points - anchor, self.axes())
         right, left = (float((wide * z + side).amax()) for side in (x, -x))
         top, bottom = (float((high * z + side).amax()) for side in (y, -y))
         front, rear = float(z.amax()), float(z.amin())
         distance = max((right + left) / 2 / wide, (top + bottom) / 2 / high, front + NEAREST * (front - rear))
-        if distance - front <= 1e-9 * max(abs(distance), front - rear) or distance < 1e-30:  # all at one place
+        if distance - front <= 1e-9 * max(abs(distance), front - rear) or distance < 1e-30:  # identical points
             distance = front + 1.0
         return Camera(self, frame, anchor, (right - left) / 2, (top - bottom) / 2, distance)
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A view from a place: `distance` away from the anchor, moved to the right and up by `shift` and `lift`."""
+    """A camera at `distance` from the anchor, shifted right and up by `shift` and `lift`."""
 
     view: View
     frame: Frame
@@ -93,8 +95,10 @@ class Camera:
     distance: float
 
     def project(self, points: Tensor, origin: Tensor) -> Seen:
-        """points: (N, 3) relative to origin (3,) float64. What is far from zero is first brought near to the anchor, in
-        double precision."""
+        """Project points (N, 3), which are relative to `origin` (3,), float64.
+
+        The origin is moved to the anchor in double precision before computing in single precision.
+        """
         near = (points.double() + (origin - self.anchor)).float()
         x, y, z = _turned(near, self.view.axes().float())
         depth = self.distance - z
@@ -104,15 +108,15 @@ class Camera:
 
 
 def _turned(points: Tensor, axes: Tensor) -> list[Tensor]:
-    """(N,) each: how far the points lie along the axes. Not a matrix product, which rounds differently for other N."""
+    """Coordinates of the points along the axes, each (N,). A matrix product would round differently for different N."""
     x, y, z = points.T.contiguous()
     return [x * axis[0] + y * axis[1] + z * axis[2] for axis in axes]
 
 
 def spacing(seen: Seen, total: int) -> float:
-    """How many pixels lie between points that are neighbours in the picture, if `seen` is a sample of `total`.
+    """Estimate the distance of neighboring points in an image, in pixels, if `seen` is a sample of `total` points.
 
-    Cells of a size that most of those with points have several say how dense points are where there are any.
+    The density is estimated from square cells, large enough that those with points have eight on average.
     """
     across, down = (side.double().numpy() for side in (seen.across, seen.down))
     cell, most = 1.0, max(np.ptp(across), np.ptp(down), 1.0)

@@ -1,4 +1,4 @@
-"""From projected points to pixels: round dots, the nearest in front, shaded by differences of depth."""
+"""Rasterization of projected points: round dots with depth test and eye-dome lighting."""
 
 import math
 
@@ -8,47 +8,47 @@ from torch import Tensor
 
 from pointgrad.render.camera import Seen
 
-FINE = 2  # pixels computed for each one shown, along both sides
-STEP = 1.3  # how much larger than the next smaller ones dots are: those between are one or the other
+FINE = 2  # supersampling factor along both sides
+STEP = 1.3  # ratio of consecutive dot sizes, to which sizes are rounded
 EMPTY = torch.iinfo(torch.int64).max
-COLOR = 24  # bits of a colour; those above hold the depth
-FAR = 1e30  # depth where nothing is
-RINGS = ((1.0, 0.45), (3.0, 0.35))  # distances at which depth is compared, in pixels, and how dark each may make
+COLOR = 24  # bits of a color; the bits above hold the depth
+FAR = 1e30  # depth of empty pixels
+RINGS = ((1.0, 0.45), (3.0, 0.35))  # distances in pixels at which depth is compared, and maximum darkening of each
 
 
 class Canvas:
-    """An image that dots are added to, in any order and any parts: the result is the same.
+    """An image to which dots are added. The result does not depend on their order.
 
-    Every pixel holds one number, depth in the upper bits and colour in the lower: the least is the nearest, and of
-    equally near ones the same wins whatever the order.
+    A pixel is one number with depth in the upper bits and color in the lower ones. The minimum is the nearest dot, and
+    ties are resolved by color.
     """
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width * FINE, height * FINE
-        self._layers: dict[float, Tensor] = {}  # one for each radius of dots, which are spread at the end
+        self._layers: dict[float, Tensor] = {}  # one layer per dot radius; dots are drawn at the end
 
     def add(self, seen: Seen, colors: np.ndarray, radius: float, distance: float) -> None:
-        """colors: (N, 3) uint8. radius: of the dots, in pixels, at a distance; those farther away are smaller."""
+        """Add dots with colors (N, 3), uint8. `radius` is in pixels, for dots at `distance` from the camera."""
         if not len(colors):
             return
         column = (seen.across * FINE).long().clamp(0, self.width - 1)
         row = (seen.down * FINE).long().clamp(0, self.height - 1)
         red, green, blue = torch.from_numpy(colors).long().unbind(1)
-        depth = seen.depth.contiguous().view(torch.int32).long()  # of positive numbers the bits are in their order
+        depth = seen.depth.contiguous().view(torch.int32).long()  # bits of positive floats sort like the floats
         keys = depth << COLOR | red << 16 | green << 8 | blue
         place = row * self.width + column
         level = ((distance / seen.depth).log() / math.log(STEP)).round().int()
         for number in range(int(level.min()), int(level.max()) + 1):
             chosen = level == number
-            size = max(round(4 * FINE * radius * STEP**number) / 4, 0.5)  # small ones often coincide
+            size = max(round(4 * FINE * radius * STEP**number) / 4, 0.5)  # rounding merges small sizes
             if size not in self._layers:
                 self._layers[size] = torch.full((self.height * self.width,), EMPTY)
             self._layers[size].scatter_reduce_(0, place[chosen], keys[chosen], "amin")
 
     def image(self, softness: float) -> np.ndarray:
-        """(height, width, 4) float32 from 0 to 1: colours times opacity, and opacity.
+        """Return the image (height, width, 4), float32 from 0 to 1: colors multiplied by opacity, and opacity.
 
-        softness: a difference of depth that is clearly visible.
+        `softness` is the difference of depth that gives the maximum darkening.
         """
         front = torch.full((self.height, self.width), EMPTY)
         for radius, layer in self._layers.items():
@@ -65,9 +65,9 @@ class Canvas:
 
 
 def _spread(layer: Tensor, radius: float, front: Tensor) -> None:
-    """Makes every pixel of a layer a disc, in front of which is only what is nearer.
+    """Draw every pixel of a layer as a disc into `front`, with depth test.
 
-    The rows of a disc are of few lengths: each is a minimum along rows, widened step by step.
+    The rows of a disc have few distinct lengths. For each, a minimum along rows is widened step by step.
     """
     reach = int(radius)
     lengths = [int(math.sqrt(radius**2 - y**2)) for y in range(reach + 1)]
@@ -83,7 +83,7 @@ def _spread(layer: Tensor, radius: float, front: Tensor) -> None:
 
 
 def _light(depth: Tensor) -> Tensor:
-    """Eye-dome lighting: a pixel is dark where those around it are nearer, so that edges and hollows are seen."""
+    """Eye-dome lighting: darken a pixel if the pixels around it are nearer, to show edges and cavities."""
     light = torch.ones_like(depth)
     height, width = depth.shape
     for distance, strength in RINGS:

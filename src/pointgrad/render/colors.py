@@ -1,4 +1,4 @@
-"""From columns of a cloud to colours: which there are, what range they span, and the colour of each point."""
+"""Mapping of columns to colors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,22 +11,22 @@ from torch import Tensor
 from pointgrad.data import Cloud
 
 RGB, HEIGHT, LABEL, ERROR = "rgb", "height", "label", "error"
-NUMBERED = (LABEL, "prediction", "predicted_label")  # classes, however many
+NUMBERED = (LABEL, "prediction", "predicted_label")  # always classes, regardless of their number
 CHANNELS = ("red", "green", "blue")
-MOST_CLASSES = 64  # whole numbers of more different values are quantities
-CUT = 0.02  # of the points at either end do not stretch the range
-NONE = (150, 150, 150)  # a class of -1, a value that is not finite
+MAX_CLASSES = 64  # integer columns with more distinct values are quantities
+CUT = 0.02  # fraction of the points at either end that is ignored for the range
+NONE = (150, 150, 150)  # color of class -1 and of non-finite values
 
-# Classes that follow each other differ in hue and in lightness; none is as grey as NONE.
+# Consecutive classes differ in hue and lightness. No color is as gray as NONE.
 PALETTE = np.array([
     (31, 95, 168), (224, 123, 57), (58, 143, 92), (192, 57, 43), (142, 90, 168), (140, 96, 58), (227, 119, 194),
     (190, 178, 40), (38, 176, 196), (134, 187, 216), (247, 182, 130), (140, 205, 150), (240, 150, 145),
     (196, 176, 220), (196, 160, 130), (90, 60, 110),
 ], np.uint8)  # fmt: skip
 RIGHT, WRONG = (190, 196, 204), (210, 40, 40)
-RIGHT_OR_WRONG = {0: "right", 1: "wrong"}  # of the column ERROR
+RIGHT_OR_WRONG = {0: "right", 1: "wrong"}  # class names of the column ERROR
 
-# Dark blue to yellow, of evenly rising lightness.
+# Dark blue to yellow, with uniformly increasing lightness.
 RAMP = np.array([
     (68, 1, 84), (71, 39, 119), (62, 73, 137), (49, 104, 142), (38, 130, 142), (31, 158, 137), (53, 183, 121),
     (110, 206, 88), (181, 222, 43), (253, 231, 37),
@@ -38,11 +38,15 @@ _STEPS = np.stack([np.interp(_PLACES, np.arange(len(RAMP)), part) for part in RA
 
 @dataclass(frozen=True)
 class Scale:
-    """How one column becomes colours. Found once, so that parts of a cloud, and several clouds, are coloured alike.
+    """Mapping of one column to colors, which can be shared by parts of a cloud and by several clouds.
 
-    by: the column. kind: "rgb", colours as they are; "class", whole numbers with a colour each; "value", numbers from
-    low to high. Of colours, high is the share of full white that is shown white. counts: of classes, how many points
-    each has in what the scale was found from. names: of classes.
+    Attributes:
+        by: Name of the column.
+        kind: "rgb" for stored colors, "class" for integers with one color each, "value" for numbers on a color ramp.
+        low: Value at the start of the ramp.
+        high: Value at the end of the ramp; for "rgb", the intensity that is shown as white.
+        counts: Number of points of each class, in the cloud from which the scale was computed.
+        names: Class names.
     """
 
     by: str
@@ -53,19 +57,27 @@ class Scale:
     names: Mapping[int, str] = field(default_factory=dict)
 
     def name(self, number: int) -> str:
+        """Return the name of a class, or its number if it has no name."""
         return self.names.get(number, "none" if number == -1 else str(number))
 
     def color(self, number: int) -> tuple[int, int, int]:
-        """Of a class."""
+        """Return the color of a class."""
         red, green, blue = (int(part) for part in _classes(np.array([number]), self.by)[0])
         return red, green, blue
 
 
 def choices(cloud: Cloud) -> list[str]:
-    """What a cloud can be coloured by, what most people want first.
+    """List the columns by which a cloud can be colored, the most useful ones first.
 
-    >>> choices(Cloud(torch.zeros(4, 3), {"intensity": torch.zeros(4), "normal": torch.zeros(4, 3)}))
-    ['height', 'intensity', 'normal[0]', 'normal[1]', 'normal[2]']
+    Args:
+        cloud: The cloud.
+
+    Returns:
+        Names for the argument `by` of `scale` and `picture`.
+
+    Example:
+        >>> choices(Cloud(torch.zeros(4, 3), {"intensity": torch.zeros(4), "normal": torch.zeros(4, 3)}))
+        ['height', 'intensity', 'normal[0]', 'normal[1]', 'normal[2]']
     """
     names = [LABEL] if cloud.labels is not None else []
     names += [RGB] if _colors(cloud) is not None else []
@@ -79,12 +91,19 @@ def choices(cloud: Cloud) -> list[str]:
 
 
 def first_choice(cloud: Cloud) -> str:
-    """What shows most of a cloud: labels, else colours, if there is more than one of them; else height.
+    """Choose the default coloring: labels if at least two differ, else colors if at least two differ, else height.
 
-    >>> first_choice(Cloud(torch.zeros(2, 3), labels=torch.tensor([0, 0])))
-    'height'
-    >>> first_choice(Cloud(torch.zeros(2, 3), labels=torch.tensor([0, 3])))
-    'label'
+    Args:
+        cloud: The cloud.
+
+    Returns:
+        One of `choices(cloud)`.
+
+    Example:
+        >>> first_choice(Cloud(torch.zeros(2, 3), labels=torch.tensor([0, 0])))
+        'height'
+        >>> first_choice(Cloud(torch.zeros(2, 3), labels=torch.tensor([0, 3])))
+        'label'
     """
     if cloud.labels is not None and bool((cloud.labels != cloud.labels[:1]).any()):
         return LABEL
@@ -93,24 +112,35 @@ def first_choice(cloud: Cloud) -> str:
 
 
 def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scale:
-    """The scale of a column over a cloud. names: of classes.
+    """Compute the color scale of a column.
 
-    Whole numbers of at most 64 different values are classes, and so are labels and predictions of any number;
-    everything else is a quantity, shown from its 2nd to its 98th percentile, so that a few outliers do not make all
-    others look alike.
+    Labels, predictions, and integers with at most 64 distinct values are classes. Other columns are quantities, shown
+    from the 2nd to the 98th percentile, so that outliers do not compress the range of the other values.
 
-    >>> found = scale(Cloud(torch.rand(100, 3)), "height")
-    >>> found.kind, 0 < found.low < found.high < 1
-    ('value', True)
+    Args:
+        cloud: The cloud.
+        by: One of `choices(cloud)`.
+        names: Class names.
+
+    Returns:
+        The scale.
+
+    Raises:
+        ValueError: If the cloud has no such column.
+
+    Example:
+        >>> found = scale(Cloud(torch.rand(100, 3)), "height")
+        >>> found.kind, 0 < found.low < found.high < 1
+        ('value', True)
     """
     colors = _colors(cloud)
     if by == RGB and colors is not None:
-        whole = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
-        return Scale(by, "rgb", high=_white(colors, whole))
+        is_integer = all(cloud.features[name].dtype in (torch.int32, torch.int64) for name in CHANNELS)
+        return Scale(by, "rgb", high=_white(colors, is_integer))
     values = column(cloud, by)
     if not values.is_floating_point():
         found, counts = values.unique(return_counts=True)
-        if by in NUMBERED or len(found) <= MOST_CLASSES:
+        if by in NUMBERED or len(found) <= MAX_CLASSES:
             return Scale(by, "class", counts=dict(zip(found.tolist(), counts.tolist(), strict=True)), names=names or {})
     finite = values.double()
     finite = finite[finite.isfinite()]
@@ -123,11 +153,22 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
 
 
 def paint(cloud: Cloud, scale: Scale) -> np.ndarray:
-    """(N, 3) uint8: the colour of each point.
+    """Compute the color of each point.
 
-    >>> labelled = Cloud(torch.zeros(3, 3), labels=torch.tensor([0, 1, -1]))
-    >>> paint(labelled, scale(labelled, "label")).tolist()
-    [[31, 95, 168], [224, 123, 57], [150, 150, 150]]
+    Args:
+        cloud: N points.
+        scale: A scale for a column of the cloud.
+
+    Returns:
+        Colors (N, 3), uint8.
+
+    Raises:
+        ValueError: If the cloud does not have the column.
+
+    Example:
+        >>> labelled = Cloud(torch.zeros(3, 3), labels=torch.tensor([0, 1, -1]))
+        >>> paint(labelled, scale(labelled, "label")).tolist()
+        [[31, 95, 168], [224, 123, 57], [150, 150, 150]]
     """
     if scale.kind == "rgb":
         colors = _colors(cloud)
@@ -141,7 +182,7 @@ def paint(cloud: Cloud, scale: Scale) -> np.ndarray:
 
 
 def ramp(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """(N, 3) uint8: numbers from low to high, from dark blue to yellow; what is beyond has the colour of the end."""
+    """Map numbers (N,) to colors (N, 3), uint8, from dark blue at `low` to yellow at `high`, with clamping."""
     span = high - low
     known = np.isfinite(values)
     share = np.clip(np.where(known, values, low) - low, 0, span) / (span if span > 0 else 1.0)
@@ -156,7 +197,7 @@ def _classes(numbers: np.ndarray, by: str) -> np.ndarray:
 
 
 def column(cloud: Cloud, by: str) -> Tensor:
-    """(N,) the numbers of a name that `choices` gives, except for the colours."""
+    """Return the values (N,) of one of `choices(cloud)`, except "rgb"."""
     if by == LABEL and cloud.labels is not None:
         return cloud.labels
     if by == HEIGHT and HEIGHT not in cloud.features:
@@ -168,24 +209,24 @@ def column(cloud: Cloud, by: str) -> Tensor:
     else:
         name, _, place = by.rpartition("[")
         found = cloud.features[name][:, int(place[:-1])]
-    return found.double() if found.dtype == torch.uint64 else found.detach()  # torch hardly computes with uint64
+    return found.double() if found.dtype == torch.uint64 else found.detach()  # torch hardly supports uint64
 
 
 def _colors(cloud: Cloud) -> Tensor | None:
-    """(N, 3) from 0 to 1."""
+    """Colors (N, 3) from 0 to 1, or None."""
     if not all(name in cloud.features for name in CHANNELS):
         return None
     colors = cloud.stack(CHANNELS)
     return None if colors is None else colors.detach()
 
 
-def _white(colors: Tensor, whole: bool) -> float:
-    """What stands for white. Many LAS files hold bytes where 16 bits are expected, and many texts bytes as floats."""
+def _white(colors: Tensor, is_integer: bool) -> float:
+    """Detect the value of white. Many LAS files store 8-bit values in 16 bits, and many text files 8-bit values."""
     most = float(colors.nan_to_num(0, 0, 0).amax()) if len(colors) else 0.0
-    if whole:
+    if is_integer:
         return 1.0 if most > 255 / 65535 else 255 / 65535
     return next((white for white in (1.0, 255.0) if most <= white), 65535.0)
 
 
 def _missing(cloud: Cloud, by: str) -> ValueError:
-    return ValueError(f"{cloud.prefix()}colours must be by {', '.join(choices(cloud))}, got {by}")
+    return ValueError(f"{cloud.prefix()}by must be one of {', '.join(choices(cloud))}, got {by}")

@@ -1,4 +1,4 @@
-"""Words in pictures: titles, names of classes with their colours, a bar of colours with its range."""
+"""Text in images: titles, class names with their colors, and color bars."""
 
 import math
 from collections.abc import Sequence
@@ -8,27 +8,27 @@ import numpy as np
 
 from pointgrad.render.colors import Scale, ramp
 
-ROWS = 30  # classes in a legend
-BAR = 9  # rows
-SHORTEST = 4  # rows, however low the picture is
+ROWS = 30  # maximum number of classes in a legend
+BAR = 9  # height of a color bar in rows
+SHORTEST = 4  # minimum rows of a legend, even in low images
 
 
 class Title(NamedTuple):
-    """A line above a picture. color: where it is not that of all words."""
+    """A line of text above an image. Without `color`, it has the color of all text."""
 
     text: str
     color: tuple[int, int, int] | None = None
 
 
 class Pen:
-    """Writes on an image (H, W, 3 or 4) uint8 of a size that suits it, in the colour `ink`."""
+    """Draws text on images (H, W, 3 or 4), uint8, in the color `ink` and in a font size that fits the image size."""
 
     def __init__(self, width: int, height: int, ink: tuple[int, int, int]) -> None:
         try:
             from PIL import ImageFont
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
-                "words in pictures need pillow: pip install 'pointgrad[view]'", name=error.name
+                "text in images needs pillow: pip install 'pointgrad[view]'", name=error.name
             ) from None
         self.size = max(11, round(min(width, height * 4 / 3) / 64))
         self.row = round(self.size * 1.6)
@@ -39,24 +39,24 @@ class Pen:
         return float(self._font.getlength(text))
 
     def title(self, image: np.ndarray, title: Title, left: int, top: int, width: int) -> np.ndarray:
-        """In the middle of a width."""
+        """Draw a title, centered in `width`."""
         text = title.text
-        while len(text) > 1 and self.length(text) > width:  # the end tells names of files apart
+        while len(text) > 1 and self.length(text) > width:  # keep the end, in which file names differ
             text = "…" + text.lstrip("…")[1:]
         place = left + (width - self.length(text)) / 2
         return self._write(image, [(place, top + self.row / 2, text, title.color or self.ink)], [])
 
     def legend_width(self, scales: Sequence[Scale], most: int) -> int:
-        """How many pixels across `legend` needs; 0 for colours that explain themselves."""
+        """Width in pixels that `legend` needs; 0 for RGB colors."""
         words = [self.length(head + tail) for scale in scales for head, tail in _entries(scale)]
         return min(round(max(words) + 3.2 * self.size), most) if words else 0
 
     def legend(self, image: np.ndarray, scales: Sequence[Scale], left: int, width: int) -> np.ndarray:
-        """One below the other, at half the height. left, width: of the column that they may use."""
+        """Draw legends one below the other, vertically centered, in the column given by `left` and `width`."""
         rows = [_rows(scale) for scale in scales]
-        room = image.shape[0] // self.row - len(scales) + 1
+        available = image.shape[0] // self.row - len(scales) + 1
         longest = rows.index(max(rows))
-        rows[longest] = max(rows[longest] - max(sum(rows) - room, 0), SHORTEST)
+        rows[longest] = max(rows[longest] - max(sum(rows) - available, 0), SHORTEST)
         top = max((image.shape[0] - (sum(rows) + len(rows) - 1) * self.row) // 2, 0)
         for scale, count in zip(scales, rows, strict=True):
             if scale.kind != "rgb":
@@ -75,8 +75,8 @@ class Pen:
             if number is not None:
                 swatch = np.broadcast_to(np.array(scale.color(number), np.uint8), (self.size, self.size, 3))
                 boxes.append((left, round(y + (self.row - self.size) / 2), swatch))
-            room = width - 2.2 * self.size - self.length(tail)
-            words.append((left + 1.5 * self.size, y + self.row / 2, self._short(head, room), self.ink))
+            available = width - 2.2 * self.size - self.length(tail)
+            words.append((left + 1.5 * self.size, y + self.row / 2, self._short(head, available), self.ink))
             words.append((left + width - self.length(tail), y + self.row / 2, tail, faint))
         return self._write(image, words, boxes)
 
@@ -84,16 +84,16 @@ class Pen:
         (name, _), (high, _), (low, _) = _entries(scale)
         bar = ramp(np.linspace(1, 0, (rows - 2) * self.row), 0, 1)[:, None].repeat(self.size, 1)
         begin, end, beside = top + 2 * self.row, top + rows * self.row, left + 1.5 * self.size
-        room = width - 1.5 * self.size
+        available = width - 1.5 * self.size
         words = [
             (left, top + self.row / 2, self._short(name, width), self.ink),
-            (beside, begin + self.size / 2, self._short(high, room), self.ink),
-            (beside, end - self.size / 2, self._short(low, room), self.ink),
+            (beside, begin + self.size / 2, self._short(high, available), self.ink),
+            (beside, end - self.size / 2, self._short(low, available), self.ink),
         ]
         return self._write(image, words, [(left, begin, bar)])
 
     def _short(self, text: str, width: float) -> str:
-        """As much as fits, from the beginning."""
+        """Truncate text at its end to fit into `width`."""
         while len(text) > 1 and self.length(text) > width:
             text = text.rstrip("…")[:-1] + "…"
         return text
@@ -103,9 +103,9 @@ class Pen:
 
         out = image.copy()
         for left, top, box in boxes:
-            room = out[top : top + len(box), left : left + box.shape[1]]
-            room[..., :3] = box[: room.shape[0], : room.shape[1]]
-            room[..., 3:] = 255
+            region = out[top : top + len(box), left : left + box.shape[1]]
+            region[..., :3] = box[: region.shape[0], : region.shape[1]]
+            region[..., 3:] = 255
         picture = Image.fromarray(out)
         draw = ImageDraw.Draw(picture)
         for x, y, text, color in words:
@@ -114,18 +114,18 @@ class Pen:
 
 
 def _shown(scale: Scale, rows: int) -> list[int]:
-    """The classes of a legend by number: the most frequent, if they are many."""
+    """Return the class numbers to show in a legend, sorted; only the most frequent if there are too many."""
     frequent = sorted(scale.counts, key=lambda number: -scale.counts[number])
     return sorted(frequent if len(frequent) <= rows else frequent[: rows - 1])
 
 
 def _rows(scale: Scale) -> int:
-    """How many a legend would like to have."""
+    """Number of rows that a legend needs."""
     return {"rgb": 0, "class": min(len(scale.counts), ROWS), "value": BAR + 2}[scale.kind]
 
 
 def _entries(scale: Scale, rows: int = ROWS) -> list[tuple[str, str]]:
-    """What a legend says: name and count of each class; or the name of a column and the ends of its range."""
+    """Return the texts of a legend: name and count of each class, or column name and the bounds of its range."""
     if scale.kind == "rgb":
         return []
     if scale.kind == "value":
@@ -143,7 +143,7 @@ def _count(count: int) -> str:
 
 
 def _number(value: float, span: float) -> str:
-    """With as many digits as tell hundredths of the span apart."""
+    """Format with enough digits to resolve a hundredth of the span."""
     if not 1e-6 < span < 1e9:
         return f"{value:,.6g}"
     return f"{value:,.{max(2 - math.floor(math.log10(span)), 0)}f}"

@@ -1,4 +1,4 @@
-"""Pictures as files."""
+"""Saving images to files."""
 
 import io
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from pointgrad.data import FileError
 from pointgrad.data.files.workspace import publish_bytes
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
-MOVING = (".gif", ".webp")
-SECONDS = 6.0  # of a turn
-LONGEST = 600.0  # seconds; a GIF can show no picture much longer
+ANIMATED = (".gif", ".webp")
+SECONDS = 6.0  # default duration of an animation
+LONGEST = 600.0  # maximum duration in seconds; GIF limits the duration of a frame
 
 
 def save(
@@ -23,18 +23,27 @@ def save(
     seconds: float = SECONDS,
     overwrite: bool = False,
 ) -> None:
-    """Writes a picture (PNG, JPEG, WebP or GIF, as the suffix says), or several that follow each other in a loop (GIF,
-    WebP). The file appears as a whole; one that is there is kept, and that is an error, unless `overwrite`.
+    """Save an image (PNG, JPEG, WebP or GIF), or an animation that repeats (GIF or WebP). The write is atomic.
 
-    images: as `picture` or `turntable` give them. seconds: how long all of several are shown.
+    Args:
+        path: The file; its suffix determines the format.
+        images: An image (H, W, 3 or 4) uint8 from `picture`, or the frames from `turntable`.
+        seconds: Total duration of an animation.
+        overwrite: Whether to replace an existing file.
 
-    >>> save("a.txt", np.zeros((4, 4, 3), np.uint8))
-    Traceback (most recent call last):
-        ...
-    pointgrad.data.files.errors.FileError: a.txt: expected a name that ends in .png, .jpg, .jpeg, .webp, .gif
+    Raises:
+        FileError: If the format cannot store the images, the file cannot be written, or it exists and `overwrite` is
+            false.
+        ValueError: If `seconds` is out of range.
+
+    Example:
+        >>> save("a.txt", np.zeros((4, 4, 3), np.uint8))
+        Traceback (most recent call last):
+            ...
+        pointgrad.data.files.errors.FileError: a.txt: expected a name that ends in .png, .jpg, .jpeg, .webp, .gif
     """
     if not 0 < seconds <= LONGEST:
-        raise ValueError(f"seconds must be above 0 and at most {LONGEST:.0f}, got {seconds}")
+        raise ValueError(f"seconds must be in (0, {LONGEST:.0f}], got {seconds}")
     path = Path(path)
     frames = [images] if isinstance(images, np.ndarray) else list(images)
     check_suffix(path, moving=len(frames) > 1, clear=frames[0].shape[2] == 4)
@@ -42,22 +51,22 @@ def save(
 
 
 def check_suffix(path: Path, *, moving: bool, clear: bool) -> None:
-    """A `FileError` unless files of that name can hold what is asked for. clear: without background."""
+    """Raise `FileError` if the format does not support animation (`moving`) or transparency (`clear`)."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise FileError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
-    if moving and suffix not in MOVING:
-        raise FileError(f"{path}: expected a name that ends in {', '.join(MOVING)} for several frames")
+    if moving and suffix not in ANIMATED:
+        raise FileError(f"{path}: expected a name that ends in {', '.join(ANIMATED)} for several frames")
     if clear and suffix not in (".png", ".webp"):
-        raise FileError(f"{path}: expected a name that ends in .png, .webp for a transparent picture")
+        raise FileError(f"{path}: expected a name that ends in .png, .webp for a transparent image")
 
 
 def encode(suffix: str, images: Sequence[np.ndarray], seconds: float = SECONDS) -> bytes:
-    """The content of a file of that suffix."""
+    """Encode images in the format of a suffix."""
     try:
         from PIL import Image
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("pictures need pillow: pip install 'pointgrad[view]'", name=error.name) from None
+        raise ModuleNotFoundError("images need pillow: pip install 'pointgrad[view]'", name=error.name) from None
     pictures = [Image.fromarray(image) for image in images]
     memory = io.BytesIO()
     if suffix == ".gif":
@@ -74,7 +83,7 @@ def encode(suffix: str, images: Sequence[np.ndarray], seconds: float = SECONDS) 
 
 
 def _same_colors(images: Sequence[np.ndarray]) -> list[Any]:
-    """With 256 colours, the same in all, so that nothing flickers."""
+    """Reduce all frames to one palette of 256 colors, to avoid flicker."""
     from PIL import Image
 
     every = max(len(images) // 6, 1)

@@ -1,4 +1,4 @@
-"""A cloud in parts, as a picture needs it: one pass finds what must be known before, a second one draws."""
+"""Rendering of a cloud in parts: one pass collects statistics, a second one draws."""
 
 import math
 from collections import Counter
@@ -16,23 +16,33 @@ from pointgrad.render.camera import Camera, Frame, View, spacing
 from pointgrad.render.canvas import Canvas
 from pointgrad.render.colors import CHANNELS, LABEL, RGB, Scale, first_choice, paint, scale
 
-SAMPLE = 250_000  # points from which colours and the size of dots are chosen
-CLOSED = 2.6  # diameter of dots, in distances of neighbours, that leaves no holes in surfaces
-LARGEST, SMALLEST = 0.025, 1.0  # diameter of dots that are chosen: of the shorter side of the picture; in pixels
-FEW = 100_000  # different numbers that are counted without sorting
-FARTHEST = 1e30  # beyond, single precision ends
-RIM = 64  # points of the circles between which a cloud turns
-SOFT = 20.0  # pixels of depth that make an edge as dark as it gets
+SAMPLE = 250_000  # points from which colors and dot size are chosen
+CLOSED = 2.6  # dot diameter that closes surfaces, relative to the distance of neighbors
+LARGEST, SMALLEST = 0.025, 1.0  # bounds of the dot diameter: relative to the shorter side of the image; in pixels
+FEW = 100_000  # range of integers that are counted without sorting
+FARTHEST = 1e30  # limit of coordinates in single precision
+RIM = 64  # points on the circles that bound a rotating cloud
+SOFT = 20.0  # depth in pixels that gives the maximum darkening of an edge
 
-Parts: TypeAlias = Callable[[], Iterable[Cloud]]  # those of one cloud, from the beginning at each call
+Parts: TypeAlias = Callable[[], Iterable[Cloud]]  # each call iterates over all parts of a cloud
 
 
 class Scene:
-    """A cloud, and what one pass over its parts finds.
+    """A cloud with the statistics that rendering needs, collected in one pass over its parts.
 
-    view: the direction of the picture. by: the column of the colours, if it is known already.
-    count, dropped: how many points have finite coordinates, and how many not.
-    sample: at most `most` of the points, the same ones whatever their order and the parts.
+    Args:
+        parts: The parts of the cloud.
+        view: Viewing direction.
+        by: The column to color by, if known.
+        most: Maximum size of the sample.
+
+    Attributes:
+        count: Number of points with finite coordinates.
+        dropped: Number of points with non-finite coordinates.
+        sample: At most `most` points, chosen independently of order and parts.
+
+    Raises:
+        ValueError: If no point has finite coordinates, or a coordinate is too large.
     """
 
     def __init__(self, parts: Parts, view: View, by: str | None = None, most: int = SAMPLE) -> None:
@@ -44,13 +54,13 @@ class Scene:
         picked: list[Cloud] = []
         prefix = ""
         for part in parts():
-            whole, prefix = _finite(part), part.prefix()
-            self.dropped += len(part) - len(whole)
-            if len(whole):
-                extremes.append(self._add(whole, by))
-                picked = self._thinned([*picked, self._chosen(whole)])
+            finite, prefix = _finite(part), part.prefix()
+            self.dropped += len(part) - len(finite)
+            if len(finite):
+                extremes.append(self._add(finite, by))
+                picked = self._thinned([*picked, self._chosen(finite)])
         if not self.count:
-            found = f"{self.dropped:,} points without" if self.dropped else "no points"
+            found = f"{self.dropped:,} points with NaN or infinity" if self.dropped else "no points"
             raise ValueError(f"{prefix}expected points with finite coordinates, got {found}")
         if not float(torch.cat([self._lower, self._upper]).abs().max()) <= FARTHEST:
             raise ValueError(
@@ -59,22 +69,22 @@ class Scene:
         self._extremes, self.sample = torch.cat(extremes), _join(picked)
 
     def scale(self, by: str | None, names: Mapping[int, str] | None) -> Scale:
-        """How a column becomes colours; without its name, the one that shows most."""
+        """Compute the color scale of a column, or of the default column."""
         found = scale(self.sample, by or first_choice(self.sample), names)
         return replace(found, counts=dict(sorted(self._counts.items()))) if found.kind == "class" else found
 
     def sampled(self) -> "Scene":
-        """The scene of the sample alone, which is drawn often without reading a file again."""
+        """Return a scene of the sample only, which can be drawn repeatedly without reading a file."""
         made = Scene(lambda: [self.sample], self.view, most=self._most)
         made.dropped = self.dropped
         return made
 
     def camera(self, frame: Frame) -> Camera:
-        """With all points just in its frame."""
+        """Return the nearest camera whose frame contains all points."""
         return self.view.fit(self._extremes, self._middle, frame)
 
     def circling(self, frame: Frame, azimuth: float) -> Camera:
-        """At the same distance for every azimuth, with all points in its frame for each."""
+        """Return a camera whose distance is the same for all azimuths, and whose frame always contains all points."""
         turn = torch.arange(RIM, dtype=torch.float64) * (2 * math.pi / RIM)
         radius = (self._upper - self._lower)[:2].norm() / 2 / math.cos(math.pi / RIM)
         circle = torch.stack([turn.cos() * radius, turn.sin() * radius, torch.zeros(RIM)], dim=1)
@@ -83,14 +93,14 @@ class Scene:
         return replace(first, view=View(azimuth, self.view.elevation))
 
     def dots(self, camera: Camera) -> float:
-        """A diameter in pixels, in the middle of the cloud, that closes surfaces."""
+        """Choose the diameter in pixels, at the center of the cloud, that closes surfaces."""
         seen = camera.project(self.sample.points, self.sample.origin)
         at_middle = spacing(seen, self.count) * float(seen.depth.median()) / camera.distance
         most = LARGEST * min(camera.frame.width, camera.frame.height)
         return max(min(CLOSED * at_middle, most), SMALLEST)
 
     def draw(self, camera: Camera, scale: Scale, diameter: float) -> np.ndarray:
-        """(height, width, 4) float32 from 0 to 1: colours times opacity, and opacity."""
+        """Draw the image (height, width, 4), float32 from 0 to 1: colors multiplied by opacity, and opacity."""
         canvas = Canvas(camera.frame.width, camera.frame.height)
         for part in self._parts():
             shown = _finite(_only(part, scale.by))
@@ -103,7 +113,7 @@ class Scene:
         return (self._lower + self._upper) / 2
 
     def _add(self, part: Cloud, by: str | None) -> Tensor:
-        """Takes note of a part; returns its outermost points."""
+        """Update the statistics with a part, and return its extreme points."""
         self.count += len(part)
         world = part.world()
         self._lower, self._upper = self._lower.minimum(world.amin(0)), self._upper.maximum(world.amax(0))
@@ -113,7 +123,7 @@ class Scene:
         return self.view.extremes(world)
 
     def _chosen(self, part: Cloud) -> Cloud:
-        """Points for the sample: those whose hash ends in zeros, in as many as makes them few enough."""
+        """Select points for the sample: those whose hash ends in the current number of zero bits."""
         if not self._zeros:
             return part
         hashes = place_hashes(part.world().numpy())
@@ -123,7 +133,7 @@ class Scene:
         while sum(map(len, picked)) > self._most:
             self._zeros += 1
             fewer = [self._chosen(part) for part in picked]
-            if not any(map(len, fewer)):  # all at very few places
+            if not any(map(len, fewer)):  # very few distinct positions
                 return [_join(picked).select(torch.arange(self._most))]
             picked = fewer
         return picked
@@ -139,7 +149,7 @@ def _counted(column: Tensor) -> dict[int, int]:
 
 
 def _finite(cloud: Cloud) -> Cloud:
-    """Without points that have no place, and without their gradients."""
+    """Remove points with non-finite coordinates, and detach."""
     points = cloud.points.detach()
     known = points.isfinite().all(1)
     cloud = replace(cloud, points=points)
@@ -147,13 +157,13 @@ def _finite(cloud: Cloud) -> Cloud:
 
 
 def _only(cloud: Cloud, by: str) -> Cloud:
-    """Without the columns that colours by this name do not need."""
+    """Keep only the features that are needed for coloring by `by`."""
     wanted = (*CHANNELS, RGB) if by == RGB else (by.partition("[")[0],)
     return replace(cloud, features={name: cloud.features[name] for name in wanted if name in cloud.features})
 
 
 def _join(clouds: list[Cloud]) -> Cloud:
-    """One cloud of its parts."""
+    """Concatenate the parts of a cloud."""
     first = clouds[0]
     if len(clouds) == 1:
         return first

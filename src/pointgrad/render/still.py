@@ -1,4 +1,4 @@
-"""Pictures of clouds."""
+"""Images and turntable animations of clouds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from pointgrad.render.scene import Scene
 
 Background = Literal["white", "dark", "transparent"]
 GROUNDS = {"white": (255, 255, 255), "dark": (22, 24, 29)}
-INKS = {"white": (51, 58, 66), "dark": (221, 225, 230), "transparent": (128, 134, 142)}  # of words
-MARGIN = 0.035  # of the shorter side of a picture
-WIDEST = 0.3  # share of the width that a legend may take
-LEAST, MOST = 16, 16_384  # pixels of a side
+INKS = {"white": (51, 58, 66), "dark": (221, 225, 230), "transparent": (128, 134, 142)}  # text colors
+MARGIN = 0.035  # relative to the shorter side of an image
+WIDEST = 0.3  # maximum width of a legend, relative to the image
+LEAST, MOST = 16, 16_384  # minimum and maximum side length in pixels
 AZIMUTH, ELEVATION = -60.0, 30.0
 SIZE = (1280, 960)
 FRAMES = 48
@@ -25,7 +25,7 @@ FRAMES = 48
 
 @dataclass(frozen=True)
 class Look:
-    """How a picture looks, as `picture` says."""
+    """Appearance of an image; see `picture`."""
 
     size: tuple[int, int] = SIZE
     azimuth: float = AZIMUTH
@@ -38,13 +38,13 @@ class Look:
         if not all(LEAST <= side <= MOST for side in self.size):
             raise ValueError(f"size must be {LEAST} to {MOST} pixels, got {' x '.join(map(str, self.size))}")
         if self.point_size is not None and not 0 < self.point_size <= min(self.size):
-            raise ValueError(f"point_size must be above 0 and at most {min(self.size)} pixels, got {self.point_size}")
+            raise ValueError(f"point_size must be in (0, {min(self.size)}] pixels, got {self.point_size}")
         if self.background not in INKS:
-            raise ValueError(f"background must be {', '.join(INKS)}, got {self.background}")
+            raise ValueError(f"background must be one of {', '.join(INKS)}, got {self.background}")
         if not -90 <= self.elevation <= 90:
-            raise ValueError(f"elevation must be from -90 to 90, got {self.elevation}")
+            raise ValueError(f"elevation must be in [-90, 90], got {self.elevation}")
         if not abs(self.azimuth) <= 36000:
-            raise ValueError(f"azimuth must be an angle in degrees, got {self.azimuth}")
+            raise ValueError(f"azimuth must be in [-36000, 36000], got {self.azimuth}")
 
     @property
     def view(self) -> View:
@@ -64,24 +64,34 @@ def picture(
     names: Mapping[int, str] | None = None,
     titles: Sequence[str] = (),
 ) -> np.ndarray:
-    """(height, width, 3) uint8: what a camera sees of a cloud, or of several side by side, in the same colours.
+    """Render a cloud, or several side by side with the same color scale.
 
-    by: one of `choices(cloud)`. Without: labels if there are several, else colours, else height.
-    size: width and height in pixels.
-    azimuth, elevation: where the camera stands, in degrees: 0, 0 looks along -x, an azimuth of 90 along -y, and an
-        elevation of 90 straight down. It is as near as it can be with all points in the picture.
-    point_size: diameter of the dots in pixels, in the middle of the cloud. Without: such that surfaces are closed.
-    background: "white", "dark" or "transparent"; the last gives (height, width, 4), with opacity.
-    legend: the names of classes, or the range of a quantity, on the right (needs pillow, as titles do).
-    names: of classes.
-    titles: a line above each cloud.
+    Points with non-finite coordinates are not shown. The order of the points does not matter.
 
-    Points without finite coordinates are left out. The order of the points does not matter.
+    Args:
+        cloud: One or several clouds.
+        by: One of `choices(cloud)`. Default: labels if there are at least two, else colors, else height.
+        size: Width and height in pixels.
+        azimuth: Direction of the camera in degrees: with elevation 0, it looks along -x at 0 and along -y at 90. It is
+            as close as possible with all points in the image.
+        elevation: Elevation of the camera in degrees; at 90 it looks straight down.
+        point_size: Diameter of the dots in pixels, at the center of the cloud. Default: large enough to close surfaces.
+        background: "white", "dark" or "transparent".
+        legend: Whether to show class names, or the range of values, on the right. Legend and titles need pillow.
+        names: Class names.
+        titles: One title for each cloud.
 
-    >>> import torch
-    >>> image = picture(Cloud(torch.rand(1000, 3)), size=(160, 120), legend=False)
-    >>> image.shape, image.dtype
-    ((120, 160, 3), dtype('uint8'))
+    Returns:
+        The image (height, width, 3), uint8; (height, width, 4) with opacity for a transparent background.
+
+    Raises:
+        ValueError: If an argument is out of range, the column is missing, or no point has finite coordinates.
+
+    Example:
+        >>> import torch
+        >>> image = picture(Cloud(torch.rand(1000, 3)), size=(160, 120), legend=False)
+        >>> image.shape, image.dtype
+        ((120, 160, 3), dtype('uint8'))
     """
     look = Look(size, azimuth, elevation, point_size, background, legend)
     scenes = [scene(each, look, by) for each in ([cloud] if isinstance(cloud, Cloud) else cloud)]
@@ -103,14 +113,32 @@ def turntable(
     names: Mapping[int, str] | None = None,
     titles: Sequence[str] = (),
 ) -> list[np.ndarray]:
-    """Pictures from all sides, around the vertical through the middle; after the last one comes the first again.
+    """Render a full rotation about the vertical axis through the center of a cloud.
 
-    frames: how many. Everything else as for `picture`; the azimuth is that of the first.
+    Args:
+        cloud: The cloud.
+        by: See `picture`.
+        frames: Number of images.
+        size: See `picture`.
+        azimuth: Azimuth of the first image, in degrees.
+        elevation: See `picture`.
+        point_size: See `picture`.
+        background: See `picture`.
+        legend: See `picture`.
+        names: See `picture`.
+        titles: See `picture`.
 
-    >>> import torch
-    >>> images = turntable(Cloud(torch.rand(100, 3)), frames=3, size=(40, 30), legend=False)
-    >>> len(images), images[0].shape
-    (3, (30, 40, 3))
+    Returns:
+        The images, each (height, width, 3 or 4), uint8.
+
+    Raises:
+        ValueError: As for `picture`.
+
+    Example:
+        >>> import torch
+        >>> images = turntable(Cloud(torch.rand(100, 3)), frames=3, size=(40, 30), legend=False)
+        >>> len(images), images[0].shape
+        (3, (30, 40, 3))
     """
     look = Look(size, azimuth, elevation, point_size, background, legend)
     scenes = [scene(cloud, look, by)]
@@ -119,12 +147,12 @@ def turntable(
 
 
 def shared_scales(scenes: Sequence[Scene], by: str | None, names: Mapping[int, str] | None = None) -> list[Scale]:
-    """A scale for each scene, the same for all; with counts if there is only one.
+    """Return a scale for each scene, the same for all, with counts of classes if there is only one.
 
-    by: without it, what shows most of each, if that is the same; else height.
+    Without `by`, it is `first_choice` if that is the same for all scenes, else height.
     """
     if not scenes:
-        raise ValueError("cloud must be one cloud at least, got none")
+        raise ValueError("cloud must contain at least one cloud, got none")
     if by is None:
         wanted = {first_choice(scene.sample) for scene in scenes}
         by = wanted.pop() if len(wanted) == 1 else HEIGHT
@@ -147,13 +175,21 @@ def compose(
     columns: int = 0,
     frames: int = 0,
 ) -> Iterator[np.ndarray]:
-    """(height, width, 3 or 4) uint8: scenes in rows, with their titles and the legends of all.
+    """Render scenes in a grid, with titles and legends.
 
-    scales: one for each scene; titles: as many, or none. columns: scenes in a row; 0: as suits.
-    frames: of a turn; 0: one picture.
+    Args:
+        scenes: The scenes.
+        scales: One scale for each scene.
+        look: Appearance.
+        titles: One title for each scene, or none.
+        columns: Number of scenes in a row; 0 chooses the largest cells.
+        frames: Number of images of a rotation; 0 for a single image.
+
+    Yields:
+        Images (height, width, 3 or 4), uint8.
     """
     if titles and len(titles) != len(scenes):
-        raise ValueError(f"titles must be one for each of {len(scenes)} clouds, got {len(titles)}")
+        raise ValueError(f"titles must have one entry for each of {len(scenes)} clouds, got {len(titles)}")
     if frames < 0:
         raise ValueError(f"frames must be at least 1, got {frames}")
     width, height = look.size
@@ -168,7 +204,7 @@ def compose(
     cell = across // columns, height // rows
     frame = Frame(cell[0], cell[1] - above, gap)
     if min(frame.width, frame.height) - 2 * gap < LEAST / 2:
-        raise ValueError(f"size must have room for {len(scenes)} clouds and their names, got {width} x {height}")
+        raise ValueError(f"size must be large enough for {len(scenes)} clouds and their names, got {width} x {height}")
     places = [(number % columns * cell[0], number // columns * cell[1]) for number in range(len(scenes))]
     first = [scene.circling(frame, look.azimuth) if frames else scene.camera(frame) for scene in scenes]
     dots = [look.point_size or scene.dots(camera) for scene, camera in zip(scenes, first, strict=True)]
@@ -189,17 +225,17 @@ def compose(
 
 
 def scene(cloud: Cloud, look: Look, by: str | None) -> Scene:
-    """Of a cloud in memory."""
+    """Make the scene of a cloud in memory."""
     return Scene(lambda: [cloud], look.view, by)
 
 
 def _columns(count: int, width: int, height: int) -> int:
-    """As many as make the cells largest."""
+    """Number of columns for the largest cells."""
     return max(range(1, count + 1), key=lambda columns: min(width / columns, height / -(-count // columns)))
 
 
 def _opaque(image: np.ndarray, background: Background) -> np.ndarray:
-    """On its background; where there is none, pixels without a dot have the colour of words, to which letters blend."""
+    """Blend with the background. Without one, empty pixels get the text color, so that text edges blend well."""
     colors, opacity = image[..., :3], image[..., 3:]
     if background != "transparent":
         ground = np.array(GROUNDS[background], np.float32) / 255

@@ -48,15 +48,13 @@ class TrainConfig:
     """Batches per update. The update equals that of one large batch, except for the statistics of batch norm."""
 
     ema: float = 0.0
-    """Decay of an exponential moving average of the weights, such as 0.999, which is evaluated and saved; 0 disables
-    it."""
+    """Decay of a moving average of the weights, such as 0.999, which is then evaluated and saved; 0 disables it."""
 
     patience: int = 0
     """Stop after this many epochs without improvement; 0 disables early stopping."""
 
     monitor: Literal["auto", "accuracy", "class_accuracy", "miou", "instance_miou", "loss"] = "auto"
-    """Metric that selects the best epoch; auto: accuracy for classification, instance_miou for part segmentation, else
-    miou."""
+    """Metric that selects the best epoch; auto: accuracy for classification, instance_miou for parts, else miou."""
 
     precision: Literal["32", "tf32", "bf16", "fp16"] = "32"
     """Arithmetic precision. bf16 and fp16 are mixed precision: weights stay float32."""

@@ -172,7 +172,7 @@ def check_labels(target: Tensor, classes: int) -> None:
         if low < -1 or high >= classes:
             wrong = high if high >= classes else low
             raise ValueError(
-                f"labels must be from 0 to {classes - 1} for {classes} classes, or -1 for none, got {wrong}"
+                f"labels must be from 0 to {classes - 1} for {classes} classes, or -1 for no label, got {wrong}"
             )
 
 

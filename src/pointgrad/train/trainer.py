@@ -325,8 +325,8 @@ class Trainer:
         )
 
     def _usable(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Move batches to the device, without empty ones. Several processes must take the same number of steps, so
-        there an unlabelled batch replaces an empty one."""
+        """Move batches to the device and drop empty ones. With several processes, which must take the same number of
+        steps, an unlabelled batch replaces an empty one."""
         usable = []
         for batch in batches:
             if len(batch):

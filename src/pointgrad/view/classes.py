@@ -1,4 +1,4 @@
-"""Which classes are shown: a box for each."""
+"""Check boxes that show and hide classes."""
 
 import itertools
 from typing import Any
@@ -6,30 +6,36 @@ from typing import Any
 from pointgrad.render import Scale
 from pointgrad.view.worker import Task
 
-MOST = 256  # boxes; a browser is slow with thousands
+MAX_BOXES = 256  # browsers are slow with thousands of check boxes
 
 
 class Classes:
-    """A folder of boxes. hidden: the classes whose box is not ticked.
+    """A folder with one check box per class.
 
-    on: has a task done when a person changes a control; draw: the task.
+    Args:
+        gui: viser's GUI API.
+        on_change: Called as `on_change(control, name, task)`; submits the task when a user changes the control.
+        draw: Task that redraws the cloud.
+
+    Attributes:
+        hidden: Classes whose box is not ticked.
     """
 
-    def __init__(self, gui: Any, on: Any, draw: Task) -> None:
+    def __init__(self, gui: Any, on_change: Any, draw: Task) -> None:
         self.hidden: set[int] = set()
-        self._gui, self._on, self._draw = gui, on, draw
-        self._folder = gui.add_folder("Classes shown", expand_by_default=False, visible=False)
+        self._gui, self._on_change, self._draw = gui, on_change, draw
+        self._folder = gui.add_folder("Visible classes", expand_by_default=False, visible=False)
         self._boxes: list[Any] = []
-        self._of: tuple[object, str, dict[int, str]] = None, "", {}
+        self._content: tuple[object, str, dict[int, str]] = None, "", {}  # file, column, class names
 
     def fill(self, file: object, scale: Scale) -> None:
-        """Boxes for the classes of a file's column. What is hidden of it stays so when its classes become others."""
-        named = {number: scale.name(number) for number in itertools.islice(scale.counts, MOST)}
+        """Create the boxes for a column of a file. Hidden classes of the same column stay hidden."""
+        named = {number: scale.name(number) for number in itertools.islice(scale.counts, MAX_BOXES)}
         self._folder.visible = scale.kind == "class"
-        if self._of == (file, scale.by, named):
+        if self._content == (file, scale.by, named):
             return
-        self.hidden &= set(named) if self._of[:2] == (file, scale.by) else set()
-        self._of = file, scale.by, named
+        self.hidden &= set(named) if self._content[:2] == (file, scale.by) else set()
+        self._content = file, scale.by, named
         for box in self._boxes:
             box.remove()
         with self._folder:
@@ -42,5 +48,5 @@ class Classes:
             (self.hidden.discard if box.value else self.hidden.add)(number)
             self._draw()
 
-        self._on(box, f"class {number}", changed)
+        self._on_change(box, f"class {number}", changed)
         return box

@@ -1,7 +1,7 @@
-"""A cloud of any size, on disk, such that a few points of any part of it can be had at once.
+"""A cloud of any size on disk, from which a coarse or fine sample of any part can be read quickly.
 
-It is cut into leaves of about 32,768 points, and each leaf is kept in the order of farthest point sampling: its first n
-points, for any n, cover it about as evenly as n points can. A level of detail is how many of them are read.
+The cloud is split into leaves of about 32,768 points, each stored in farthest point sampling order: for any n, the
+first n points of a leaf cover it evenly. The level of detail of a leaf is the number of points that are read.
 """
 
 import tempfile
@@ -16,26 +16,31 @@ import torch
 from torch import Tensor
 
 from pointgrad.data import Cloud
+from pointgrad.data.tiles import FEATURE, Progress, Scene, collect
 from pointgrad.ops.sampling import farthest_point_sampling
 from pointgrad.predict.labels import quiet
-from pointgrad.predict.scene import FEATURE, Progress, Scene, collect
 from pointgrad.render import Scale, colors
 
-ORDERED = 1 << 17  # points of a leaf that are sampled; the rest of a larger one, such as a pole, follows as it is
-TOGETHER = 16  # leaves that are sampled at once
-SAMPLE = 1 << 19  # points that a scale is found from
+ORDERED = 1 << 17  # points of a leaf that are ordered; the rest of a larger leaf, such as a pole, stays in file order
+LEAVES_PER_BATCH = 16  # leaves that are ordered in one call
+SAMPLE = 1 << 19  # points from which a color scale is computed
 
 
 @dataclass(frozen=True)
 class Part:
-    """Points of one leaf: they, and their numbers in the file (n,)."""
+    """Some points of a cloud.
+
+    Attributes:
+        cloud: The points with their columns.
+        number: (n,) row numbers of the points in the file.
+    """
 
     cloud: Cloud
     number: np.ndarray
 
 
 def join(parts: Sequence[Part]) -> Part:
-    """Several parts as one."""
+    """Concatenate parts."""
     clouds = [part.cloud for part in parts]
     joined = replace(
         clouds[0],
@@ -47,14 +52,23 @@ def join(parts: Sequence[Part]) -> Part:
 
 
 class Levels:
-    """The points of a file by leaf. low, high: (L, 3) the bounds of the leaves. counts: (L,) their points.
+    """The points of a file, by leaf. Points without finite coordinates are left out.
 
-    total: points in the file; those without finite coordinates are not here. Positions are relative to `origin`.
-    added: columns that are not of the file.
+    Args:
+        file: The records of the scene, leaf by leaf, each in farthest point sampling order.
+        scene: The scene that the records come from.
+        counts: (L,) number of points in each leaf.
+        boxes: (L, 2, 3) bounds of the leaves.
+
+    Attributes:
+        low, high: (L, 3) bounds of the leaves, relative to `origin`.
+        counts: (L,) number of points in each leaf.
+        total: Number of points in the file, including those without finite coordinates.
+        origin: Origin of the coordinates, as in `Cloud`.
+        added: Columns that were added with `add`.
     """
 
     def __init__(self, file: BinaryIO, scene: Scene, counts: np.ndarray, boxes: np.ndarray) -> None:
-        """file: the records of the scene, leaf by leaf, each in order. counts (L,), boxes (L, 2, 3): of the leaves."""
         self._file, self._dtype = file, scene.pieces.dtype
         self._like = scene.like
         self.counts = counts
@@ -68,14 +82,15 @@ class Levels:
         self._reading = threading.Lock()
 
     def __len__(self) -> int:
-        """How many points have finite coordinates."""
+        """Number of points with finite coordinates."""
         return int(self._first[-1])
 
     def close(self) -> None:
+        """Delete the temporary file."""
         self._file.close()
 
     def read(self, leaf: int, count: int) -> Part:
-        """The first points of a leaf."""
+        """Read the first points of a leaf."""
         count = min(count, int(self.counts[leaf]))
         with self._reading:
             self._file.seek(int(self._first[leaf]) * self._dtype.itemsize)
@@ -83,26 +98,27 @@ class Levels:
         return self._part(np.frombuffer(content, self._dtype))
 
     def sample(self, count: int) -> Part:
-        """About so many points, evenly from all leaves: of each the same share."""
+        """Read about `count` points: the same fraction of every leaf."""
         share = min(1.0, count / max(1, len(self)))
         wanted = np.ceil(self.counts * share).astype(np.int64)
         return join([self.read(leaf, int(n)) for leaf, n in enumerate(wanted)])
 
     def add(self, name: str, values: Tensor) -> None:
-        """A column more: (total,), in the order of the file."""
+        """Add a column (total,), in the order of the file, or replace it."""
         self.added[name] = values
         self._scales.pop(name, None)
 
     @property
-    def labelled(self) -> bool:
+    def has_labels(self) -> bool:
+        """Whether the file has labels."""
         return "labels" in (self._dtype.names or ())
 
     def choices(self) -> list[str]:
-        """What the cloud can be coloured by."""
+        """Names of the columns that the cloud can be colored by."""
         return colors.choices(self.read(0, 1).cloud)
 
     def scale(self, by: str, names: dict[int, str]) -> Scale:
-        """The scale of a column, with the counts of all points if it holds classes."""
+        """Color scale of a column. Counts of classes include all points, not only the sample."""
         if by not in self._scales:
             found = colors.scale(self.sample(SAMPLE).cloud, by)
             if found.kind == "class" and len(self) > SAMPLE:
@@ -128,8 +144,21 @@ class Levels:
 
 
 def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> Levels:
-    """Goes through the chunks of a cloud twice. Memory depends on the size of a chunk, not of the cloud; the disk holds
-    all of its columns twice for a while, in temporary files that vanish with the process, however it ends."""
+    """Store a cloud as leaves in a temporary file, reading its chunks twice.
+
+    Memory depends on the size of a chunk, not of the cloud. The disk temporarily holds all columns twice. The temporary
+    files disappear with the process, even if it is killed.
+
+    Args:
+        chunks: Streams the chunks of the cloud from the beginning.
+        progress: Called with the current step and the number of points done.
+
+    Returns:
+        The stored cloud.
+
+    Raises:
+        ValueError: If no point has finite coordinates.
+    """
     sample = next(iter(chunks()))
     with ExitStack() as undo:
         file = undo.enter_context(tempfile.TemporaryFile())
@@ -137,10 +166,11 @@ def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> 
         scene = collect(chunks, unordered, tuple(sample.features), sample.labels is not None, progress)
         leaves = len(scene.tree.whole.leaves)
         counts, boxes, done = [], [], 0
-        for first in range(0, leaves, TOGETHER):
-            some = [scene.pieces.read(np.array([leaf])) for leaf in range(first, min(first + TOGETHER, leaves))]
-            some = [records for records in some if len(records)]
-            for records, order in zip(some, _orders([records["points"] for records in some]), strict=True):
+        for first in range(0, leaves, LEAVES_PER_BATCH):
+            last = min(first + LEAVES_PER_BATCH, leaves)
+            batch = [scene.pieces.read(np.array([leaf])) for leaf in range(first, last)]
+            batch = [records for records in batch if len(records)]
+            for records, order in zip(batch, _orders([records["points"] for records in batch]), strict=True):
                 file.write(np.concatenate([records[order], records[ORDERED:]]).tobytes())
                 counts.append(len(records))
                 boxes.append((records["points"].min(0), records["points"].max(0)))
@@ -152,16 +182,16 @@ def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> 
 
 
 def _orders(leaves: list[np.ndarray]) -> list[np.ndarray]:
-    """The order of farthest point sampling of each leaf (n, 3). Together, because one alone keeps few threads busy."""
-    near = [_unit(points[:ORDERED].astype(np.float64)) for points in leaves]
-    sizes = torch.tensor([len(points) for points in near])
+    """Farthest point sampling order of each leaf (n, 3). One call for several leaves keeps all threads busy."""
+    scaled = [_unit(points[:ORDERED].astype(np.float64)) for points in leaves]
+    sizes = torch.tensor([len(points) for points in scaled])
     offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
-    index = farthest_point_sampling(torch.from_numpy(np.concatenate(near)), sizes, offsets=offsets)
+    index = farthest_point_sampling(torch.from_numpy(np.concatenate(scaled)), sizes, offsets=offsets)
     local = index - offsets[:-1].repeat_interleave(sizes)
     return [order.numpy() for order in local.split(sizes.tolist())]
 
 
 def _unit(points: np.ndarray) -> np.ndarray:
-    """(n, 3) float32 from 0 to 1, so that no distance overflows; the order of distances stays as it is."""
+    """Scale points (n, 3) to the unit cube in float32, so that no distance overflows; the order is not affected."""
     points = points - points.min(0)
     return (points / max(float(points.max()), np.finfo(np.float64).tiny)).astype(np.float32)

@@ -1,22 +1,31 @@
-"""Which point is meant by a click."""
+"""Find the point under a mouse click."""
 
 import numpy as np
 
 REACH = 0.012  # radians around the ray: about eight pixels
-DEPTH = 0.03  # so much farther, relative to the nearest candidate, counts as much as the whole reach
+DEPTH = 0.03  # depth behind the nearest candidate, relative to its distance, that costs as much as an offset of REACH
 
 
 def pick(points: np.ndarray, origin: np.ndarray, direction: np.ndarray) -> int | None:
-    """The number of the point (N, 3) that a ray meets, or nearly meets: close to the ray, and in front.
+    """Return the index of the point that a ray hits or nearly hits, preferring points in front.
 
-    >>> row = np.array([[0., 0., 5.], [0.01, 0., 2.], [3., 0., 2.]])
-    >>> pick(row, np.zeros(3), np.array([0., 0., 1.])), pick(row, np.zeros(3), np.array([0., 1., 0.]))
-    (1, None)
+    Args:
+        points: (N, 3) positions.
+        origin: (3,) start of the ray.
+        direction: (3,) direction of the ray, of any length.
+
+    Returns:
+        The index of the point, or None if no point is near the ray.
+
+    Example:
+        >>> points = np.array([[0., 0., 5.], [0.01, 0., 2.], [3., 0., 2.]])
+        >>> pick(points, np.zeros(3), np.array([0., 0., 1.])), pick(points, np.zeros(3), np.array([0., 1., 0.]))
+        (1, None)
     """
     direction = direction / np.linalg.norm(direction)
-    towards = points - origin
-    along = towards @ direction
-    across = np.linalg.norm(towards - along[:, None] * direction, axis=1)
+    relative = points - origin
+    along = relative @ direction
+    across = np.linalg.norm(relative - along[:, None] * direction, axis=1)
     near = np.flatnonzero((along > 0) & (across < REACH * along))
     if not len(near):
         return None

@@ -1,4 +1,4 @@
-"""A run folder as it is read while it may be written: never half of it, and never an error that ends the reader."""
+"""Read a run folder while the run may still be writing to it."""
 
 import csv
 import datetime
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pointgrad.errors import one_line
 from pointgrad.train.checkpoint import BEST, LAST
 from pointgrad.train.display import span
 from pointgrad.train.evaluation import EVALUATION, Evaluation
@@ -19,26 +20,32 @@ from pointgrad.train.run_folder import ENDED
 from pointgrad.train.untrusted import read_yaml
 
 CONFIG, METRICS, LOG, ENVIRONMENT = "config.yaml", "metrics.csv", "log.txt", "environment.txt"
-TAIL = 1 << 16  # bytes of the log that are read
+TAIL = 1 << 16  # bytes at the end of the log that are read
 BEST_LINE = re.compile(r"\bepoch (\d+)/\d+ .* best$")
-QUIET = 60.0  # seconds without news that are usual for any run
+MIN_PATIENCE = 60.0  # seconds without an update that are normal for any run
 
 Row = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A run at one moment.
+class RunState:
+    """The state of a run.
 
-    history: a row of figures per epoch. total: epochs that are wanted, if known. log: its last lines. state: in words.
-    best_epoch: counted from 1; None before there is one. best: the version of best.pt, None if it is not there.
-    evaluation: of the best weights, if the run has kept one. problems: what cannot be read, a sentence each.
+    Attributes:
+        history: Metrics of each epoch.
+        total: Configured number of epochs, if known.
+        log: Last lines of the log.
+        status: Description such as "running" or "finished".
+        best_epoch: Best epoch so far, counted from 1; None before the first.
+        best: Version of best.pt; None if the file does not exist.
+        evaluation: Saved evaluation of the best weights, if any.
+        problems: One message per file that cannot be read.
     """
 
     history: list[Row]
     total: int | None
     log: list[str]
-    state: str
+    status: str
     best_epoch: int | None
     best: object
     evaluation: Evaluation | None
@@ -46,26 +53,28 @@ class Moment:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is the folder of a run, also of one that has just begun."""
+    """Whether a path is a run folder, including one whose run has just started."""
     config, environment, metrics, last = (version(path / name) for name in (CONFIG, ENVIRONMENT, METRICS, LAST))
     return (config is not None and environment is not None) or metrics is not None or last is not None
 
 
 class Follower:
-    """Reads a run folder again and again; a file that has not changed is not read again. Of a file that cannot be read,
-    or a folder that is gone, what was last known stays."""
+    """Reads a run folder repeatedly, and each file only if it has changed.
+
+    If a file cannot be read or the folder is missing, the last known contents are kept.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._known: dict[str, tuple[object, Any, str | None]] = {}  # version, content, problem
         self._best: object = None
 
-    def look(self) -> Moment:
-        """The run now. Raises nothing that a run folder could cause."""
+    def read(self) -> RunState:
+        """Read the current state. Unreadable files are reported in `problems`, not raised."""
         problems = []
 
         def read(name: str, reader: Callable[[Path], Any], nothing: Any) -> Any:
-            content, problem = self._read(name, reader, nothing)
+            content, problem = self._read_file(name, reader, nothing)
             if problem is not None:
                 problems.append(problem)
             return content
@@ -81,39 +90,39 @@ class Follower:
         best_epoch = max([*marked, *([evaluation.epoch] if evaluation else [])], default=None)
         total = config.get("epochs")
         total = total if isinstance(total, int) else None
-        state = "not there" if missing else self._state(history, config, log, total, best_epoch)
+        status = "missing" if missing else self._status(history, config, log, total, best_epoch)
         if missing is None:
             self._best = version(self.path / BEST)
-        return Moment(history, total, log, state, best_epoch, self._best, evaluation, tuple(problems))
+        return RunState(history, total, log, status, best_epoch, self._best, evaluation, tuple(problems))
 
-    def _read(self, name: str, reader: Callable[[Path], Any], nothing: Any) -> tuple[Any, str | None]:
+    def _read_file(self, name: str, reader: Callable[[Path], Any], nothing: Any) -> tuple[Any, str | None]:
         path, (known, content, problem) = self.path / name, self._known.get(name, (None, nothing, None))
         now = version(path)
         if now is None:
-            if self._missing() is None:  # another run, which does not have it yet
+            if self._missing() is None:  # a new run that has not written this file yet
                 self._known.pop(name, None)
                 return nothing, None
             return content, None
         if now != known:
             try:
-                if path.exists() and not path.is_file():  # a pipe would be waited for
+                if path.exists() and not path.is_file():  # reading a pipe would block
                     raise ValueError(f"{path}: expected a file, found a folder or a device")
                 content, problem = reader(path), None
             except FileNotFoundError:
                 return content, None
             except (ValueError, OSError) as error:
-                problem = " ".join(str(error).split())
+                problem = one_line(error)
             self._known[name] = now, content, problem
         return content, problem
 
     def _missing(self) -> str | None:
         if not os.path.isdir(self.path):
-            return f"{self.path}: the folder is gone; what was there is still shown, and it is looked for again"
+            return f"{self.path}: folder not found; showing its last known contents until it reappears"
         if not is_run(self.path):
-            return f"{self.path}: holds no run; one that appears here is shown"
+            return f"{self.path}: contains no run; waiting for one to start"
         return None
 
-    def _state(
+    def _status(
         self, history: list[Row], config: Mapping[str, Any], log: list[str], total: int | None, best: int | None
     ) -> str:
         last = log[-1].partition(" ")[2].partition(" ")[2] if log else ""  # after the date and the time
@@ -125,19 +134,19 @@ class Follower:
             return "finished"
         patience = config.get("patience")
         if isinstance(patience, int) and patience and best is not None and done - best >= patience:
-            return f"finished: no better epoch in the last {done - best}"
+            return f"finished: no improvement in the last {done - best} epochs"
         names = (CONFIG, ENVIRONMENT, METRICS, LOG, BEST, LAST)
         times = [found[0] / 1e9 for name in names if (found := version(self.path / name)) is not None]
-        news = max(times, default=time.time())
-        silent = time.time() - news
-        if silent <= _patience(history, config):
+        updated = max(times, default=time.time())
+        silence = time.time() - updated
+        if silence <= _patience(history, config):
             return "running"
-        since = datetime.datetime.fromtimestamp(news).strftime("%Y-%m-%d %H:%M")
-        return f"no news since {since}, for {span(silent)}: it was killed, or is very slow"
+        since = datetime.datetime.fromtimestamp(updated).strftime("%Y-%m-%d %H:%M")
+        return f"no update since {since} ({span(silence)}): killed or very slow"
 
 
 def version(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written; None if it is not there. First, the time of the change in nanoseconds."""
+    """Modification time in nanoseconds, size and inode of a file, which change when it is written; None if missing."""
     try:
         status = path.stat()
     except OSError:
@@ -146,18 +155,28 @@ def version(path: Path) -> tuple[int, int, int] | None:
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """The rows of a metrics.csv; what an epoch has no figure for is NaN. Raises ValueError if it is not one.
+    """Read the rows of a metrics.csv file.
 
-    >>> read_metrics(Path("nowhere.csv"))
-    Traceback (most recent call last):
-    FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.csv'
+    Args:
+        path: The file.
+
+    Returns:
+        One row per epoch; missing values are NaN.
+
+    Raises:
+        ValueError: If the file is not a table of epochs.
+
+    Example:
+        >>> read_metrics(Path("nowhere.csv"))
+        Traceback (most recent call last):
+        FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.csv'
     """
     try:
         lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
     except (UnicodeDecodeError, csv.Error):
-        raise ValueError(f"{path}: expected a table of epochs, this is no text") from None
+        raise ValueError(f"{path}: expected a CSV table of epochs, got data that is not text") from None
     if not lines or "epoch" not in lines[0]:
-        raise ValueError(f"{path}: expected a table of epochs, it has no column epoch")
+        raise ValueError(f"{path}: expected a CSV table of epochs, got no column named epoch")
     rows = []
     for number, line in enumerate(lines[1:], 2):
         if len(line) != len(lines[0]):
@@ -165,9 +184,9 @@ def read_metrics(path: Path) -> list[Row]:
         try:
             row = {name: float(value) if value else math.nan for name, value in zip(lines[0], line, strict=True)}
         except ValueError:
-            raise ValueError(f"{path}: line {number} must be numbers, got {','.join(line)[:60]}") from None
+            raise ValueError(f"{path}: line {number} must contain numbers, got {','.join(line)[:60]}") from None
         if not 1 <= row["epoch"] < math.inf:
-            raise ValueError(f"{path}: line {number} must have an epoch from 1 on, got {row['epoch']}")
+            raise ValueError(f"{path}: line {number} must have an epoch of at least 1, got {row['epoch']}")
         rows.append(row)
     return rows
 
@@ -183,12 +202,12 @@ def _read_log(path: Path) -> list[str]:
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL))
         lines = file.read().decode(errors="replace").split("\n")
-    return [line for line in lines[:-1] if line.strip()]  # a line that is being written has no end yet
+    return [line for line in lines[:-1] if line.strip()]  # the last line may be incomplete
 
 
 def _patience(history: list[Row], config: Mapping[str, Any]) -> float:
-    """Seconds without news that are usual for this run: it writes after each epoch, and every so many minutes."""
+    """Seconds without an update that are normal for this run: it writes after each epoch and at every checkpoint."""
     minutes = config.get("checkpoint_minutes")
     saved = 2 * 60 * float(minutes) if isinstance(minutes, (int, float)) else math.inf
     epochs = 3 * max((row.get("seconds", math.nan) for row in history[-3:]), default=math.inf)
-    return max(QUIET, min(saved, epochs))
+    return max(MIN_PATIENCE, min(saved, epochs))

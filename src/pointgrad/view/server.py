@@ -1,4 +1,4 @@
-"""The web server of a viewer: on this machine only, unless told otherwise, and on a port that is free."""
+"""Web server of a viewer: by default on localhost and on a free port."""
 
 import contextlib
 import errno
@@ -14,48 +14,63 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     import viser
 
-PORT = 8080  # where a free one is looked for if none is asked for
-TRIED = 100
+PORT = 8080  # first port that is tried if none is given
+TRIED = 100  # number of ports that are tried
 
 
 def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
-    """Serves at a port, or without one at the first free port from 8080 on. Raises ValueError if that cannot be."""
+    """Start a server.
+
+    Args:
+        host: Address to listen on.
+        port: Port to listen on; None for the first free port from 8080 on.
+        label: Title of the page.
+
+    Returns:
+        The running server.
+
+    Raises:
+        ValueError: If viser is not installed or the server cannot listen on this address and port.
+    """
     try:
         import viser
     except ModuleNotFoundError as error:
         raise ValueError(f"the viewer needs {error.name}: pip install 'pointgrad[view]'") from None
-    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a disconnecting browser is not an error
     if port is not None:
         _check(host, port)
     chosen = port if port is not None else _free(host)
-    with contextlib.redirect_stdout(io.StringIO()), _own_pages_only():  # without its banner
+    with contextlib.redirect_stdout(io.StringIO()), _own_pages_only():  # suppresses viser's banner
         server = viser.ViserServer(host=host, port=chosen, label=label, verbose=False)
-    if port is not None and server.get_port() != port:  # taken since: viser takes the next one without a word
+    if port is not None and server.get_port() != port:  # taken since the check: viser silently uses the next port
         stop(server)
-        raise ValueError(f"port {port} of {host} must be free, another program took it just now")
+        raise ValueError(f"port {port} on {host} must be free, but another program has just taken it")
     server.scene.set_up_direction("+z")
 
-    def left(client: "viser.ClientHandle") -> None:
+    def disconnected(client: "viser.ClientHandle") -> None:
         if not server.get_clients():
-            print(f"the last browser is closed; {address(server)} is served until Ctrl-C", flush=True)
+            print(f"last browser disconnected; still serving {address(server)} until Ctrl-C", flush=True)
 
-    server.on_client_disconnect(left)
+    server.on_client_disconnect(disconnected)
     return server
 
 
 @contextlib.contextmanager
 def _own_pages_only() -> Iterator[None]:
-    """Servers that are started meanwhile refuse pages of other sites. Any page in a browser on this machine can reach
-    a local port, and viser, which has no option for that, would let it see the cloud and steer the viewer."""
+    """Make servers that are started in this context reject connections from pages of other sites.
+
+    Any web page open in a local browser can reach a local port. viser has no option to reject such pages, which could
+    read the cloud and control the viewer.
+    """
     from websockets.asyncio import server
 
     serve = server.serve
 
     def guarded(*arguments: Any, process_request: Any, **options: Any) -> Any:
         def process(connection: Any, request: Any) -> Any:
-            origin = request.headers.get("Origin")  # programs send none
+            origin = request.headers.get("Origin")  # browsers send it, other programs do not
             if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
-                return connection.respond(http.HTTPStatus.FORBIDDEN, "This is for pages of this server only.\n")
+                return connection.respond(http.HTTPStatus.FORBIDDEN, "Only pages of this server may connect.\n")
             return process_request(connection, request)
 
         return serve(*arguments, process_request=process, **options)
@@ -68,19 +83,20 @@ def _own_pages_only() -> Iterator[None]:
 
 
 def stop(server: "viser.ViserServer") -> None:
+    """Stop a server without viser's messages."""
     with contextlib.redirect_stdout(io.StringIO()):
         server.stop()
 
 
 def address(server: "viser.ViserServer") -> str:
-    """What to open in a browser."""
+    """URL to open in a browser."""
     host = server.get_host()
     shown = "localhost" if is_local(host) else socket.gethostname() if host in ("0.0.0.0", "::") else host
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{server.get_port()}"
 
 
 def is_local(host: str) -> bool:
-    """Whether only programs of this machine can connect."""
+    """Whether only programs on this machine can connect."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -91,7 +107,7 @@ def _free(host: str) -> int:
     for port in range(PORT, PORT + TRIED):
         if not _taken(host, port):
             return port
-    raise ValueError(f"a port from {PORT} to {PORT + TRIED - 1} of {host} must be free, none is")
+    raise ValueError(f"at least one port from {PORT} to {PORT + TRIED - 1} on {host} must be free, none is")
 
 
 def _taken(host: str, port: int) -> bool:
@@ -106,15 +122,15 @@ def _taken(host: str, port: int) -> bool:
 
 def _check(host: str, port: int) -> None:
     if not 0 < port < 65536:
-        raise ValueError(f"port must be from 1 to 65535, got {port}")
+        raise ValueError(f"port must be between 1 and 65535, got {port}")
     try:
         _bind(host, port)
     except OSError as error:
-        raise ValueError(f"port {port} of {host} must be free to listen on: {error.strerror or error}") from None
+        raise ValueError(f"cannot listen on port {port} of {host}: {error.strerror or error}") from None
 
 
 def _bind(host: str, port: int) -> None:
-    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    family, kind, protocol, _, bind_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was closed just now is free
-        probe.bind(where)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just closed is free
+        probe.bind(bind_address)

@@ -1,4 +1,4 @@
-"""The open cloud in the scene: which of its points are drawn, where, and in which colours."""
+"""Drawing of the open cloud: which of its points are drawn, where, and in which colors."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,30 +8,37 @@ import torch
 
 from pointgrad.ops.neighbors import knn
 from pointgrad.render import Scale, colors
-from pointgrad.view.detail import Camera, shares
+from pointgrad.view.detail import Camera, points_per_leaf
 from pointgrad.view.levels import Levels, Part
 from pointgrad.view.picking import pick
 
 if TYPE_CHECKING:
     import viser
 
-SIZE = 10.0  # of the longest side of any cloud in the scene: the browser's near and far planes fit
-GAP = 1.05  # from a cloud to its copy beside it, in widths
-HOME = np.array([-0.45, -0.75, 0.5])  # the direction from which a cloud is looked at first
-FILLS = 0.74  # the distance from there, in diameters of the cloud
-SPACED = 1 << 16  # points that the usual distance between points is found from
-CLOSED = 1.4  # distances of points are uneven: a surface closes at so many times the middle one
-SMALLEST = 1e-4
+SIZE = 10.0  # longest side of any cloud in the scene, which fits the browser's near and far planes
+GAP = 1.05  # distance from a cloud to its copy, in widths
+HOME = np.array([-0.45, -0.75, 0.5])  # initial direction from the cloud to the camera
+HOME_DISTANCE = 0.74  # initial distance of the camera, in diameters of the cloud
+SPACING_SAMPLE = 1 << 16  # points from which the typical point spacing is computed
+POINT_SCALE = 1.4  # point size in median spacings; spacing varies, and at this size a surface has no holes
+MIN_POINT_SIZE = 1e-4
 DIM = np.array([196, 200, 206], np.uint8)
 
 
 @dataclass(frozen=True)
-class Look:
-    """What is drawn: in the colours of `scale`, and beside it once more in those of `beside`; without the classes in
-    `hidden`; points of so many times the usual size; dim, as the ground for something else."""
+class Style:
+    """How a cloud is drawn.
+
+    Attributes:
+        scale: Color scale.
+        second: Color scale of a second copy beside the cloud; None for no copy.
+        hidden: Classes that are not drawn.
+        size: Factor on the point size.
+        dim: Draw all points grey, as the background of an overlay.
+    """
 
     scale: Scale
-    beside: Scale | None = None
+    second: Scale | None = None
     hidden: frozenset[int] = frozenset()
     size: float = 1.0
     dim: bool = False
@@ -39,14 +46,30 @@ class Look:
 
 @dataclass(frozen=True)
 class Picked:
-    """A point that was clicked: where it is in the scene, and its row, a cloud of one point with all columns."""
+    """A clicked point.
+
+    Attributes:
+        position: (3,) position in the scene.
+        row: The point with all of its columns.
+    """
 
     position: np.ndarray
     row: Part
 
 
 class Stage:
-    """Draws a cloud. Everything here is called from one thread at a time."""
+    """Draws a cloud in a scene. Not thread-safe.
+
+    Args:
+        scene: viser's scene API.
+        levels: The cloud.
+        budget: Maximum number of points to draw.
+
+    Attributes:
+        factor: Scale from the cloud's units to the scene.
+        extent: (3,) size of the cloud in the scene.
+        point_size: Default point size in the scene.
+    """
 
     def __init__(self, scene: "viser.SceneApi", levels: Levels, budget: int) -> None:
         self._scene, self.levels, self._budget = scene, levels, budget
@@ -57,44 +80,45 @@ class Stage:
         self.extent = extent * self.factor
         self._low, self._high = ((bound - self.middle) * self.factor for bound in (levels.low, levels.high))
         self.point_size = self._spacing()
-        self._look: Look | None = None
+        self._style: Style | None = None
         self._counts = np.zeros(len(levels.counts), np.int64)
-        self._parts: dict[int, Part] = {}  # what is drawn, by leaf
+        self._parts: dict[int, Part] = {}  # drawn points, by leaf
         self._nodes: dict[str, Any] = {}
 
     def place(self, points: torch.Tensor) -> np.ndarray:
-        """(N, 3) float32: where points, relative to the cloud's origin, are in the scene."""
+        """Scene positions (N, 3) float32 of points (N, 3) that are relative to the cloud's origin."""
         return ((points.double().numpy() - self.middle) * self.factor).astype(np.float32)
 
     @property
-    def shift(self) -> np.ndarray:
-        """From the cloud to its copy: to the right, as seen from where a cloud is looked at first."""
+    def copy_offset(self) -> np.ndarray:
+        """(3,) vector from the cloud to its copy: to the right, as seen from the initial camera."""
         right = np.array([-HOME[1], HOME[0], 0]) / np.hypot(HOME[0], HOME[1])
         return right * max(float(self.extent @ abs(right)), SIZE / 10) * GAP
 
-    def view(self, beside: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Where a camera is, and what it looks at, to see the cloud, and its copy if there is one."""
-        shift = self.shift if beside else np.zeros(3)
-        size = np.linalg.norm(self.extent + abs(shift))
-        return shift / 2 + HOME * max(float(size), SIZE / 10) * FILLS, shift / 2
+    def camera_pose(self, with_copy: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Camera position and target (3,) that show the whole cloud, and its copy if there is one."""
+        offset = self.copy_offset if with_copy else np.zeros(3)
+        size = np.linalg.norm(self.extent + abs(offset))
+        return offset / 2 + HOME * max(float(size), SIZE / 10) * HOME_DISTANCE, offset / 2
 
     @property
     def drawn(self) -> int:
+        """Number of points that are drawn."""
         return int(self._counts.sum())
 
-    def draw(self, look: Look, camera: Camera | None) -> None:
-        """Sends what is new: leaves that need more or fewer points, or all of them in a new look."""
-        counts = shares(self._low, self._high, self.levels.counts, camera, self._budget)
-        again = look != self._look
-        self._look = look
-        for leaf in np.flatnonzero((counts != self._counts) | again):
+    def draw(self, style: Style, camera: Camera | None) -> None:
+        """Send the leaves whose number of points has changed, or all leaves if the style has."""
+        counts = points_per_leaf(self._low, self._high, self.levels.counts, camera, self._budget)
+        restyled = style != self._style
+        self._style = style
+        for leaf in np.flatnonzero((counts != self._counts) | restyled):
             if counts[leaf] != self._counts[leaf]:
                 self._parts[int(leaf)] = self.levels.read(int(leaf), int(counts[leaf]))
                 self._counts[leaf] = counts[leaf]
-            self._send(int(leaf), look)
+            self._send(int(leaf), style)
 
-    def refill(self) -> None:
-        """To be called when the cloud has got new columns."""
+    def invalidate(self) -> None:
+        """Read all points again at the next `draw`: call after adding a column."""
         self._counts[:] = 0
 
     def clear(self) -> None:
@@ -103,12 +127,12 @@ class Stage:
         self._nodes.clear()
 
     def pick(self, origin: np.ndarray, direction: np.ndarray) -> Picked | None:
-        """The drawn point that a ray meets, of the cloud or of its copy."""
-        if self._look is None or not self._parts:
+        """Find the drawn point that a ray hits, in the cloud or in its copy."""
+        if self._style is None or not self._parts:
             return None
-        clouds = [self._shown(part, self._look) for part in self._parts.values()]
+        clouds = [self._shown(part, self._style) for part in self._parts.values()]
         places = np.concatenate([self.place(part.cloud.points) for part in clouds])
-        copies = [np.zeros(3)] if self._look.beside is None else [np.zeros(3), self.shift]
+        copies = [np.zeros(3)] if self._style.second is None else [np.zeros(3), self.copy_offset]
         found = pick(np.concatenate([places + copy for copy in copies]), origin, direction)
         if found is None:
             return None
@@ -122,22 +146,23 @@ class Stage:
             Part(part.cloud.select(torch.tensor([row])), part.number[row : row + 1]),
         )
 
-    def _shown(self, part: Part, look: Look) -> Part:
-        """Without the hidden classes."""
-        if not look.hidden or look.scale.kind != "class":
+    def _shown(self, part: Part, style: Style) -> Part:
+        """Points of a part whose class is not hidden."""
+        if not style.hidden or style.scale.kind != "class":
             return part
-        values = colors.column(part.cloud, look.scale.by)
-        keep = ~torch.isin(values, torch.tensor(sorted(look.hidden)))
+        values = colors.column(part.cloud, style.scale.by)
+        keep = ~torch.isin(values, torch.tensor(sorted(style.hidden)))
         return Part(part.cloud.select(keep), part.number[keep.numpy()])
 
-    def _send(self, leaf: int, look: Look) -> None:
-        part = self._shown(self._parts[leaf], look)
+    def _send(self, leaf: int, style: Style) -> None:
+        part = self._shown(self._parts[leaf], style)
         points = self.place(part.cloud.points)
-        self._node(f"/cloud/{leaf}", points, part, None if look.dim else look.scale, look.size, np.zeros(3))
-        self._node(f"/beside/{leaf}", points if look.beside else points[:0], part, look.beside, look.size, self.shift)
+        self._node(f"/cloud/{leaf}", points, part, None if style.dim else style.scale, style.size, np.zeros(3))
+        copied = points if style.second else points[:0]
+        self._node(f"/copy/{leaf}", copied, part, style.second, style.size, self.copy_offset)
 
     def _node(
-        self, name: str, points: np.ndarray, part: Part, scale: Scale | None, size: float, shift: np.ndarray
+        self, name: str, points: np.ndarray, part: Part, scale: Scale | None, size: float, offset: np.ndarray
     ) -> None:
         if not len(points):
             if name in self._nodes:
@@ -151,15 +176,15 @@ class Stage:
             point_shape="circle",
             point_shading="flat",
             precision="float32",
-            position=shift,
+            position=offset,
         )
 
     def _spacing(self) -> float:
-        """The size of a point such that a surface of as many points as are drawn just closes."""
-        sample = self.levels.sample(SPACED).cloud.points
+        """Point size at which the drawn points just cover a surface."""
+        sample = self.levels.sample(SPACING_SAMPLE).cloud.points
         if len(sample) < 2:
             return SIZE / 50
         nearest = knn(torch.from_numpy(self.place(sample)), 2).distance2[:, 1].sqrt()
-        apart = float(nearest[nearest > 0].median()) if bool((nearest > 0).any()) else SIZE / 50
-        density = len(sample) / min(len(self.levels), self._budget)  # of a surface: distances go with its root
-        return min(max(CLOSED * apart * density**0.5, SMALLEST), SIZE / 50)
+        spacing = float(nearest[nearest > 0].median()) if bool((nearest > 0).any()) else SIZE / 50
+        density = len(sample) / min(len(self.levels), self._budget)  # on a surface, spacing grows with its square root
+        return min(max(POINT_SCALE * spacing * density**0.5, MIN_POINT_SIZE), SIZE / 50)

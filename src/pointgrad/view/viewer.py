@@ -1,4 +1,4 @@
-"""The viewer: one open cloud, its controls, and what happens in the browser."""
+"""The page that shows a point cloud."""
 
 import io
 import threading
@@ -11,36 +11,45 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pointgrad.data import Cloud
+from pointgrad.data.stream import Source
+from pointgrad.errors import one_line
 from pointgrad.render import Scale, first_choice
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.render.names import class_names
-from pointgrad.render.source import Source
 from pointgrad.train import Trained
-from pointgrad.view import network, words
+from pointgrad.view import network, text
 from pointgrad.view.classes import Classes
 from pointgrad.view.detail import Camera
 from pointgrad.view.levels import Levels, Part, build
 from pointgrad.view.page import Page
 from pointgrad.view.panels import PANELS, Panel
-from pointgrad.view.stage import Look, Picked, Stage
+from pointgrad.view.stage import Picked, Stage, Style
 
 if TYPE_CHECKING:
     import viser
 
-BUDGET = 1_000_000
-WORKED_ON = 100_000  # points that operators are shown on
-NOTHING = "nothing"
+BUDGET = 1_000_000  # points drawn at once
+SAMPLE_POINTS = 100_000  # points that the panels compute on
+NONE = "none"
 BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 16, 20)}
-STILL = 0.15  # seconds that a camera must rest before details follow it
-MARKED = (255, 0, 160)
+REST_SECONDS = 0.15  # time that a camera must rest before the level of detail is updated
+MARKER_COLOR = (255, 0, 160)
 
 
 class Viewer(Page):
-    """Shows files in all browsers that are connected to a server; they share one set of controls.
+    """Shows point cloud files in all browsers connected to a server. The browsers share one set of controls.
 
-    server: whose page is filled. paths: files to choose from, at least one; the first is opened, in a thread.
-    trained: a network, as `pointgrad.train.load` gives it, that labels what is opened. budget: points drawn at once.
-    columns: as for `pointgrad.data.read`. category: of what is in the files, for a network that labels parts.
+    Args:
+        server: viser server whose page is filled.
+        paths: Files to choose from, at least one. The first is opened in a background thread.
+        trained: Network that labels the open file, as returned by `pointgrad.train.load`.
+        budget: Maximum number of points drawn at once.
+        columns: Column names, as for `pointgrad.data.read`.
+        category: Object category of the files, for part segmentation networks.
+
+    Attributes:
+        levels: The open cloud, None before a file is open.
+        picked: The clicked point, None if no point was clicked.
     """
 
     def __init__(
@@ -60,11 +69,11 @@ class Viewer(Page):
         self.picked: Picked | None = None
         self._clouds: Callable[[], Iterable[Cloud]] = tuple
         self._names: dict[str, dict[int, str]] = {}
-        self._work: Part | None = None
+        self._sample: Part | None = None
         self._camera: Camera | None = None
         self._moved = 0.0
         self._expected = 0  # points of the file that is being opened
-        self._path = self.paths[0]  # that is open
+        self._path = self.paths[0]  # the open file
         self._build()
         server.on_client_connect(self._connected)
         server.scene.on_click()(self._clicked)
@@ -73,15 +82,15 @@ class Viewer(Page):
     # -- for panels -----------------------------------------------------------------------------------------------
 
     @property
-    def work(self) -> Part:
-        """The points that operators are shown on: all, or an even sample of about 100,000 of a larger cloud."""
-        if self._work is None:
+    def sample(self) -> Part:
+        """Points that the panels compute on: all, or an even sample of about 100,000 of a larger cloud."""
+        if self._sample is None:
             assert self.levels is not None
-            self._work = self.levels.sample(WORKED_ON)
-        return self._work
+            self._sample = self.levels.sample(SAMPLE_POINTS)
+        return self._sample
 
     def names(self, by: str) -> dict[int, str]:
-        """The names of the classes in a column, by number."""
+        """Class names of a column, by class number."""
         known = self._names.get(by, {})
         if by == ERROR:
             return {**RIGHT_OR_WRONG, -1: "unknown"}
@@ -89,102 +98,114 @@ class Viewer(Page):
             return dict(enumerate(self.trained.classes))
         return known
 
-    def shows(self, control: Any) -> None:
-        """Shows the active panel again when a person changes a control."""
-        self._on(control, "panel", self._show_panel)
+    def redraw_on(self, control: Any) -> None:
+        """Update the active panel whenever a user changes a control."""
+        self._on_change(control, "panel", self._show_panel)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
     def open(self, path: Path) -> None:
-        """Shows another file, soon. If it cannot be read, what is shown stays."""
-        self.worker.ask("open", lambda: self._open(path))
+        """Open a file in the background. If it cannot be read, the current file stays open."""
+        self.worker.submit("open", lambda: self._open(path))
 
     def wait(self) -> bool:
-        """Returns when everything that was asked for is done: whether a file is open."""
+        """Wait for all submitted tasks.
+
+        Returns:
+            Whether a file is open.
+        """
         self.worker.wait()
         return self.levels is not None
 
     def close(self) -> None:
-        """Ends what is being done. The server is not touched."""
+        """Stop the worker and close the file. The server keeps running."""
         self.worker.stop()
         self.levels = None
         self._clear()
 
     def _open(self, path: Path) -> None:
-        began = time.monotonic()
+        started = time.monotonic()
         self._progress.visible = True
         try:
             clouds = self._stream(path)
-            levels = build(clouds, self._report)
+            levels = build(clouds, self._show_progress)
             names = {by: class_names(path, by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
-            self._file.value = _listed(self._path)
-            self.tell(words.about(path, error))
+            self._file.value = _display_name(self._path)
+            self.report_error(text.describe_error(path, error))
             return
         finally:
             self._progress.visible = False
-        self._path, self.levels, self.picked, self._work, self._clouds = path, levels, None, None, clouds
-        self._clear()  # of what was open, now that nobody asks a network about it any more
+        self._path, self.levels, self.picked, self._sample, self._clouds = path, levels, None, None, clouds
+        self._clear()  # only now: a prediction stops once `levels` has changed
         self.stage = Stage(self.server.scene, levels, self._budget)
         self._names = names
         self._values.content = "Click a point."
-        self._file.value = _listed(path)
-        self._fill_choices(first_choice(self.work.cloud), NOTHING)
-        self._home_all()
+        self._file.value = _display_name(path)
+        self._fill_choices(first_choice(self.sample.cloud), NONE)
+        self._reset_cameras()
         self._draw()
         self._panel_changed()
         if self.trained is not None:
-            self._ask_network(self.trained, levels)
-        lost = levels.total - len(levels)
+            self._start_prediction(self.trained, levels)
+        dropped = levels.total - len(levels)
         print(
-            f"{_listed(path)}: {levels.total:,} points in {time.monotonic() - began:.1f} s"
-            + (f", {lost:,} of them without finite coordinates and not shown" if lost else ""),
+            f"{_display_name(path)}: {levels.total:,} points in {time.monotonic() - started:.1f} s"
+            + (f", {dropped:,} not shown (non-finite coordinates)" if dropped else ""),
             flush=True,
         )
 
     # -- the network ----------------------------------------------------------------------------------------------
 
-    def _ask_network(self, trained: Trained, levels: Levels) -> None:
-        def say(text: str) -> None:
-            self._said.content = text
+    def _start_prediction(self, trained: Trained, levels: Levels) -> None:
+        def set_status(status: str) -> None:
+            self._prediction_status.content = status
 
-        def got(columns: network.Columns) -> None:
-            self.worker.ask("prediction", lambda: self._predicted(levels, columns))
+        def add_columns(columns: network.Columns) -> None:
+            self.worker.submit("prediction", lambda: self._add_prediction(levels, columns))
 
-        network.Asking(trained, self._clouds, levels, lambda: self.levels is levels, say, got, self.tell).start()
+        network.BackgroundPrediction(
+            trained,
+            self._clouds,
+            levels,
+            is_current=lambda: self.levels is levels,
+            set_status=set_status,
+            on_columns=add_columns,
+            on_error=self.report_error,
+        ).start()
 
-    def _predicted(self, levels: Levels, columns: network.Columns) -> None:
+    def _add_prediction(self, levels: Levels, columns: network.Columns) -> None:
         if self.levels is not levels or self.stage is None:
             return
-        first = network.PREDICTION not in levels.added  # the file may have one of its own
+        first = network.PREDICTION not in levels.added  # the file may have a column of this name
         for name, values in columns.named().items():
             levels.add(name, values)
-        self.stage.refill()
-        self._work = None
+        self.stage.invalidate()
+        self._sample = None
         self._fill_choices(
             network.PREDICTION if first else self._by.value,
-            LABEL if first and levels.labelled else self._beside.value,
+            LABEL if first and levels.has_labels else self._compare.value,
         )
-        if first and levels.labelled:
-            self._home_all()
+        if first and levels.has_labels:
+            self._reset_cameras()
         self._draw()
-        self._said.content = columns.in_words()
+        self._prediction_status.content = columns.summary()
 
     def _stream(self, path: Path) -> Callable[[], Iterable[Cloud]]:
-        """The clouds of a file, each time from the beginning."""
+        """Function that streams the chunks of a file from the beginning."""
         file = Source(path, self._columns)
         if self._category is None:
             return file.parts
         return lambda: (replace(part, category=self._category) for part in file.parts())
 
-    def _report(self, what: str, done: int) -> None:
-        share = done / max(1, self._expected) if what != "reading" else 0.0
-        if what == "reading":
+    def _show_progress(self, step: str, done: int) -> None:
+        fraction = done / max(1, self._expected) if step != "reading" else 0.0
+        if step == "reading":
             self._expected = done
-        self._status.content = f"{what} {done:,} points"
-        self._progress.value = 100 * min(1.0, share)
+        self._status.content = f"{step} {done:,} points"
+        self._progress.value = 100 * min(1.0, fraction)
 
-    # -- the panel ------------------------------------------------------------------------------------------------
+    # -- controls -------------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
         gui = self.server.gui
@@ -199,46 +220,46 @@ class Viewer(Page):
             self._build_operators(gui)
 
     def _build_view(self, gui: Any) -> None:
-        files = {_listed(path): path for path in self.paths}
+        files = {_display_name(path): path for path in self.paths}
         self._file = gui.add_dropdown("File", tuple(files), initial_value=next(iter(files)), visible=len(files) > 1)
         self._by = gui.add_dropdown("Colour by", ("height",))
-        self._beside = gui.add_dropdown("Beside it", (NOTHING,), hint="The same cloud once more, in other colours")
+        self._compare = gui.add_dropdown("Compare with", (NONE,), hint="Show a second copy, coloured by this column")
         self._size = gui.add_slider("Point size", 0.2, 5.0, 0.1, 1.0)
         self._background = gui.add_dropdown("Background", tuple(BACKGROUNDS), initial_value="white")
-        self._said = gui.add_markdown("", visible=self.trained is not None)
+        self._prediction_status = gui.add_markdown("", visible=self.trained is not None)
         home = gui.add_button("Reset camera")
         shot = gui.add_button("Screenshot")
         self._legend = gui.add_html("")
-        self._classes = Classes(gui, self._on, self._draw)
+        self._classes = Classes(gui, self._on_change, self._draw)
         with gui.add_folder("Values"):
             self._values = gui.add_markdown("Click a point.")
-        self._on(self._file, "open", lambda: self._open(files[self._file.value]))
-        self._on(self._by, "colors", self._recolored)
-        self._on(self._beside, "colors", self._placed)
-        self._on(self._size, "draw", self._draw)
-        self._on(self._background, "background", self._paint_background)
-        home.on_click(lambda event: self._home(event.client))
+        self._on_change(self._file, "open", lambda: self._open(files[self._file.value]))
+        self._on_change(self._by, "colors", self._recolored)
+        self._on_change(self._compare, "colors", self._copy_changed)
+        self._on_change(self._size, "draw", self._draw)
+        self._on_change(self._background, "background", self._paint_background)
+        home.on_click(lambda event: self._reset_camera(event.client))
         shot.on_click(lambda event: self._screenshot(event.client))
         self._paint_background()
 
     def _build_operators(self, gui: Any) -> None:
         panels: list[Panel] = [panel(self) for panel in PANELS if self.trained is not None or not panel.needs_network]
         self._panels = {panel.title: panel for panel in panels}
-        self._panel = gui.add_dropdown("Show", (NOTHING, *self._panels), initial_value=NOTHING)
+        self._panel = gui.add_dropdown("Operator", (NONE, *self._panels), initial_value=NONE)
         self._basis = gui.add_markdown("", visible=False)
         self._folders = {}
         for title, panel in self._panels.items():
             self._folders[title] = gui.add_folder(title, visible=False)
             with self._folders[title]:
                 panel.build(gui)
-        self._on(self._panel, "another panel", self._panel_changed)
+        self._on_change(self._panel, "choose panel", self._panel_changed)
 
-    def _fill_choices(self, by: str, beside: str) -> None:
+    def _fill_choices(self, by: str, second: str) -> None:
         assert self.levels is not None
         choices = tuple(self.levels.choices())
-        self._by.options, self._beside.options = choices, (NOTHING, *choices)
+        self._by.options, self._compare.options = choices, (NONE, *choices)
         self._by.value = by if by in choices else choices[0]
-        self._beside.value = beside if beside in choices else NOTHING
+        self._compare.value = second if second in choices else NONE
         self._fill_legend()
 
     def _scale(self, by: str) -> Scale:
@@ -247,8 +268,8 @@ class Viewer(Page):
 
     def _fill_legend(self) -> None:
         scale = self._scale(self._by.value)
-        beside = None if self._beside.value in (NOTHING, self._by.value) else self._scale(self._beside.value)
-        self._legend.content = words.legend(scale) + ("" if beside is None else words.legend(beside, "beside it"))
+        second = None if self._compare.value in (NONE, self._by.value) else self._scale(self._compare.value)
+        self._legend.content = text.legend(scale) + ("" if second is None else text.legend(second, "second copy"))
         self._classes.fill(self.levels, scale)
 
     def _recolored(self) -> None:
@@ -256,25 +277,25 @@ class Viewer(Page):
             self._fill_legend()
             self._draw()
 
-    def _placed(self) -> None:
-        """A copy has come or gone: all of it is in the picture again."""
+    def _copy_changed(self) -> None:
+        """Redraw after a copy was added or removed, and show the whole scene."""
         self._recolored()
-        self._home_all()
+        self._reset_cameras()
 
     def _draw(self) -> None:
         if self.stage is None or self.levels is None:
             return
-        beside = None if self._beside.value == NOTHING else self._scale(self._beside.value)
-        look = Look(
+        second = None if self._compare.value == NONE else self._scale(self._compare.value)
+        style = Style(
             self._scale(self._by.value),
-            beside,
+            second,
             frozenset(self._classes.hidden),
             self._size.value,
             self._active() is not None,
         )
-        self.stage.draw(look, self._camera)
+        self.stage.draw(style, self._camera)
         drawn, total = self.stage.drawn, len(self.levels)
-        self._status.content = f"**{words.plain(self._path.name)}** {total:,} points" + (
+        self._status.content = f"**{text.escape_markdown(self._path.name)}** {total:,} points" + (
             f", {drawn:,} drawn" * (drawn < total)
         )
         self.server.flush()
@@ -296,7 +317,7 @@ class Viewer(Page):
             folder.visible = title == self._panel.value
         self._basis.visible = active is not None
         if self.levels is not None and active is not None:
-            count = len(self.work.cloud)
+            count = len(self.sample.cloud)
             part = "" if count == len(self.levels) else f", an even sample of {len(self.levels):,}"
             self._basis.content = f"computed on {count:,} points{part}"
         self._draw()
@@ -315,26 +336,26 @@ class Viewer(Page):
 
     def _camera_moved(self, camera: Any) -> None:
         self._moved = moved = time.monotonic()
-        look = np.asarray(camera.look_at) - np.asarray(camera.position)
+        axis = np.asarray(camera.look_at) - np.asarray(camera.position)
         half = np.arctan(np.tan(camera.fov / 2) * np.hypot(1.0, camera.aspect))
-        self._camera = Camera(np.asarray(camera.position), look / max(np.linalg.norm(look), 1e-12), float(half))
+        self._camera = Camera(np.asarray(camera.position), axis / max(np.linalg.norm(axis), 1e-12), float(half))
 
         def rested() -> None:
             if self._moved == moved:
-                self.worker.ask("draw", self._draw)
+                self.worker.submit("draw", self._draw)
 
-        timer = threading.Timer(STILL, rested)
+        timer = threading.Timer(REST_SECONDS, rested)
         timer.daemon = True
         timer.start()
 
     def _has_copy(self) -> bool:
-        return bool(self._beside.value != NOTHING)
+        return bool(self._compare.value != NONE)
 
-    def _home_all(self) -> None:
+    def _reset_cameras(self) -> None:
         camera = self.server.initial_camera
-        camera.position, camera.look_at = self._view()
+        camera.position, camera.look_at = self._camera_pose()
         for client in self.server.get_clients().values():
-            self._home(client)
+            self._reset_camera(client)
 
     def _screenshot(self, client: Any) -> None:
         from PIL import Image
@@ -344,27 +365,27 @@ class Viewer(Page):
         image = client.get_render(client.camera.image_height, client.camera.image_width, transport_format="png")
         memory = io.BytesIO()
         Image.fromarray(image).save(memory, "png")
-        client.send_file_download(f"{words.one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
+        client.send_file_download(f"{one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
 
     def _clicked(self, event: Any) -> None:
         ray = np.array(event.ray_origin), np.array(event.ray_direction)
-        self.worker.ask("click", lambda: self._choose(*ray))
+        self.worker.submit("click", lambda: self._choose(*ray))
 
     def _choose(self, origin: np.ndarray, direction: np.ndarray) -> None:
         picked = None if self.stage is None else self.stage.pick(origin, direction)
         if picked is None:
             return
         self.picked = picked
-        self._values.content = words.values(picked, self.names)
+        self._values.content = text.point_table(picked, self.names)
         self._mark()
         self._show_panel()
 
     def _mark(self) -> None:
         self.overlay.remove("picked")
         if self.picked is not None and self.stage is not None:
-            place = self.picked.position[None].astype(np.float32)  # seen through, since others are near
-            self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKED, 0.5)
+            place = self.picked.position[None].astype(np.float32)
+            self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKER_COLOR, 0.5)  # shows points inside
 
 
-def _listed(path: Path) -> str:
-    return words.one_line(str(path))
+def _display_name(path: Path) -> str:
+    return one_line(str(path))

@@ -1,4 +1,4 @@
-"""One thread for everything that takes time, so that the browser's events never wait and nothing runs twice at once."""
+"""A worker thread for slow tasks, so that browser events are handled at once and tasks never overlap."""
 
 import threading
 from collections.abc import Callable
@@ -7,33 +7,35 @@ Task = Callable[[], None]
 
 
 class Worker:
-    """Runs tasks one after another. A task that is asked for again before it has begun runs once, the later one.
+    """Runs tasks one after another. Submitting a name again before its task has started replaces the task.
 
-    failed: called with what a task raises; the thread goes on.
+    Args:
+        on_error: Called with any exception that a task raises. The thread continues.
     """
 
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self._failed = failed
+    def __init__(self, on_error: Callable[[Exception], None]) -> None:
+        self._on_error = on_error
         self._tasks: dict[str, Task] = {}
         self._changed = threading.Condition()
-        self._busy = self._ended = False
+        self._busy = self._stopping = False
         self._thread = threading.Thread(target=self._run, name="pointgrad view", daemon=True)
         self._thread.start()
 
-    def ask(self, name: str, task: Task) -> None:
+    def submit(self, name: str, task: Task) -> None:
+        """Queue a task."""
         with self._changed:
             self._tasks[name] = task
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Until there is nothing to do."""
+        """Wait until all tasks are done."""
         with self._changed:
             self._changed.wait_for(lambda: not self._tasks and not self._busy)
 
     def stop(self) -> None:
-        """After the task that is running."""
+        """End the thread after the current task; queued tasks are dropped."""
         with self._changed:
-            self._ended = True
+            self._stopping = True
             self._changed.notify_all()
         self._thread.join()
 
@@ -42,13 +44,13 @@ class Worker:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: bool(self._tasks) or self._ended)
-                if self._ended:
+                self._changed.wait_for(lambda: bool(self._tasks) or self._stopping)
+                if self._stopping:
                     return
                 name = next(iter(self._tasks))
                 task = self._tasks.pop(name)
                 self._busy = True
             try:
                 task()
-            except Exception as error:  # whatever it is, the viewer stays open
-                self._failed(error)
+            except Exception as error:  # the viewer stays open whatever a task raises
+                self._on_error(error)

@@ -1,6 +1,6 @@
-"""PointNet++ (single scale) for classification and for segmentation, written as users of pointnet2_ops write them.
+"""PointNet++ for classification and segmentation, written for pointnet2_ops without any reference to pointgrad.
 
-Nothing here knows of pointgrad: `python -m pointgrad.compat run tests/compat/foreign/pointnet2_ops_model.py`.
+Run it with `python -m pointgrad.compat run tests/compat/foreign/pointnet2_ops_model.py`.
 """
 
 import torch
@@ -11,7 +11,7 @@ from pointnet2_ops.pointnet2_modules import PointnetFPModule, PointnetSAModule, 
 
 
 def break_up(cloud):
-    """(B, N, 3 + C) into positions (B, N, 3) and features (B, C, N)."""
+    """Split (B, N, 3 + C) into positions (B, N, 3) and features (B, C, N)."""
     xyz = cloud[..., 0:3].contiguous()
     features = cloud[..., 3:].transpose(1, 2).contiguous() if cloud.size(-1) > 3 else None
     return xyz, features
@@ -61,7 +61,7 @@ class Segmenter(nn.Module):
 
 
 class Grouper(nn.Module):
-    """Patches around farthest points, as masked autoencoders of point clouds cut them."""
+    """Patches around farthest points, as in masked autoencoders of point clouds."""
 
     def forward(self, xyz):
         fps_idx = pointnet2_utils.furthest_point_sample(xyz, 8)
@@ -89,7 +89,7 @@ def train(model, clouds, labels, steps=8):
 def main():
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    # Flat and round clouds; a point's label is its octant's height.
+    # Flat and cubic clouds; the label of a point is the sign of its x coordinate.
     clouds = torch.rand(8, 128, 3) * 2 - 1
     classes = torch.arange(8) % 2
     clouds[classes == 1, :, 2] *= 0.1

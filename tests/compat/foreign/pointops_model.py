@@ -1,7 +1,7 @@
-"""A small Point Transformer, written as users of pointops write it: with Pointcept's functions, with those of the
-first Point Transformer (other names, other order), and a batched network of the generation before.
+"""A small Point Transformer, written for pointops without any reference to pointgrad.
 
-Nothing here knows of pointgrad: `python -m pointgrad.compat run tests/compat/foreign/pointops_model.py`.
+It uses Pointcept's functions and those of the first Point Transformer (other names and argument order); a batched
+network uses the generation before. Run it with `python -m pointgrad.compat run tests/compat/foreign/pointops_model.py`.
 """
 
 import pointops
@@ -12,7 +12,7 @@ from pointops.functions import pointops as pointops_v1
 
 
 class VectorAttention(nn.Module):
-    """One layer of neighbourhood attention; `modern` chooses whose functions it calls."""
+    """One layer of neighborhood attention; `modern` selects Pointcept's functions."""
 
     def __init__(self, channels, nsample=8, share_planes=4, modern=True):
         super().__init__()
@@ -43,7 +43,7 @@ class VectorAttention(nn.Module):
 
 
 class Network(nn.Module):
-    """Attention, down to a quarter of the points, attention, and back up."""
+    """Attention, downsampling to a quarter of the points, attention, and upsampling."""
 
     def __init__(self, num_classes, channels=16, modern=True):
         super().__init__()
@@ -79,7 +79,7 @@ class Network(nn.Module):
 
 
 class BatchedLayer(nn.Module):
-    """Clouds (B, N, 3), features (B, C, N), before offsets came."""
+    """Layer for batched clouds (B, N, 3) with features (B, C, N), without offsets."""
 
     def __init__(self, channels=16, num_classes=2):
         super().__init__()

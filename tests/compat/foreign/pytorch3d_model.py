@@ -1,6 +1,6 @@
-"""A program as PyTorch3D's users write them; it knows nothing of pointgrad.
+"""A point cloud autoencoder, written for PyTorch3D without any reference to pointgrad.
 
-An auto-encoder of point clouds: farthest points, features of their nearest neighbours, a chamfer loss with normals, on
+It samples farthest points, gathers features of their nearest neighbors, and minimizes a chamfer loss with normals, on
 clouds of different sizes. Prints the loss before each step.
 """
 
@@ -38,8 +38,8 @@ class Encoder(nn.Module):
         around = self.ball(masked_gather(points, ball.idx) - centers[:, :, None])
         ball = around.masked_fill(~inside, 0).sum(2) / inside.sum(2).clamp(min=1)
 
-        there = (idx >= 0)[..., None]
-        both = torch.cat([near, ball], dim=-1).masked_fill(~there, float("-inf"))
+        valid = (idx >= 0)[..., None]
+        both = torch.cat([near, ball], dim=-1).masked_fill(~valid, float("-inf"))
         return self.head(both.max(dim=1).values)
 
 
@@ -53,7 +53,7 @@ class Decoder(nn.Module):
 
 
 def ellipsoids(sizes, device):
-    """Points on ellipsoids and their normals, packed, as a collate function would have them."""
+    """Points on ellipsoids and their normals, packed, as from a collate function."""
     normals = nn.functional.normalize(torch.randn(sum(sizes), 3, device=device), dim=1)
     axes = torch.rand(len(sizes), 3, device=device) + 0.5
     axes = axes.repeat_interleave(torch.tensor(sizes, device=device), dim=0)

@@ -1,8 +1,7 @@
-"""A program as torch-cluster's users write them; it knows nothing of pointgrad.
+"""A PointNet++ on packed clouds, written for torch-cluster without any reference to pointgrad.
 
-A PointNet++ on packed clouds of different sizes: farthest points, the points in balls around them, the maximum of their
-features, twice; features carried back to all points; a label for each cloud and for each point. Prints the loss before
-each step.
+Two set abstractions (farthest points, ball query, maximum of the features), interpolation to all points, and a
+label for each cloud and each point. Prints the loss before each step.
 """
 
 import argparse
@@ -45,16 +44,16 @@ class Net(nn.Module):
         super().__init__()
         self.first = SetAbstraction(0.5, 0.4, 3, 32)
         self.second = SetAbstraction(0.25, 0.8, 32, 64)
-        self.of_cloud = mlp(64, 32, classes)
-        self.of_point = mlp(64 + 3, 32, classes)
+        self.cloud_head = mlp(64, 32, classes)
+        self.point_head = mlp(64 + 3, 32, classes)
 
     def forward(self, pos, batch):
         x1, pos1, batch1 = self.first(pos, pos, batch)
         x2, pos2, batch2 = self.second(x1, pos1, batch1)
         pooled = scatter_mean(x2, batch2, dim=0)
         cluster = nearest(pos, pos2, batch, batch2)
-        carried = interpolate(x2, pos2, pos, batch2, batch) + x2[cluster]
-        return self.of_cloud(pooled), self.of_point(torch.cat([carried, pos], dim=-1))
+        interpolated = interpolate(x2, pos2, pos, batch2, batch) + x2[cluster]
+        return self.cloud_head(pooled), self.point_head(torch.cat([interpolated, pos], dim=-1))
 
 
 def shapes(sizes, device):
@@ -81,8 +80,8 @@ def main():
     net = Net(3).to(args.device)
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
     for _ in range(args.steps):
-        of_cloud, of_point = net(pos, batch)
-        loss = nn.functional.cross_entropy(of_cloud, y) + nn.functional.cross_entropy(of_point, y[batch])
+        cloud_logits, point_logits = net(pos, batch)
+        loss = nn.functional.cross_entropy(cloud_logits, y) + nn.functional.cross_entropy(point_logits, y[batch])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

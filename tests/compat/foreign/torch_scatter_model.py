@@ -1,8 +1,7 @@
-"""A program as torch-scatter's users write them; it knows nothing of pointgrad.
+"""Message passing on graphs of points, written for torch-scatter without any reference to pointgrad.
 
-Message passing on graphs of points: edges to the nearest neighbours in the space of features, the maximum of what comes
-along them; attention by a softmax over each point's edges; pooling over clouds by ranges. Prints the loss before each
-step.
+EdgeConv layers on nearest neighbors in feature space, attention with a softmax over the edges of each point, and
+pooling over clouds. Prints the loss before each step.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from torch_scatter.utils import broadcast
 
 
 class EdgeConv(nn.Module):
-    """Of DGCNN."""
+    """EdgeConv layer of DGCNN."""
 
     def __init__(self, channels, width, k):
         super().__init__()

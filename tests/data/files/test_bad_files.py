@@ -1,4 +1,4 @@
-"""Files that are cut, damaged, empty, lying or not files: one line that names them, and never fewer points."""
+"""Truncated, damaged, empty and wrong files: a one-line error that names the file, and never fewer points."""
 
 import gzip
 import io
@@ -18,7 +18,7 @@ from pointgrad import data
 from pointgrad.data import Cloud
 
 COUNT = 40
-PACKAGES = {"ply": "plyfile", "pcd": "pypcd4", "las": "laspy", "laz": "lazrs", "h5": "h5py", "hdf5": "h5py"}
+PACKAGES = {"pcd": "lzf", "las": "laspy", "laz": "lazrs", "h5": "h5py", "hdf5": "h5py"}
 KINDS = {
     "little.ply": {"encoding": "binary_little_endian"},
     "big.ply": {"encoding": "binary_big_endian"},
@@ -41,7 +41,7 @@ KINDS = {
     "a.pcd.bin": {},
     "a.h5": {},
 }
-# Lines of numbers, or rows of bytes, without a count: a cut between two of them leaves a whole file.
+# Formats without a count of points: a file truncated between two points is still valid.
 UNCOUNTED = ("a.xyz", "a.csv", "a.obj", "a.bin", "a.pcd.bin")
 
 
@@ -51,7 +51,7 @@ def suffix(name):
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):
-    """A good file of each kind, as bytes."""
+    """The bytes of a valid file of each kind."""
     folder = tmp_path_factory.mktemp("good")
     draw = torch.Generator().manual_seed(0)
     points = torch.randn(COUNT, 3, generator=draw)
@@ -61,7 +61,7 @@ def originals(tmp_path_factory):
     }
     found = {}
     for name, options in KINDS.items():
-        if suffix(name) in PACKAGES and not _there(PACKAGES[suffix(name)]):
+        if suffix(name) in PACKAGES and not _installed(PACKAGES[suffix(name)]):
             continue
         if name.endswith("stl"):
             found[name] = _stl(points.numpy(), name.startswith("text"))
@@ -74,7 +74,7 @@ def originals(tmp_path_factory):
     return found
 
 
-def _there(package):
+def _installed(package):
     try:
         __import__(package)
     except ModuleNotFoundError:
@@ -93,11 +93,11 @@ def _stl(points, text):
         )
         return f"solid a\n{facets}endsolid a\n".encode()
     rows = [struct.pack("<12fH", 0, 0, 1, *corners.ravel(), 0) for corners in triangles]
-    return b"a remark".ljust(80) + struct.pack("<I", len(rows)) + b"".join(rows)
+    return b"a comment".ljust(80) + struct.pack("<I", len(rows)) + b"".join(rows)
 
 
 def refused(path, **options):
-    """The message of the FileError that reading must give: one line that begins with the path."""
+    """Read a file, which must raise a FileError, and return its message: one line that begins with the path."""
     with pytest.raises(data.FileError) as caught:
         data.read(path, **options)
     message = str(caught.value)
@@ -111,7 +111,7 @@ def refused(path, **options):
 
 
 def attempt(path):
-    """A cloud, or None with an error as it should be."""
+    """Read a file. Returns None if that raises a FileError with a well-formed message."""
     try:
         return data.read(path, sample=20 if path.suffix == ".stl" else 0)
     except data.FileError as error:
@@ -128,14 +128,14 @@ def original(request, originals, tmp_path):
     return tmp_path / request.param, originals[request.param]
 
 
-def test_the_originals_are_good(original):
+def test_undamaged_files_are_read(original):
     path, raw = original
     path.write_bytes(raw)
     assert len(data.read(path)) == (10_000 if path.suffix == ".stl" else COUNT)
 
 
-def test_cut_at_many_places(original):
-    """One byte missing, half of it, only the header, the first bytes: an error; never fewer points without a word."""
+def test_truncated_files(original):
+    """An error, never silently fewer points."""
     path, raw = original
     places = {0, 1, 2, 4, 10, 50, 100, 200, 300, 400, len(raw) // 2, len(raw) - 1, len(raw) - 2, len(raw) - 9}
     places |= {int(len(raw) * part) for part in np.linspace(0.05, 0.99, 20)}
@@ -144,13 +144,13 @@ def test_cut_at_many_places(original):
         cloud = attempt(path)
         if path.name in UNCOUNTED:
             assert cloud is None or len(cloud) <= COUNT
-        elif cloud is not None:  # of text the last digits may be missing, or a newline
+        elif cloud is not None:  # the last digits or the last newline of a text file may be missing
             assert raw[place:].count(b"\n") <= 1
             assert len(cloud) == (20 if path.suffix == ".stl" else COUNT)
 
 
-def test_more_than_it_says(original):
-    """A count that is too small would leave points out. LAZ, HDF5 and ZIP have tables of their own."""
+def test_trailing_bytes(original):
+    """A count that is too small must not drop points. LAZ, HDF5 and ZIP have tables and may ignore trailing bytes."""
     path, raw = original
     path.write_bytes(raw + raw[-60:])
     cloud = attempt(path)
@@ -158,7 +158,7 @@ def test_more_than_it_says(original):
 
 
 def test_flipped_bits(original):
-    """An error or a cloud: a bit of a coordinate may change, but a file may not crash, hang or lose points."""
+    """Reading returns a cloud or raises an error, but never crashes, hangs or loses points."""
     path, raw = original
     draw = random.Random(path.name)
     for _ in range(60):
@@ -172,7 +172,7 @@ def test_flipped_bits(original):
             assert len(cloud) == COUNT
 
 
-def test_replaced_parts(original):
+def test_replaced_bytes(original):
     path, raw = original
     draw = random.Random(path.name)
     for _ in range(30):
@@ -183,7 +183,7 @@ def test_replaced_parts(original):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_not_a_file_of_points(tmp_path, name):
+def test_files_that_are_not_point_clouds(tmp_path, name):
     if suffix(name) in PACKAGES:
         pytest.importorskip(PACKAGES[suffix(name)])
     path = tmp_path / name
@@ -208,7 +208,7 @@ def test_no_permission(tmp_path):
     path.chmod(0)
     tmp_path.chmod(0o555)
     user = os.geteuid()
-    if user == 0:  # who may read everything
+    if user == 0:  # root may read everything
         os.seteuid(65534)
     try:
         assert "Permission denied" in refused(path)
@@ -218,12 +218,12 @@ def test_no_permission(tmp_path):
         os.seteuid(user)
 
 
-def test_the_wrong_suffix(originals, tmp_path):
+def test_wrong_suffix(originals, tmp_path):
     alike = ({"csv", "xyz"}, {"csv", "txt.gz"}, {"las", "laz"})
     for name, raw in originals.items():
         for other in ("ply", "pcd", "las", "off", "obj", "stl", "csv", "npy", "npz", "h5"):
-            there = other not in PACKAGES or _there(PACKAGES[other])
-            if there and other != suffix(name) and {other, suffix(name)} not in alike:
+            installed = other not in PACKAGES or _installed(PACKAGES[other])
+            if installed and other != suffix(name) and {other, suffix(name)} not in alike:
                 (tmp_path / f"a.{other}").write_bytes(raw)
                 refused(tmp_path / f"a.{other}")
     path = tmp_path / "a.e57"
@@ -240,7 +240,7 @@ HUGE = 10**18
 @pytest.mark.parametrize("count", [-1, HUGE, 10**30, 2**31, 39, 41, 0, "many", "1e3", "4_0"])
 @pytest.mark.parametrize("name", ["little.ply", "text.ply", "packed.pcd", "binary.pcd", "text.pcd", "a.off", "a.npy"])
 def test_wrong_counts(originals, tmp_path, name, count):
-    """Negative, absurd (nothing of that size is allocated), one too few, one too many, and not a number."""
+    """Negative, huge (must not be allocated), one too few, one too many, and not a number."""
     if name not in originals:
         pytest.skip("its package is not installed")
     old = {"ply": b"vertex 40", "pcd": b"WIDTH 40", "off": b"40 0 0", "npy": b"(40,)"}[suffix(name)]
@@ -256,8 +256,8 @@ def test_wrong_counts(originals, tmp_path, name, count):
 @pytest.mark.parametrize("suffix", ["las", "laz"])
 @pytest.mark.parametrize("number", [1, 6])
 @pytest.mark.parametrize("count", [0, 39, 41, 2**31, 2**32 - 1])
-def test_wrong_counts_of_las(tmp_path, suffix, number, count):
-    """The chunks of LAZ before point format 6 do not say how many points they have: only whole chunks are noticed."""
+def test_wrong_counts_in_las(tmp_path, suffix, number, count):
+    """LAZ chunks before point format 6 do not store their number of points: only whole missing chunks are detected."""
     laspy = pytest.importorskip("laspy")
     if suffix == "laz":
         pytest.importorskip("lazrs")
@@ -276,8 +276,8 @@ def test_wrong_counts_of_las(tmp_path, suffix, number, count):
         refused(path)
 
 
-def test_absurd_tables_of_laz(originals, tmp_path):
-    """The decoder would end the process: the number of chunks, their size, the number of records."""
+def test_wrong_chunk_tables_in_laz(originals, tmp_path):
+    """Number of chunks, size of chunks and number of records, which would make the decoder abort the process."""
     if "a.laz" not in originals:
         pytest.skip("lazrs is not installed")
     good = originals["a.laz"]
@@ -308,8 +308,8 @@ def test_absurd_tables_of_laz(originals, tmp_path):
         ("1 2 3\n4 five 6\n", "could not convert string 'five'"),
         ("1 2\n3 4\n", "expected columns x, y, z, found x, y"),
         ("a,b,c\n1,2,3\n", "expected columns x, y, z, found a, b, c"),
-        ("x,y,z\n1,2,3,4\n", "expected 3 columns, as the header says, found 4"),
-        ("x,y,z,x\n1,2,3,4\n", "expected columns of different names"),
+        ("x,y,z\n1,2,3,4\n", "expected 3 columns, as named in the header, found 4"),
+        ("x,y,z,x\n1,2,3,4\n", "expected unique column names, found x y z x"),
         ("x y z\n", "expected lines of numbers, found none"),
         ("# nothing\n\n", "expected lines of numbers, found none"),
         ("x,y,z\n1,,3\n", "could not convert string '' to float64 at row 0, column 2"),
@@ -329,8 +329,8 @@ def test_bad_columns(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 4)))
     assert "expected 3 columns (x y z), found 4" in refused(tmp_path / "a.npy", columns="x y z")
     (tmp_path / "a.off").write_text("OFF\n1 0 0\n1 2 3\n")
-    assert "expected no names of columns for off" in refused(tmp_path / "a.off", columns="x y z")
-    assert "expected a number of points to sample, got -1" in refused(tmp_path / "a.off", sample=-1)
+    assert "expected no column names for off" in refused(tmp_path / "a.off", columns="x y z")
+    assert "expected sample to be at least 0, got -1" in refused(tmp_path / "a.off", sample=-1)
 
 
 @pytest.mark.parametrize(
@@ -339,21 +339,21 @@ def test_bad_columns(tmp_path):
         ("a.off", "OFF\n", "expected the counts of vertices, faces and edges, found ''"),
         ("a.off", "OFF BINARY\n1 0 0\n", "expected OFF, COFF, NOFF or CNOFF in text"),
         ("a.off", "OFF\n2 0 0\n1 2 3\n", "expected 2 vertices, the file ends after 1"),
-        ("a.off", "OFF\n1 2 0\n1 2 3\n1 0\n", "expected 2 faces, as the header says, found 1"),
+        ("a.off", "OFF\n1 2 0\n1 2 3\n1 0\n", "expected 2 faces, as declared in the header, found 1"),
         ("a.off", "OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 3\n", "expected faces of vertices 0 to 2, found 3"),
         ("a.off", "OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n4 0 1 2\n", "expected a face as its number of vertices"),
-        ("a.off", "OFF\n1 0 0\n1 2\n", "expected the 3 numbers of a vertex of OFF, found 2"),
+        ("a.off", "OFF\n1 0 0\n1 2\n", "expected 3 numbers per vertex of OFF, found 2"),
         ("a.off", "OFF\n1 0 0\n1 2 x\n", "expected vertices as numbers"),
         ("a.obj", "v 1 2\n", "expected 3, 4, 6 or 7 numbers for a vertex, found 2"),
         ("a.obj", "f 1 2 3\n", "expected lines v with vertices, found none"),
         ("a.obj", "v 1 2 3\nf 1 2 3\n", "expected faces of vertices 0 to 0, found 2"),
         ("a.obj", "v 1 2 3\nf 0 1 1\n", "expected a face as indices of vertices"),
-        ("a.obj", "v 1 2 3\nhello\n", "expected a statement of OBJ, found line 2: 'hello'"),
+        ("a.obj", "v 1 2 3\nhello\n", "expected an OBJ statement, found line 2: 'hello'"),
         ("a.stl", "solid a\nfacet\nvertex 1 2 3\n", "expected 3 vertices in each facet, found 1 in 1"),
         ("a.stl", "solid a\nendsolid\n", "expected at least one point, found none"),
-        ("a.pcd", "VERSION 0.7\n", "expected a PCD header up to DATA, found the end of the file"),
+        ("a.pcd", "VERSION 0.7\n", "expected a PCD header that ends with DATA, found the end of the file"),
         ("a.pcd", "FIELDS x y\nSIZE 4 4\nTYPE F F\nWIDTH 1\nPOINTS 1\nDATA ascii\n1 2\n", "expected columns x, y, z"),
-        ("a.pcd", "FIELDS x y z\nSIZE 4 4\nTYPE F F F\nWIDTH 1\nPOINTS 1\nDATA ascii\n1 2 3\n", "expected SIZE for"),
+        ("a.pcd", "FIELDS x y z\nSIZE 4 4\nTYPE F F F\nWIDTH 1\nPOINTS 1\nDATA ascii\n1 2 3\n", "expected one SIZE"),
         ("a.pcd", "FIELDS x\nSIZE 3\nTYPE F\nWIDTH 1\nPOINTS 1\nDATA ascii\n1\n", "expected numbers of type F, I or U"),
         ("a.pcd", "FIELDS x\nSIZE 4\nTYPE F\nCOUNT 999999999\nWIDTH 1\nPOINTS 1\nDATA ascii\n1\n", "expected a COUNT"),
         ("a.pcd", "FIELDS x\nSIZE 4\nTYPE F\nWIDTH 1\nHEIGHT 2\nPOINTS 1\nDATA ascii\n1\n", "expected WIDTH times"),
@@ -372,7 +372,7 @@ def test_bad_headers_and_rows(tmp_path, name, text, reason):
 
 
 class Bomb:
-    """Unpickling it would leave a mark."""
+    """Unpickling it creates a folder."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -393,7 +393,7 @@ def test_nothing_is_unpickled(tmp_path):
 
 
 def _npz(path, **members):
-    """With each member's bytes as given."""
+    """Write an archive with the given bytes of each member."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, raw in members.items():
             archive.writestr(f"{name}.npy", raw)
@@ -405,8 +405,8 @@ def _header(shape, dtype="<f8"):
     return stream.getvalue()
 
 
-def test_archives_that_promise_too_much(tmp_path, monkeypatch):
-    """Shapes of 10^18 without the bytes, and bytes (here a real 64 MB in a file of 64 kB) that do not fit in memory."""
+def test_archives_with_too_large_arrays(tmp_path, monkeypatch):
+    """Shapes of 10^18 without data, and real data (64 MB compressed to 64 kB) that does not fit in memory."""
     path = tmp_path / "a.npz"
     _npz(path, points=_header((HUGE, 3)) + bytes(240))
     assert f"expected {HUGE * 24} bytes for points ({HUGE}, 3), found 240" in refused(path)
@@ -423,11 +423,11 @@ def test_archives_that_promise_too_much(tmp_path, monkeypatch):
     assert f"expected {HUGE * 24} bytes for the array" in refused(tmp_path / "a.npy")
 
 
-def test_absurd_data_sets_of_hdf5(tmp_path):
+def test_huge_datasets_in_hdf5(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("points", (10**12, 3), "f8", chunks=(1000, 3))  # nothing is stored
-    expected = "expected points of at most 0 bytes, as 0 in the file can hold, found 24000000000000"
+        file.create_dataset("points", (10**12, 3), "f8", chunks=(1000, 3))  # no data is stored
+    expected = "expected points of at most 0 bytes, which 0 compressed bytes can hold, found 24000000000000"
     assert expected in refused(tmp_path / "a.h5")
 
 
@@ -444,10 +444,10 @@ def test_absurd_data_sets_of_hdf5(tmp_path):
         ({}, "found none"),
     ],
 )  # fmt: skip
-def test_arrays_of_the_wrong_kind(tmp_path, arrays, reason):
+def test_wrong_arrays(tmp_path, arrays, reason):
     np.savez(tmp_path / "a.npz", **arrays)
     assert reason in refused(tmp_path / "a.npz")
-    if _there("h5py") and "name" not in arrays:
+    if _installed("h5py") and "name" not in arrays:
         import h5py
 
         with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -457,7 +457,7 @@ def test_arrays_of_the_wrong_kind(tmp_path, arrays, reason):
 
 
 @pytest.mark.parametrize("array", [np.zeros(9), np.zeros((3, 2)), np.zeros((2, 3, 3)), np.array([["a", "b", "c"]])])
-def test_npy_of_the_wrong_shape(tmp_path, array):
+def test_npy_with_wrong_shape(tmp_path, array):
     np.save(tmp_path / "a.npy", array)
     refused(tmp_path / "a.npy")
 
@@ -472,8 +472,8 @@ def test_nan_is_kept_and_reported(tmp_path, name):
     assert data.info(tmp_path / name).nonfinite == 2
 
 
-def test_the_error_travels_between_processes():
-    """As from the workers of a loader."""
+def test_file_error_can_be_pickled():
+    """Workers of a loader send it to the parent process."""
     error = pickle.loads(pickle.dumps(data.FileError("a.ply: expected")))
     assert isinstance(error, data.FileError)
     assert isinstance(error, ValueError)
@@ -481,15 +481,15 @@ def test_the_error_travels_between_processes():
 
 
 @pytest.mark.parametrize("text", ["1.5", "1e0"])
-def test_a_fraction_is_no_whole_number(tmp_path, text):
-    """Before 2.4 NumPy took it, and warned."""
+def test_fraction_in_an_integer_column(tmp_path, text):
+    """NumPy before 2.4 accepts it with a warning."""
     properties = "property float x\nproperty float y\nproperty float z\nproperty int ring\n"
     (tmp_path / "a.ply").write_text(f"ply\nformat ascii 1.0\nelement vertex 1\n{properties}end_header\n0 0 0 {text}\n")
     with pytest.raises(data.FileError, match=r"a\.ply: expected .* as numbers, found: could not convert"):
         data.read(tmp_path / "a.ply")
 
 
-def test_threads_that_read_text_leave_warnings_as_they_are(tmp_path):
+def test_reading_text_in_threads_restores_warning_filters(tmp_path):
     (tmp_path / "a.xyz").write_text("1 2 3\n4 5 6\n" * 50)
     before = list(warnings.filters)
     with ThreadPoolExecutor(8) as pool:

@@ -1,4 +1,4 @@
-"""What `info` says of files, and the commands `pointgrad info` and `pointgrad convert`."""
+"""`info`, and the commands `pointgrad info` and `pointgrad convert`."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_info_against_scipy(tmp_path):
     distance = spatial.cKDTree(places).query(world, 2)[0][:, 1]
     assert (found.points, found.nonfinite, found.doubled) == (1100, 2, len(world) - len(places))
     assert (found.lower, found.upper) == (tuple(world.min(0)), tuple(world.max(0)))
-    assert found.spacing == pytest.approx(np.median(distance), rel=0.1)  # of 1000 of them
+    assert found.spacing == pytest.approx(np.median(distance), rel=0.1)  # estimated from 1000 points
     assert found.labels == {label: int((twice.labels == label).sum()) for label in range(5)}
     assert {each.name: each.dtype for each in found.attributes}["gps_time"] == "float64"
     quality = next(each for each in found.attributes if each.name == "quality")
@@ -38,7 +38,7 @@ def test_info_against_scipy(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["las", "laz"])
 def test_info_of_las_in_chunks(tmp_path, suffix, monkeypatch):
-    """The same whatever the size of a chunk, and none is larger."""
+    """The result does not depend on the size of a chunk, which is never exceeded."""
     need(suffix)
     cloud = a_cloud(999).select(torch.arange(1998) % 999)
     data.write(tmp_path / f"a.{suffix}", cloud)
@@ -46,19 +46,19 @@ def test_info_of_las_in_chunks(tmp_path, suffix, monkeypatch):
     monkeypatch.setattr(las_module, "CHUNK", 100)
     assert max(len(part) for part in las_module.chunks(tmp_path / f"a.{suffix}")) == 100
     parts = data.info(tmp_path / f"a.{suffix}")
-    assert parts.spacing == pytest.approx(whole.spacing, rel=0.1)  # other points are asked
+    assert parts.spacing == pytest.approx(whole.spacing, rel=0.1)  # estimated from different points
     for name in ("points", "lower", "upper", "attributes", "labels", "doubled", "format"):
         assert getattr(parts, name) == getattr(whole, name)
     assert whole.doubled == 999
 
 
-def test_doubled_points_of_many_are_estimated(tmp_path, monkeypatch):
+def test_number_of_duplicates_is_estimated_for_large_files(tmp_path, monkeypatch):
     monkeypatch.setattr(summary, "HASHES", 1000)
     np.save(tmp_path / "a.npy", np.tile(np.random.default_rng(0).random((20_000, 3)), (2, 1)))
     assert abs(data.info(tmp_path / "a.npy").doubled - 20_000) < 5 * 20_000 / 250**0.5
 
 
-def test_info_of_odd_clouds(tmp_path):
+def test_info_of_identical_and_non_finite_points(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((5, 3)))
     found = data.info(tmp_path / "a.npy")
     assert (found.spacing, found.doubled, found.lower) == (None, 4, (0, 0, 0))
@@ -68,7 +68,7 @@ def test_info_of_odd_clouds(tmp_path):
     assert (found.attributes[0].low, found.attributes[0].high) == (None, None)
 
 
-def test_coarse_coordinates_are_warned_of(tmp_path):
+def test_warning_for_coarse_coordinates(tmp_path):
     near = np.random.default_rng(0).random((500, 3)) * 50
     far = near + np.array([0, 5.4e6, 0])
     for xyz, dtype, count in ((far, np.float32, 1), (far, np.float64, 0), (near, np.float32, 0)):
@@ -90,7 +90,7 @@ def main():
 def test_command_info(main, tmp_path, capsys):
     need("ply")
     data.write(tmp_path / "a.ply", a_cloud())
-    data.write(tmp_path / "a[red].csv", a_cloud())  # not a colour
+    data.write(tmp_path / "a[red].csv", a_cloud())  # must not be taken for markup
     assert main(["info", str(tmp_path / "a[red].csv")]) == 0
     assert "a[red].csv" in capsys.readouterr().out.replace("\n", "")
     assert main(["info", str(tmp_path / "a.ply")]) == 0
@@ -116,7 +116,7 @@ def test_command_convert(main, tmp_path, capsys):
     assert np.array(laspy.read(target).classification).tolist() == [x % 3 for x in range(100)]
     thin = str(tmp_path / "b.las")
     assert main(["convert", target, thin, "--voxel", "10"]) == 0
-    assert np.array(laspy.read(thin).x).tolist() == [5.0 + 10 * i for i in range(10)]  # the centre of each cube
+    assert np.array(laspy.read(thin).x).tolist() == [5.0 + 10 * i for i in range(10)]  # the center of each voxel
     assert laspy.read(thin).header.scales.tolist() == laspy.read(target).header.scales.tolist()
     few = str(tmp_path / "b.ply")
     assert main(["convert", target, few, "--sample", "7", "--encoding", "ascii"]) == 0

@@ -1,4 +1,4 @@
-"""Files from anybody: they cannot take more memory than their bytes allow, make anything run, or read other files."""
+"""Untrusted files: they cannot exhaust memory, run code or read other files."""
 
 import ast
 import gzip
@@ -23,10 +23,10 @@ from pointgrad.data.files import npy, ply
 from pointgrad.train import checkpoint, evaluation
 from pointgrad.train.untrusted import parse_yaml, read_yaml
 
-for package in ("tyro", "plyfile", "pypcd4", "laspy", "lazrs", "h5py", "yaml"):
+for package in ("tyro", "plyfile", "lzf", "laspy", "lazrs", "h5py", "yaml"):
     pytest.importorskip(package)
 corpus = importlib.import_module("reliability.files.corpus")
-lies = importlib.import_module("reliability.files.lies")
+false_sizes = importlib.import_module("reliability.files.false_sizes")
 SUBJECTS = importlib.import_module("reliability.files.subjects").SUBJECTS
 
 
@@ -40,26 +40,26 @@ class Call:
         return self.call
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured as Linux does")
-def test_lies_and_damaged_files_are_refused_or_read():
-    """Small files that promise to be large are refused in a sentence, by a process that may take 512 MB more, and takes
-    less than 64 MB. Of each kind ten damaged files are read or refused; `make corpus` tries thousands."""
-    told = lies.lies()
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is measured through Linux's /proc")
+def test_false_sizes_and_damaged_files():
+    """Small files that declare huge sizes are refused with a one-line error, using less than 64 MB in a process that
+    may allocate 512 MB. Ten damaged files of each kind are read or refused; `make corpus` tries thousands."""
+    files = false_sizes.false_sizes()
     damaged = [(subject, number) for subject in SUBJECTS for number in range(1, 11)]
-    outcomes = list(corpus.run([*((lie.subject, lie.raw) for lie in told), *damaged]))
-    assert len(told) > 40
-    for lie, outcome in zip(told, outcomes, strict=False):
-        assert (lie.subject, lie.promise, outcome.what) == (lie.subject, lie.promise, corpus.REFUSED)
-        assert outcome.peak < lies.LARGE, (lie.subject, lie.promise)
-    result = corpus.count(outcomes[len(told) :])
+    outcomes = list(corpus.run([*((file.subject, file.raw) for file in files), *damaged]))
+    assert len(files) > 40
+    for file, outcome in zip(files, outcomes, strict=False):
+        assert (file.subject, file.declared, outcome.what) == (file.subject, file.declared, corpus.REFUSED)
+        assert outcome.peak < false_sizes.LARGE, (file.subject, file.declared)
+    result = corpus.count(outcomes[len(files) :])
     assert result["files"] == len(damaged) >= 300
     assert result["failures"] == []
     assert result["read"] > 20
     assert result["refused"] > 150
 
 
-def test_the_harness_notices_what_is_wrong(tmp_path, monkeypatch):
-    """What the counts say would be worth nothing if a failure could not be seen."""
+def test_corpus_detects_failures(tmp_path, monkeypatch):
+    """Wrong messages, wrong exception types and memory errors count as failures."""
 
     class Other(Exception):
         pass
@@ -80,10 +80,10 @@ def test_the_harness_notices_what_is_wrong(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_pipes_and_devices_are_not_read(tmp_path, subject):
-    """A pipe would be waited for, and /dev/zero never ends."""
+    """Reading a pipe would block, and /dev/zero never ends."""
     path = tmp_path / f"a.{SUBJECTS[subject].suffix}"
     read = point_labels if subject == "labels" else SUBJECTS[subject].read
-    if subject == "labels":  # are used only if they are a file
+    if subject == "labels":  # used only if they are a regular file
         data.write(tmp_path / "a.xyz", Cloud(torch.zeros(2, 3)))
         path, read = tmp_path / "a.xyz", lambda _path: npy.load_array(tmp_path / "a.labels.npy")
         beside = tmp_path / "a.labels.npy"
@@ -96,7 +96,7 @@ def test_pipes_and_devices_are_not_read(tmp_path, subject):
         beside.unlink()
 
 
-def test_a_link_to_a_file_is_read(tmp_path):
+def test_link_to_a_file_is_read(tmp_path):
     data.write(tmp_path / "a.xyz", Cloud(torch.zeros(2, 3)))
     (tmp_path / "b.xyz").symlink_to("a.xyz")
     assert len(data.read(tmp_path / "b.xyz")) == 2
@@ -117,6 +117,10 @@ def _object_array(mark):
     stream = io.BytesIO()
     np.save(stream, np.array([Call(os.mkdir, str(mark))] * 3, dtype=object), allow_pickle=True)
     return stream.getvalue()
+
+
+def _new_torch(mark, protocol):
+    return false_sizes.torch_archive(pickle.dumps(Call(os.mkdir, str(mark)), protocol))
 
 
 def _old_torch(mark):
@@ -140,8 +144,8 @@ MALICE = {
     "labels": ("a.labels.npy", _object_array, _read_labels_beside),
     "data set": ("a.npz", lambda mark: _objects(mark, points=np.zeros((1, 2, 3)), label=np.zeros(1, int)), data.Arrays),
     "evaluation": ("evaluation.npz", lambda mark: _objects(mark, format=1), evaluation.read),
-    "checkpoint": ("a.pt", lambda mark: lies.torch_archive(pickle.dumps(Call(os.mkdir, str(mark)), 2)), train.load),
-    "newer": ("a.pt", lambda mark: lies.torch_archive(pickle.dumps(Call(os.mkdir, str(mark)), 4)), train.load),
+    "checkpoint": ("a.pt", lambda mark: _new_torch(mark, 2), train.load),
+    "newer": ("a.pt", lambda mark: _new_torch(mark, 4), train.load),
     "old checkpoint": ("a.pt", _old_torch, train.load),
     "pickle called pt": ("a.pt", lambda mark: pickle.dumps(Call(os.mkdir, str(mark))), train.load),
     "config": ("a.yaml", lambda mark: f"epochs: !!python/object/apply:os.mkdir [{mark}]\n".encode(), _config),
@@ -150,7 +154,7 @@ MALICE = {
 
 
 @pytest.mark.parametrize("kind", MALICE)
-def test_nothing_is_run(tmp_path, kind):
+def test_files_cannot_run_code(tmp_path, kind):
     name, make, read = MALICE[kind]
     mark = tmp_path / "mark"
     (tmp_path / name).write_bytes(make(mark))
@@ -161,11 +165,11 @@ def test_nothing_is_run(tmp_path, kind):
     assert not mark.exists()
     if "pickle" in kind and name.endswith("npy"):
         pickle.loads((tmp_path / name).read_bytes())
-        assert mark.exists()  # it would have
+        assert mark.exists()  # the attack works where it is not prevented
 
 
 def test_hdf5_reads_no_other_file(tmp_path):
-    """External links, data kept elsewhere, data sets made of other files: the secret is not read."""
+    """External links, external data and virtual datasets are not followed."""
     import h5py
 
     secret = tmp_path / "secret.h5"
@@ -176,7 +180,7 @@ def test_hdf5_reads_no_other_file(tmp_path):
     def linked(file):
         file["points"] = h5py.ExternalLink(str(secret), "points")
 
-    def elsewhere(file):
+    def external(file):
         file.create_dataset("points", (4, 3), "f8", external=[(str(tmp_path / "secret.bin"), 0, 96)])
 
     def virtual(file):
@@ -184,13 +188,13 @@ def test_hdf5_reads_no_other_file(tmp_path):
         layout[:] = h5py.VirtualSource(str(secret), "points", (4, 3))
         file.create_virtual_dataset("points", layout)
 
-    for make in (linked, elsewhere, virtual):
+    for make in (linked, external, virtual):
         path = tmp_path / f"{make.__name__}.h5"
         with h5py.File(path, "w") as file:
             make(file)
             file["label"] = np.zeros(4, int)
         for read in (data.read, data.Arrays):
-            with pytest.raises(data.FileError, match=r"found a reference to another one|found label|got label"):
+            with pytest.raises(data.FileError, match=r"found a reference to another file|found label|got label"):
                 read(path)
     with h5py.File(tmp_path / "soft.h5", "w") as file:
         file["real"] = np.zeros((4, 3))
@@ -199,8 +203,8 @@ def test_hdf5_reads_no_other_file(tmp_path):
         data.read(tmp_path / "soft.h5")
 
 
-def test_a_file_that_is_cut_after_reading_does_not_matter(tmp_path):
-    """Nothing that was read is a window into the file: touching such a window would end the process."""
+def test_arrays_are_not_memory_mapped(tmp_path):
+    """Access to a memory map of a file that was truncated later would abort the process."""
     path = tmp_path / "a.ply"
     data.write(path, Cloud(torch.rand(5000, 3), {"height": torch.rand(5000)}))
     table = ply.read(path)
@@ -214,7 +218,7 @@ def test_a_file_that_is_cut_after_reading_does_not_matter(tmp_path):
 
 @pytest.mark.parametrize("length", [2**63, 2**40, 10**6])
 def test_records_after_the_points_are_checked(tmp_path, length):
-    """Prediction copies them, whatever length they say they have."""
+    """Prediction copies them, so their declared length must be possible."""
     import laspy
 
     from pointgrad import predict
@@ -233,8 +237,8 @@ def test_records_after_the_points_are_checked(tmp_path, length):
         predict.label_file(trained(), tmp_path / "a.las", tmp_path / "out" / "a.las")
 
 
-def test_chunks_of_laz_of_any_size_are_checked(tmp_path):
-    """Where chunks have different sizes, the table says how many points each has."""
+def test_compression_limit_of_laz_allows_identical_points(tmp_path):
+    """Identical points have the highest compression ratio, which must be below the limit of the check."""
     import laspy
     import lazrs
 
@@ -242,7 +246,7 @@ def test_chunks_of_laz_of_any_size_are_checked(tmp_path):
 
     header = laspy.LasHeader(point_format=6, version="1.4")
     las = laspy.LasData(header, laspy.ScaleAwarePointRecord.zeros(200_000, header=header))
-    las.write(tmp_path / "same.laz")  # the best compression there is
+    las.write(tmp_path / "same.laz")
     assert len(data.read(tmp_path / "same.laz")) == 200_000
     with open(tmp_path / "same.laz", "rb") as stream:
         found = laspy.LasHeader.read_from(stream)
@@ -252,13 +256,13 @@ def test_chunks_of_laz_of_any_size_are_checked(tmp_path):
 
 
 def test_layers_of_laz_are_checked(tmp_path):
-    """The decoder makes room for as many bytes as a layer says it has, and ends the process where it cannot."""
+    """The decoder allocates the declared length of a layer, and aborts the process if that fails."""
     raw = bytearray(SUBJECTS["laz 1.4"].make(tmp_path))
     (start,) = struct.unpack_from("<I", raw, 96)
     (size,) = struct.unpack_from("<H", raw, 105)
     place = start + 8 + size
     assert struct.unpack_from("<I", raw, place) == (40,)
-    for layer in range(13):  # nine of the points, four of a float
+    for layer in range(13):  # nine for the point, four for a float
         damaged = bytearray(raw)
         struct.pack_into("<I", damaged, place + 4 + 4 * layer, 2**32 - 256)
         (tmp_path / "a.laz").write_bytes(damaged)
@@ -279,7 +283,7 @@ def test_layers_of_laz_are_checked(tmp_path):
         ("\0", "is not YAML"),
     ],
 )  # fmt: skip
-def test_yaml_that_is_not_plain(tmp_path, text, reason):
+def test_unsafe_or_invalid_yaml(tmp_path, text, reason):
     with pytest.raises(data.FileError, match=reason) as caught:
         parse_yaml(text)
     assert "\n" not in str(caught.value)
@@ -288,7 +292,7 @@ def test_yaml_that_is_not_plain(tmp_path, text, reason):
         _config(tmp_path / "a.yaml")
 
 
-def test_yaml_that_is_plain(tmp_path):
+def test_valid_yaml(tmp_path):
     (tmp_path / "a.yaml").write_text("epochs: 3\nlr: 1e-3\n")
     assert (_config(tmp_path / "a.yaml").epochs, _config(tmp_path / "a.yaml").lr) == (3, 1e-3)
     (tmp_path / "large.yaml").write_text("# " + "x" * (1 << 20))
@@ -300,7 +304,7 @@ def test_yaml_that_is_plain(tmp_path):
     assert len(str(caught.value)) < 300
 
 
-def test_a_wrong_option_is_one_sentence():
+def test_invalid_option_gives_a_one_line_error():
     from pointgrad.cli.train import option
 
     with pytest.raises(ValueError, match=r"--options width: is not YAML"):
@@ -320,7 +324,7 @@ def test_a_wrong_option_is_one_sentence():
         ({"format": 2}, "expected a pointgrad checkpoint of format 1, got 2"),
     ],
 )  # fmt: skip
-def test_checkpoints_that_say_something_else(tmp_path, change, reason):
+def test_invalid_checkpoints(tmp_path, change, reason):
     model = models.build("pointnet", classes=2, width=0.0625)
     content = checkpoint.content_of(model, model.state_dict(), "classification", ("a", "b"), data.Prepare())
     checkpoint.save(tmp_path / "a.pt", content)
@@ -331,8 +335,8 @@ def test_checkpoints_that_say_something_else(tmp_path, change, reason):
     assert str(caught.value).startswith(f"{tmp_path / 'a.pt'}: ")
 
 
-def test_lists_of_faces_are_read_as_plyfile_reads_them(tmp_path):
-    """Faces of equal and of different lengths, other lists and numbers around them, in all three encodings."""
+def test_faces_against_plyfile(tmp_path):
+    """Faces of equal and different sizes, with other properties around them, in all three encodings."""
     from plyfile import PlyData, PlyElement
 
     draw = np.random.default_rng(0)
@@ -362,28 +366,28 @@ def test_lists_of_faces_are_read_as_plyfile_reads_them(tmp_path):
             assert np.allclose(table.xyz, np.stack([vertex[name] for name in "xyz"], 1))
 
 
-def test_gzip_is_bounded_by_what_it_can_hold(tmp_path):
+def test_highly_compressed_gzip_is_read(tmp_path):
     (tmp_path / "a.xyz.gz").write_bytes(gzip.compress(b"0 0 0\n" * 100_000))
     assert len(data.read(tmp_path / "a.xyz.gz")) == 100_000
 
 
-def test_a_list_of_anything_else(tmp_path):
+def test_split_that_is_not_a_list(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"a": 1}))
-    with pytest.raises(data.FileError, match="got something else"):
+    with pytest.raises(data.FileError, match="got different content"):
         read_entries(tmp_path / "a.json")
 
 
-# Calls that could run what a file says, and where they may stand.
+# Calls that could run code from a file, and the modules that may use them.
 ALLOWED = {
     "torch.load": {"train/checkpoint.py"},
     "yaml.load": {"train/untrusted.py"},
     "h5py.File": {"data/files/hdf5.py"},
     "zipfile.ZipFile": {"data/files/npy.py", "train/checkpoint.py", "train/untrusted.py"},
     "importlib.import_module": {
-        "cli/target.py",  # what the user names on the command line
+        "cli/target.py",  # named by the user on the command line
         "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py",
         "ops/native/__init__.py", "ops/registry.py",
-        "bench/suites/__init__.py", "bench/suites/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
+        "bench/families/__init__.py", "bench/families/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
     },
 }  # fmt: skip
 BANNED = {
@@ -394,7 +398,7 @@ BANNED = {
 }  # fmt: skip
 
 
-def test_no_unsafe_call_stands_in_the_library():
+def test_library_has_no_unsafe_calls():
     source = Path(pointgrad.__file__).parent
     found = {name: set() for name in ALLOWED}
     banned = set()

@@ -1,20 +1,20 @@
-"""Other libraries that do the same work: which, on which device, how to call them, how to get them.
+"""Adapters to other libraries that do the same work.
 
-An adapter is a function `(module, **arguments of the work) -> Attempt`, or a dict of them if the library has several
-ways. It converts layouts before it returns; what it returns is timed. `read` brings the result into the form of the
-work, so that the row can check it:
+An adapter is a function `(module, **arguments) -> Implementation`, or `-> dict[str, Implementation]` if the library has
+several variants. It converts layouts before it returns, so that conversions are not timed. `read` of the implementation
+converts the result to the common form of the work:
 
-    fps       points (B, N, 3), count                    -> (B, count) index, the first pick is free
-    knn       points (B, N, 3), k                        -> (B, N, k) index, each point among its own neighbours
-    ball      points (B, N, 3), queries, radius, k       -> (B, M, any) index; -1: nothing here
+    fps       points (B, N, 3), count                    -> (B, count) index, with any first pick
+    knn       points (B, N, 3), k                        -> (B, N, k) index, which includes the point itself
+    ball      points (B, N, 3), queries, radius, k       -> (B, M, any) index, padded with -1
     group     features (N, C), index (M, K)              -> (M, K, C)
     group_backward  features, index, grad (M, K, C)      -> (N, C)
     scatter   values (E, C), index (E,), size, reduce    -> (size, C)
     segment   values (E, C), offsets (S + 1,), reduce    -> (S, C)
     segment_softmax  logits (E, C), offsets, index       -> (E, C)
     interpolate  features (B, N, C), index (B, M, 3), weights  -> (B, M, C)
-    interpolate_backward  the same, and grad (B, M, C)   -> (B, N, C)
-    chamfer   points, targets (B, N, 3)                  -> one number, squared distances, means of both directions
+    interpolate_backward  as above, and grad (B, M, C)   -> (B, N, C)
+    chamfer   points, targets (B, N, 3)                  -> scalar, sum of the mean squared distances of both directions
 """
 
 import importlib
@@ -26,16 +26,25 @@ from pathlib import Path
 from typing import Any
 
 import pointgrad
+from pointgrad.errors import one_line
 
-from ..contest import Attempt
+from ..comparison import Implementation
 
-Adapter = Callable[..., Attempt | dict[str, Attempt]]
+Adapter = Callable[..., Implementation | dict[str, Implementation]]
 
 
 @dataclass(frozen=True)
 class Peer:
-    """name: as shown. module: what is imported and given to the adapters. distribution: whose version counts.
-    get: how to install it. work: an adapter for each kind of work. devices: where it competes."""
+    """A library to compare with.
+
+    Attributes:
+        name: Name in tables and results.
+        module: Module to import, which is passed to the adapters.
+        distribution: Distribution package whose version is reported.
+        get: Command that installs it.
+        work: Adapters by kind of work.
+        devices: Devices it supports.
+    """
 
     name: str
     module: str
@@ -47,15 +56,23 @@ class Peer:
 
 @dataclass
 class Peers:
-    """Those of the table that can compete on a device. Each is imported when it is first needed."""
+    """The peers that support a device. Each is imported when it is first needed.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        table: All peers.
+        found: Version of each peer, or the reason why it is missing, in the format of the JSON file.
+    """
 
     device: str
     table: list[Peer]
-    found: dict[str, dict[str, Any]] = field(default_factory=dict)  # as the JSON file has it
+    found: dict[str, dict[str, Any]] = field(default_factory=dict)
     _modules: dict[str, Any] = field(default_factory=dict)
 
-    def attempts(self, work: str, arguments: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Attempt]]]:
-        """Name and maker of everyone's attempts at a piece of work."""
+    def implementations(
+        self, work: str, arguments: dict[str, Any]
+    ) -> Iterator[tuple[str, Callable[[], Implementation]]]:
+        """Name and constructor of each peer's implementation of a kind of work."""
         for peer in self.table:
             if work not in peer.work or self.device not in peer.devices or self._load(peer) is None:
                 continue
@@ -65,9 +82,9 @@ class Peers:
             except Exception as error:
                 yield peer.name, _raising(error)
                 continue
-            ways = made if isinstance(made, dict) else {"": made}
-            for way, attempt in ways.items():
-                yield f"{peer.name} {way}".strip(), lambda attempt=attempt: attempt  # type: ignore[misc]
+            variants = made if isinstance(made, dict) else {"": made}
+            for variant, implementation in variants.items():
+                yield f"{peer.name} {variant}".strip(), lambda each=implementation: each  # type: ignore[misc]
 
     def _load(self, peer: Peer) -> Any:
         if peer.name not in self.found:
@@ -79,15 +96,23 @@ class Peers:
 
 
 def load(name: str) -> tuple[Any, str]:
-    """A peer's module, or None and why not. What `pointgrad.compat` installed under its name is not the peer."""
+    """Import a peer.
+
+    Args:
+        name: Name of the module.
+
+    Returns:
+        The module and an empty string, or None and the reason. A module that `pointgrad.compat` installed under the
+        name of the peer counts as missing.
+    """
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         top = name.partition(".")[0]
         return None, "not installed" if error.name in (top, name) else f"cannot be imported: {error}"
-    except Exception as error:  # a build for another torch, a library that is not there
-        return None, f"cannot be imported: {' '.join(str(error).split())[:120]}"
-    return (None, "pointgrad.compat goes by its name") if _is_ours(module) else (module, "")
+    except Exception as error:  # for example a build for another torch, or a missing shared library
+        return None, f"cannot be imported: {one_line(error, limit=120)}"
+    return (None, "replaced by pointgrad.compat") if _is_ours(module) else (module, "")
 
 
 def _is_ours(module: Any) -> bool:
@@ -102,8 +127,8 @@ def _is_ours(module: Any) -> bool:
     return False
 
 
-def _raising(error: Exception) -> Callable[[], Attempt]:
-    def make() -> Attempt:
+def _raising(error: Exception) -> Callable[[], Implementation]:
+    def make() -> Implementation:
         raise error
 
     return make
@@ -117,7 +142,7 @@ def _version(peer: Peer, module: Any) -> str:
 
 
 def table() -> list[Peer]:
-    """All of them, those first that need no compiler."""
+    """All peers. Those that install without a compiler come first."""
     from . import dense, edges, packed, trees
 
     return [*trees.PEERS, *edges.PEERS, *dense.PEERS, *packed.PEERS]

@@ -1,5 +1,7 @@
-"""Libraries that take clouds of one size, (B, N, 3), most of them with the channels of features first: pointnet2_ops,
-mmcv, torch_points_kernels, pytorch3d."""
+"""Libraries for clouds of equal size (B, N, 3): pointnet2_ops, mmcv, torch_points_kernels and pytorch3d.
+
+Most of them take features with channels first.
+"""
 
 import functools
 import importlib
@@ -9,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..contest import Attempt, Declined
+from ..comparison import Declined, Implementation
 from . import Adapter, Peer
-from .trees import all_pairs, every_pick
+from .trees import decline_all_pairs, decline_all_visits
 
-ONE_THREAD = 2e9  # distances for which one CPU thread may be asked
+ONE_THREAD = 2e9  # largest number of distances for a library that uses one CPU thread
 
 
 def long(index: Tensor) -> Tensor:
@@ -25,7 +27,7 @@ def channels_first(features: Tensor) -> Tensor:
 
 
 def hits(points: Tensor, queries: Tensor, radius: float) -> Callable[[Tensor], Tensor]:
-    """Reads lists in which a short one repeats its first hit and an empty one is all 0: -1 in place of both."""
+    """Replace the padding of ball queries by -1. Short lists repeat their first hit, and empty lists are all 0."""
 
     def read(index: Tensor) -> Tensor:
         index = index.long()
@@ -36,47 +38,49 @@ def hits(points: Tensor, queries: Tensor, radius: float) -> Callable[[Tensor], T
     return read
 
 
-def backward(output: Tensor, source: Tensor, grad: Tensor) -> Attempt:
-    """To the features, channels first; the check has them last."""
+def backward(output: Tensor, source: Tensor, grad: Tensor) -> Implementation:
+    """Backward pass to features (B, C, N). The result is read as (B, N, C)."""
 
     def call() -> Tensor:
         return torch.autograd.grad(output, source, grad, retain_graph=True)[0]
 
-    return Attempt(call, lambda received: received.transpose(-1, -2))
+    return Implementation(call, lambda received: received.transpose(-1, -2))
 
 
-# pointnet2_ops, and torch_points_kernels and mmcv where they have the same names.
+# pointnet2_ops, and functions of the same name in torch_points_kernels and mmcv.
 
 
-def furthest_point_sample(library: Any, points: Tensor, count: int) -> Attempt:
-    every_pick(points, count)
-    return Attempt(lambda: library.furthest_point_sample(points, count), long)
+def furthest_point_sample(library: Any, points: Tensor, count: int) -> Implementation:
+    decline_all_visits(points, count)
+    return Implementation(lambda: library.furthest_point_sample(points, count), long)
 
 
-def ball_query(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
-    return Attempt(lambda: library.ball_query(radius, k, points, queries), hits(points, queries, radius))
+def ball_query(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Implementation:
+    return Implementation(lambda: library.ball_query(radius, k, points, queries), hits(points, queries, radius))
 
 
-def grouping(library: Any, features: Tensor, index: Tensor, integers: torch.dtype = torch.int32) -> Attempt:
+def grouping(library: Any, features: Tensor, index: Tensor, integers: torch.dtype = torch.int32) -> Implementation:
     first, indices = channels_first(features)[None], index.to(integers)[None]
-    return Attempt(lambda: library.grouping_operation(first, indices), lambda out: out[0].permute(1, 2, 0))
+    return Implementation(lambda: library.grouping_operation(first, indices), lambda out: out[0].permute(1, 2, 0))
 
 
 def grouping_backward(
     library: Any, features: Tensor, index: Tensor, grad: Tensor, integers: torch.dtype = torch.int32
-) -> Attempt:
+) -> Implementation:
     source = channels_first(features)[None].requires_grad_()
     upstream = grad.permute(2, 0, 1).contiguous()[None]
     made = backward(library.grouping_operation(source, index.to(integers)[None]), source, upstream)
-    return Attempt(made.call, lambda received: made.read(received)[0])
+    return Implementation(made.call, lambda received: made.read(received)[0])
 
 
-def three_interpolate(library: Any, features: Tensor, index: Tensor, weights: Tensor) -> Attempt:
+def three_interpolate(library: Any, features: Tensor, index: Tensor, weights: Tensor) -> Implementation:
     first, indices = channels_first(features), index.int()
-    return Attempt(lambda: library.three_interpolate(first, indices, weights), lambda out: out.transpose(1, 2))
+    return Implementation(lambda: library.three_interpolate(first, indices, weights), lambda out: out.transpose(1, 2))
 
 
-def three_interpolate_backward(library: Any, features: Tensor, index: Tensor, weights: Tensor, grad: Tensor) -> Attempt:
+def three_interpolate_backward(
+    library: Any, features: Tensor, index: Tensor, weights: Tensor, grad: Tensor
+) -> Implementation:
     source = channels_first(features).requires_grad_()
     return backward(library.three_interpolate(source, index.int(), weights), source, channels_first(grad))
 
@@ -91,61 +95,61 @@ POINTNET2: dict[str, Adapter] = {
 }
 
 
-def mmcv_knn(ops: Any, points: Tensor, k: int) -> Attempt:
-    """(B, k, M)"""
-    all_pairs(points, 1e12)
-    return Attempt(lambda: ops.knn(k, points, points), lambda found: found.transpose(1, 2).long())
+def mmcv_knn(ops: Any, points: Tensor, k: int) -> Implementation:
+    """mmcv returns (B, k, M)."""
+    decline_all_pairs(points, 1e12)
+    return Implementation(lambda: ops.knn(k, points, points), lambda found: found.transpose(1, 2).long())
 
 
-def mmcv_ball(ops: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
-    return Attempt(lambda: ops.ball_query(0.0, radius, k, points, queries), hits(points, queries, radius))
+def mmcv_ball(ops: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Implementation:
+    return Implementation(lambda: ops.ball_query(0.0, radius, k, points, queries), hits(points, queries, radius))
 
 
-# torch_points_kernels indexes with int64, and its ball query returns distances too.
+# torch_points_kernels uses int64 indices, and its ball query also returns distances.
 
 
-def kernels_knn(library: Any, points: Tensor, k: int) -> Attempt:
+def kernels_knn(library: Any, points: Tensor, k: int) -> Implementation:
     if points.is_cuda:
-        raise Declined("its search is for the CPU")
-    return Attempt(lambda: library.knn(points, points, k)[0], long)
+        raise Declined("knn only supports the CPU")
+    return Implementation(lambda: library.knn(points, points, k)[0], long)
 
 
-def kernels_ball(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
+def kernels_ball(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Implementation:
     call = lambda: library.ball_query(radius, k, points, queries, mode="dense")[0]  # noqa: E731
-    return Attempt(call, hits(points, queries, radius))
+    return Implementation(call, hits(points, queries, radius))
 
 
-def kernels_interpolate(library: Any, features: Tensor, index: Tensor, weights: Tensor) -> Attempt:
+def kernels_interpolate(library: Any, features: Tensor, index: Tensor, weights: Tensor) -> Implementation:
     first, indices = channels_first(features), index.int() if features.is_cuda else index
-    return Attempt(lambda: library.three_interpolate(first, indices, weights), lambda out: out.transpose(1, 2))
+    return Implementation(lambda: library.three_interpolate(first, indices, weights), lambda out: out.transpose(1, 2))
 
 
 # pytorch3d
 
 
-def pytorch3d_fps(ops: Any, points: Tensor, count: int) -> Attempt:
-    every_pick(points, count)
-    return Attempt(lambda: ops.sample_farthest_points(points, K=count)[1])
+def pytorch3d_fps(ops: Any, points: Tensor, count: int) -> Implementation:
+    decline_all_visits(points, count)
+    return Implementation(lambda: ops.sample_farthest_points(points, K=count)[1])
 
 
-def pytorch3d_knn(ops: Any, points: Tensor, k: int) -> Attempt:
-    all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
-    return Attempt(lambda: ops.knn_points(points, points, K=k).idx)
+def pytorch3d_knn(ops: Any, points: Tensor, k: int) -> Implementation:
+    decline_all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
+    return Implementation(lambda: ops.knn_points(points, points, K=k).idx)
 
 
-def pytorch3d_ball(ops: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
-    all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
-    return Attempt(lambda: ops.ball_query(queries, points, K=k, radius=radius, return_nn=False).idx)
+def pytorch3d_ball(ops: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Implementation:
+    decline_all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
+    return Implementation(lambda: ops.ball_query(queries, points, K=k, radius=radius, return_nn=False).idx)
 
 
-def pytorch3d_group(ops: Any, features: Tensor, index: Tensor) -> Attempt:
-    return Attempt(lambda: ops.knn_gather(features[None], index[None]), lambda out: out[0])
+def pytorch3d_group(ops: Any, features: Tensor, index: Tensor) -> Implementation:
+    return Implementation(lambda: ops.knn_gather(features[None], index[None]), lambda out: out[0])
 
 
-def pytorch3d_chamfer(ops: Any, points: Tensor, targets: Tensor) -> Attempt:
-    all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
+def pytorch3d_chamfer(ops: Any, points: Tensor, targets: Tensor) -> Implementation:
+    decline_all_pairs(points, 1e12 if points.is_cuda else ONE_THREAD)
     loss: Any = importlib.import_module("pytorch3d.loss")
-    return Attempt(lambda: loss.chamfer_distance(points, targets)[0])
+    return Implementation(lambda: loss.chamfer_distance(points, targets)[0])
 
 
 PEERS = [
@@ -175,7 +179,7 @@ PEERS = [
             "group": pytorch3d_group,
             "chamfer": pytorch3d_chamfer,
         },
-        # Written from the documentation; has not met the library yet.
+        # Written from the documentation, not tested with the library.
     ),
     Peer(
         "pointnet2_ops",
@@ -184,7 +188,7 @@ PEERS = [
         "pip install 'git+https://github.com/erikwijmans/Pointnet2_PyTorch#subdirectory=pointnet2_ops_lib'",
         POINTNET2,
         ("cuda",),
-        # Written from the documentation; has not met the library yet.
+        # Written from the documentation, not tested with the library.
     ),
     Peer(
         "mmcv",
@@ -193,6 +197,6 @@ PEERS = [
         "pip install mmcv, from source for a new torch",
         POINTNET2 | {"knn": mmcv_knn, "ball": mmcv_ball},
         ("cuda",),
-        # Written from the documentation; has not met the library yet.
+        # Written from the documentation, not tested with the library.
     ),
 ]

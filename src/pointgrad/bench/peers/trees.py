@@ -1,4 +1,4 @@
-"""Libraries for the CPU that take NumPy arrays: search trees, all pairs, farthest points by buckets."""
+"""CPU libraries that take NumPy arrays: fpsample, scipy, pykdtree, faiss and open3d."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..contest import Attempt, Declined
+from ..comparison import Declined, Implementation
 from . import Peer
 
-ALL_PAIRS = 1.1e10  # distances that someone who compares all pairs may be asked for
+ALL_PAIRS = 1.1e10  # largest number of distances for a library that compares all pairs
 
 
 def per_cloud(found: list[Any]) -> Tensor:
@@ -17,7 +17,7 @@ def per_cloud(found: list[Any]) -> Tensor:
 
 
 def padded(lists: Any) -> Tensor:
-    """(M, longest): lists of different lengths, filled up with -1."""
+    """Lists of different lengths as a tensor (M, longest), padded with -1."""
     longest = max(map(len, lists), default=0)
     rows = np.full((len(lists), longest), -1, np.int64)
     for row, found in zip(rows, lists, strict=True):
@@ -25,51 +25,52 @@ def padded(lists: Any) -> Tensor:
     return torch.from_numpy(rows)
 
 
-def all_pairs(points: Tensor, most: float = ALL_PAIRS) -> None:
+def decline_all_pairs(points: Tensor, most: float = ALL_PAIRS) -> None:
+    """Decline work that would compare more pairs of points than `most`."""
     if points.shape[0] * points.shape[1] ** 2 > most:
-        raise Declined(f"it compares all pairs of {points.shape[1]:,} points")
+        raise Declined(f"compares all pairs of {points.shape[1]:,} points")
 
 
-def every_pick(points: Tensor, count: int) -> None:
-    """For those who look at all points for each pick."""
-    looks = points.shape[0] * points.shape[1] * count
-    if looks > (5e9 if points.is_cuda else 1e9):
-        raise Declined(f"it looks at all {points.shape[1]:,} points for each of {count:,} picks")
+def decline_all_visits(points: Tensor, count: int) -> None:
+    """Decline work that would take too long for a library that visits all points for each pick."""
+    visits = points.shape[0] * points.shape[1] * count
+    if visits > (5e9 if points.is_cuda else 1e9):
+        raise Declined(f"visits all {points.shape[1]:,} points for each of {count:,} picks")
 
 
-def fpsample_fps(fpsample: Any, points: Tensor, count: int) -> dict[str, Attempt]:
-    """Each height of its tree is a way of its own: the best one depends on the cloud."""
+def fpsample_fps(fpsample: Any, points: Tensor, count: int) -> dict[str, Implementation]:
+    """One variant per height of the tree, since the best height depends on the cloud."""
     clouds = [cloud.numpy() for cloud in points]
 
     def sample(height: int) -> list[Any]:
         return [fpsample.bucket_fps_kdline_sampling(cloud, count, h=height, start_idx=0) for cloud in clouds]
 
     heights = [height for height in range(3, 10) if 2**height <= points.shape[1]]
-    return {f"h={h}": Attempt(lambda h=h: sample(h), per_cloud) for h in heights}  # type: ignore[misc]
+    return {f"h={h}": Implementation(lambda h=h: sample(h), per_cloud) for h in heights}  # type: ignore[misc]
 
 
-def pykdtree_knn(kdtree: Any, points: Tensor, k: int) -> Attempt:
+def pykdtree_knn(kdtree: Any, points: Tensor, k: int) -> Implementation:
     clouds = [cloud.numpy() for cloud in points]
-    return Attempt(lambda: [kdtree.KDTree(cloud).query(cloud, k)[1] for cloud in clouds], per_cloud)
+    return Implementation(lambda: [kdtree.KDTree(cloud).query(cloud, k)[1] for cloud in clouds], per_cloud)
 
 
-def scipy_knn(spatial: Any, points: Tensor, k: int) -> Attempt:
+def scipy_knn(spatial: Any, points: Tensor, k: int) -> Implementation:
     clouds, workers = [cloud.numpy() for cloud in points], torch.get_num_threads()
-    return Attempt(lambda: [spatial.cKDTree(c).query(c, k, workers=workers)[1] for c in clouds], per_cloud)
+    return Implementation(lambda: [spatial.cKDTree(c).query(c, k, workers=workers)[1] for c in clouds], per_cloud)
 
 
-def scipy_ball(spatial: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
-    pairs = [(cloud.numpy(), asked.numpy()) for cloud, asked in zip(points, queries, strict=True)]
+def scipy_ball(spatial: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Implementation:
+    pairs = [(cloud.numpy(), query.numpy()) for cloud, query in zip(points, queries, strict=True)]
     workers = torch.get_num_threads()
 
     def call() -> list[Any]:
         return [spatial.cKDTree(c).query_ball_point(q, radius, workers=workers) for c, q in pairs]
 
-    return Attempt(call, lambda found: padded(found[0])[None])
+    return Implementation(call, lambda found: padded(found[0])[None])
 
 
-def faiss_knn(faiss: Any, points: Tensor, k: int) -> Attempt:
-    all_pairs(points)
+def faiss_knn(faiss: Any, points: Tensor, k: int) -> Implementation:
+    decline_all_pairs(points)
     clouds = [cloud.numpy() for cloud in points]
     faiss.omp_set_num_threads(torch.get_num_threads())
 
@@ -81,25 +82,25 @@ def faiss_knn(faiss: Any, points: Tensor, k: int) -> Attempt:
             found.append(index.search(cloud, k)[1])
         return found
 
-    return Attempt(call, per_cloud)
+    return Implementation(call, per_cloud)
 
 
-def open3d_fps(open3d: Any, points: Tensor, count: int) -> Attempt:
-    every_pick(points, count)
+def open3d_fps(open3d: Any, points: Tensor, count: int) -> Implementation:
+    decline_all_visits(points, count)
     clouds = []
     for cloud in points:
         clouds.append(open3d.geometry.PointCloud())
         clouds[-1].points = open3d.utility.Vector3dVector(cloud.double().numpy())
 
     def read(found: list[Any]) -> Tensor:
-        """It returns points, not indices."""
+        """open3d returns points, not indices."""
         picked = [torch.from_numpy(np.asarray(each.points)) for each in found]
         return torch.stack([torch.cdist(a, b.double()).argmin(1) for a, b in zip(picked, points, strict=True)])
 
-    return Attempt(lambda: [cloud.farthest_point_down_sample(count) for cloud in clouds], read)
+    return Implementation(lambda: [cloud.farthest_point_down_sample(count) for cloud in clouds], read)
 
 
-def open3d_knn(open3d: Any, points: Tensor, k: int) -> Attempt:
+def open3d_knn(open3d: Any, points: Tensor, k: int) -> Implementation:
     clouds = [open3d.core.Tensor.from_numpy(cloud.numpy()) for cloud in points]
 
     def call() -> list[Any]:
@@ -110,22 +111,22 @@ def open3d_knn(open3d: Any, points: Tensor, k: int) -> Attempt:
             found.append(search.knn_search(cloud, k)[0])
         return found
 
-    return Attempt(call, lambda found: per_cloud([each.numpy() for each in found]))
+    return Implementation(call, lambda found: per_cloud([each.numpy() for each in found]))
 
 
-def open3d_ball(open3d: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Attempt:
+def open3d_ball(open3d: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Implementation:
     pairs = zip(points, queries, strict=True)
     both = [[open3d.core.Tensor.from_numpy(each.numpy()) for each in pair] for pair in pairs]
 
     def call() -> list[Any]:
         found = []
-        for cloud, asked in both:
+        for cloud, query in both:
             search = open3d.core.nns.NearestNeighborSearch(cloud)
             search.hybrid_index(radius)
-            found.append(search.hybrid_search(asked, radius, k)[0])
+            found.append(search.hybrid_search(query, radius, k)[0])
         return found
 
-    return Attempt(call, lambda found: per_cloud([each.numpy() for each in found]))
+    return Implementation(call, lambda found: per_cloud([each.numpy() for each in found]))
 
 
 CPU = ("cpu",)
@@ -141,6 +142,6 @@ PEERS = [
         "pip install open3d",
         {"fps": open3d_fps, "knn": open3d_knn, "ball": open3d_ball},
         CPU,
-        # Written from the documentation; has not met the library yet.
+        # Written from the documentation, not tested with the library.
     ),
 ]

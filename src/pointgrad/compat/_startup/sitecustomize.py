@@ -1,10 +1,10 @@
-"""For every Python that a program under `python -m pointgrad.compat run` starts: workers, launchers, scripts.
+"""Startup code of every Python process that a program under `python -m pointgrad.compat run` starts.
 
-The command puts this folder on PYTHONPATH, and Python imports a module of this name when it starts. It must cost
-nothing there: pointgrad is imported when a library that it stands in for is.
+The command adds this folder to PYTHONPATH, and Python imports a module of this name at startup. To keep startup fast,
+pointgrad is imported only when one of the libraries is.
 """
 
-from __future__ import annotations  # whatever Python it is
+from __future__ import annotations  # the process may run another Python version
 
 import contextlib
 import importlib
@@ -17,10 +17,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # where pointgrad lies
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # the folder that contains pointgrad
 
 
-class _Late:
+class _LazyInstaller:
     """Installs the libraries when the first of them is imported."""
 
     def __init__(self, names: list[str]) -> None:
@@ -31,20 +31,20 @@ class _Late:
     ) -> ModuleSpec | None:
         if fullname not in self.names:
             return None
-        with contextlib.suppress(ValueError):  # another thread was faster
+        with contextlib.suppress(ValueError):  # another thread may have removed it
             sys.meta_path.remove(self)
         if _ROOT not in sys.path:
             sys.path.append(_ROOT)
         try:
             import pointgrad.compat
-        except ImportError:  # another Python, without torch
+        except ImportError:  # another Python environment, without torch
             return None
         pointgrad.compat.install(*self.names)
         return importlib.util.spec_from_loader(fullname, _Installed(sys.modules[fullname]))
 
 
 class _Installed(Loader):
-    """A module that is there already."""
+    """Loader of a module that is already imported."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module, self.spec = module, module.__spec__
@@ -53,11 +53,11 @@ class _Installed(Loader):
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec  # which the import has just replaced
+        module.__spec__ = self.spec  # the import system has replaced it
 
 
-def _run_the_next() -> None:
-    """The environment's own sitecustomize, which this one stands before."""
+def _run_next_sitecustomize() -> None:
+    """Import the environment's own sitecustomize, which this module shadows."""
     own = sys.modules.pop(__name__)
     try:
         importlib.import_module(__name__)
@@ -68,5 +68,5 @@ def _run_the_next() -> None:
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]
 _names = os.environ.get("POINTGRAD_COMPAT", "")
 if _names:
-    sys.meta_path.insert(0, _Late(_names.split(",")))
-_run_the_next()
+    sys.meta_path.insert(0, _LazyInstaller(_names.split(",")))
+_run_next_sitecustomize()

@@ -1,4 +1,4 @@
-"""pointnet2_ops 3.0.0 (Erik Wijmans's PointNet++ operators) on pointgrad's operators: see README.md."""
+"""The interface of pointnet2_ops 3.0.0 (Erik Wijmans's PointNet++ operators); see README.md."""
 
 from . import _ext as _ext
 from . import pointnet2_modules as pointnet2_modules

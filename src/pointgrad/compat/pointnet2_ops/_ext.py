@@ -1,7 +1,7 @@
-"""The compiled module of the original, `pointnet2_ops._ext`, which programs with operators of their own call directly.
+"""The original's compiled module `pointnet2_ops._ext`, which programs with custom autograd functions call directly.
 
-Forward functions are those of `pointnet2_utils`, with their arguments in the order of the original's C++; `*_grad` are
-their backward passes, for an `autograd.Function` around them.
+Forward functions are those of `pointnet2_utils` with the argument order of the original's C++ functions; `*_grad` are
+their backward passes.
 """
 
 from torch import Tensor
@@ -17,7 +17,7 @@ three_interpolate = pointnet2_utils.three_interpolate
 
 
 def ball_query(new_xyz: Tensor, xyz: Tensor, radius: float, nsample: int) -> Tensor:
-    """`pointnet2_utils.ball_query`, the centres first."""
+    """`pointnet2_utils.ball_query` with the centres as the first argument."""
     return pointnet2_utils.ball_query(radius, nsample, xyz, new_xyz)
 
 
@@ -27,19 +27,19 @@ def three_nn(unknowns: Tensor, knows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gather_points_grad(grad_out: Tensor, idx: Tensor, n: int) -> Tensor:
-    """The gradient (B, C, n) of `gather_points`, from that of its result, (B, C, M)."""
-    return _add(grad_out.transpose(1, 2), idx, n)
+    """Gradient (B, C, n) of `gather_points`, given the gradient (B, C, M) of its result."""
+    return _scatter(grad_out.transpose(1, 2), idx, n)
 
 
 def group_points_grad(grad_out: Tensor, idx: Tensor, n: int) -> Tensor:
-    """The gradient (B, C, n) of `group_points`, from that of its result, (B, C, M, K)."""
-    return _add(grad_out.flatten(2).transpose(1, 2), idx.flatten(1), n)
+    """Gradient (B, C, n) of `group_points`, given the gradient (B, C, M, K) of its result."""
+    return _scatter(grad_out.flatten(2).transpose(1, 2), idx.flatten(1), n)
 
 
 def three_interpolate_grad(grad_out: Tensor, idx: Tensor, weight: Tensor, m: int) -> Tensor:
-    """The gradient (B, C, m) of `three_interpolate` for its features, from that of its result, (B, C, n)."""
+    """Gradient (B, C, m) of the features of `three_interpolate`, given the gradient (B, C, n) of its result."""
     return group_points_grad(grad_out.unsqueeze(-1) * weight.unsqueeze(1), idx, m)
 
 
-def _add(rows: Tensor, idx: Tensor, size: int) -> Tensor:
+def _scatter(rows: Tensor, idx: Tensor, size: int) -> Tensor:
     return pointgrad.scatter(rows, idx, size).transpose(1, 2).contiguous()

@@ -1,4 +1,4 @@
-"""The layers of `pointnet2_ops.pointnet2_modules`, with the parameter names of the originals: checkpoints load."""
+"""The layers of `pointnet2_ops.pointnet2_modules`. Parameters have the original's names, so checkpoints load."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,10 +13,18 @@ __all__ = ["PointnetFPModule", "PointnetSAModule", "PointnetSAModuleMSG", "build
 
 
 def build_shared_mlp(mlp_spec: Sequence[int], bn: bool = True) -> nn.Sequential:
-    """1 x 1 convolutions from width to width, each with batch normalisation (or a bias, without `bn`) and ReLU.
+    """Build a stack of 1 x 1 convolutions, each followed by batch normalization and ReLU.
 
-    >>> list(build_shared_mlp([3, 8, 16]).state_dict())[:2]
-    ['0.weight', '1.weight']
+    Args:
+        mlp_spec: Widths, from input to output.
+        bn: Use batch normalization; otherwise the convolutions have a bias.
+
+    Returns:
+        The layers.
+
+    Example:
+        >>> list(build_shared_mlp([3, 8, 16]).state_dict())[:2]
+        ['0.weight', '1.weight']
     """
     layers: list[nn.Module] = []
     for width, next_width in itertools.pairwise(mlp_spec):
@@ -28,12 +36,16 @@ def build_shared_mlp(mlp_spec: Sequence[int], bn: bool = True) -> nn.Sequential:
 
 
 class PointnetSAModuleMSG(nn.Module):
-    """Set abstraction with one ball, and one network, per scale.
+    """Set abstraction with one ball query and one MLP per scale.
 
-    npoint: how many centres are sampled; None for one neighbourhood of all points.
-    radii, nsamples, mlps: one per scale. As in the original, `mlps[i][0]` is the number of feature channels, and each
-        list is changed: with `use_xyz` its first entry grows by 3.
-    bn: batch normalisation. use_xyz: positions relative to the centre are features too.
+    Args:
+        npoint: Number of sampled centers; None for one neighborhood of all points.
+        radii: Ball radius of each scale.
+        nsamples: Maximum number of neighbors of each scale.
+        mlps: MLP widths of each scale. As in the original, `mlps[i][0]` is the number of feature channels, and the
+            lists are modified: with `use_xyz` their first entry is increased by 3.
+        bn: Use batch normalization.
+        use_xyz: Prepend positions relative to the center to the features.
     """
 
     def __init__(
@@ -48,7 +60,7 @@ class PointnetSAModuleMSG(nn.Module):
         super().__init__()
         if not len(radii) == len(nsamples) == len(mlps):
             sizes = f"{len(radii)}, {len(nsamples)} and {len(mlps)}"
-            raise ValueError(f"radii, nsamples and mlps must have one entry per scale each, got {sizes}")
+            raise ValueError(f"radii, nsamples and mlps must have the same length, got {sizes}")
         self.npoint = npoint
         self.groupers = nn.ModuleList()
         self.mlps = nn.ModuleList()
@@ -59,9 +71,14 @@ class PointnetSAModuleMSG(nn.Module):
             self.mlps.append(build_shared_mlp(mlp_spec, bn))
 
     def forward(self, xyz: Tensor, features: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        """xyz (B, N, 3), features (B, C, N) or None.
+        """Sample centers and compute their features.
 
-        returns: the centres (B, npoint, 3), None without `npoint`; their features (B, C', npoint), or (B, C', 1).
+        Args:
+            xyz: (B, N, 3) points.
+            features: (B, C, N) features, or None.
+
+        Returns:
+            The centers (B, npoint, 3) and their features (B, C', npoint); None and (B, C', 1) if `npoint` is None.
         """
         new_xyz = None
         if self.npoint is not None:
@@ -76,7 +93,12 @@ class PointnetSAModuleMSG(nn.Module):
 
 
 class PointnetSAModule(PointnetSAModuleMSG):
-    """Set abstraction with one ball. mlp: as one of `PointnetSAModuleMSG`'s; all else as there."""
+    """Set abstraction with one scale.
+
+    Args:
+        mlp: MLP widths, as one entry of `mlps` of `PointnetSAModuleMSG`.
+        npoint, radius, nsample, bn, use_xyz: As for `PointnetSAModuleMSG`.
+    """
 
     def __init__(
         self,
@@ -91,9 +113,11 @@ class PointnetSAModule(PointnetSAModuleMSG):
 
 
 class PointnetFPModule(nn.Module):
-    """Feature propagation: features of `known` interpolated at `unknown`, beside their own, through one network.
+    """Feature propagation: interpolates features, concatenates them with existing ones and applies an MLP.
 
-    mlp: widths, the first C2 + C1. bn: batch normalisation.
+    Args:
+        mlp: MLP widths; the first is C2 + C1.
+        bn: Use batch normalization.
     """
 
     def __init__(self, mlp: Sequence[int], bn: bool = True) -> None:
@@ -103,16 +127,24 @@ class PointnetFPModule(nn.Module):
     def forward(
         self, unknown: Tensor, known: Tensor | None, unknow_feats: Tensor | None, known_feats: Tensor
     ) -> Tensor:
-        """unknown (B, n, 3), known (B, m, 3), unknow_feats (B, C1, n) or None, known_feats (B, C2, m).
+        """Interpolate features of `known` at `unknown`.
 
-        returns: (B, mlp[-1], n). Without `known`, known_feats (B, C2, 1) go to every point; the original fails there.
+        Args:
+            unknown: (B, n, 3) points to interpolate at.
+            known: (B, m, 3) points with features. If None, `known_feats` (B, C2, 1) are used at every point, where
+                the original fails.
+            unknow_feats: (B, C1, n) existing features of `unknown`, or None.
+            known_feats: (B, C2, m) features of `known`.
+
+        Returns:
+            (B, mlp[-1], n) features of `unknown`.
         """
         if known is None:
             features = known_feats.expand(-1, -1, unknown.shape[1])
         else:
             dist, idx = pointnet2_utils.three_nn(unknown, known)
-            nearness = 1.0 / (dist + 1e-8)
-            weight = nearness / nearness.sum(dim=2, keepdim=True)
+            inverse = 1.0 / (dist + 1e-8)
+            weight = inverse / inverse.sum(dim=2, keepdim=True)
             features = pointnet2_utils.three_interpolate(known_feats, idx, weight)
         if unknow_feats is not None:
             features = torch.cat([features, unknow_feats], dim=1)

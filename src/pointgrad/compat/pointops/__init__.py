@@ -1,4 +1,4 @@
-"""Pointcept's pointops 1.0, and the generations before it, on pointgrad's operators: see README.md."""
+"""The interface of Pointcept's pointops 1.0 and of older generations; see README.md."""
 
 from .functions import *  # noqa: F403
 from .functions import __all__ as __all__

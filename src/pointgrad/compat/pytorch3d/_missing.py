@@ -1,16 +1,14 @@
-"""What is said about the rest of PyTorch3D."""
+"""Error message for parts of PyTorch3D that are not provided."""
 
 from collections.abc import Callable
 from typing import NoReturn
 
 
 def missing(module: str) -> Callable[[str], NoReturn]:
-    """A module's `__getattr__`."""
+    """Create the `__getattr__` of a module."""
     original = module.removeprefix("pointgrad.compat.")
 
     def __getattr__(name: str) -> NoReturn:
-        raise AttributeError(
-            f"pointgrad.compat provides the point operators of pytorch3d only, and no {original}.{name}"
-        )
+        raise AttributeError(f"pointgrad.compat provides only the point operators of pytorch3d, not {original}.{name}")
 
     return __getattr__

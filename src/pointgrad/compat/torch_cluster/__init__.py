@@ -1,7 +1,7 @@
-"""torch-cluster's point-cloud functions: samples, neighbours as edges, clusters.
+"""The point-cloud functions of torch-cluster 1.6.3: sampling, neighbors as edges, clusters.
 
-The interface is that of torch-cluster 1.6.3. Points are (N, D) or (N,), of any real dtype; `batch (N,)` says which
-cloud each belongs to and is sorted. All give the same result on every device, and no gradient, as the original's.
+Points are (N, D) or (N,) of any real dtype; `batch` (N,) is the cloud number of each point and must be sorted. Results
+are the same on every device and have no gradient, as in the original.
 """
 
 from ._graphs import graclus_cluster as graclus_cluster
@@ -13,7 +13,7 @@ from .knn import knn, knn_graph
 from .nearest import nearest
 from .radius import radius, radius_graph
 
-__version__ = "1.6.3"  # the one whose interface this is
+__version__ = "1.6.3"  # the version whose interface is provided
 
 __all__ = [
     "__version__",

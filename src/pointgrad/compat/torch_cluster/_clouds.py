@@ -1,4 +1,4 @@
-"""From torch-cluster's arguments to pointgrad's: coordinates, and where each cloud lies."""
+"""Conversion of torch-cluster's arguments to pointgrad's: coordinates and offsets."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _REAL = (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torc
 
 
 def coordinates(name: str, points: Any) -> Tensor:
-    """(N, D) floating, without gradient, from (N,) or (N, ...). Integers become float64, where distances stay exact."""
+    """Convert (N,) or (N, ...) to floating-point (N, D) without gradient; integers become float64, which is exact."""
     checks.tensor(name, points)
     checks.shape(points.dim() >= 1, name, "(N,) or (N, D)", points)
     checks.dtype(name, points, _REAL)
@@ -24,7 +24,7 @@ def coordinates(name: str, points: Any) -> Tensor:
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """The coordinates of points and queries, which must belong to one space."""
+    """Coordinates of points and queries, which must match in dimension, dtype and device."""
     points = coordinates("x", x)
     if y is x:
         return points, points
@@ -37,9 +37,10 @@ def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
 
 
 def count_clouds(name: str, batch: Any, points: Tensor, batch_size: Any) -> int:
-    """How many clouds a batch vector tells of.
+    """Number of clouds in a batch vector.
 
-    It is read on the host, once, to find that and whether it is sorted; on a GPU not if `batch_size` is given.
+    The vector is read on the host once, to find this number and to check that it is sorted; on a GPU only if
+    `batch_size` is None.
     """
     batch_size = number(batch_size)
     checks.kind(batch_size is None or checks.is_integer(batch_size), "batch_size", "an int or None", batch_size)
@@ -52,11 +53,11 @@ def count_clouds(name: str, batch: Any, points: Tensor, batch_size: Any) -> int:
     checks.device(name, batch, "its points", points)
     if batch.shape[0] == 0 or (batch_size is not None and batch.device.type != "cpu"):
         return batch_size or 1
-    falls = (batch[1:] < batch[:-1]).any().to(batch.dtype)
-    first, last, is_unsorted = torch.stack([batch[0], batch[-1], falls]).tolist()
+    decreases = (batch[1:] < batch[:-1]).any().to(batch.dtype)
+    first, last, is_unsorted = torch.stack([batch[0], batch[-1], decreases]).tolist()
     if is_unsorted:
-        place = int((batch[1:] < batch[:-1]).nonzero()[0])
-        raise ValueError(f"{name} must be sorted, got {int(batch[place])} before {int(batch[place + 1])}")
+        row = int((batch[1:] < batch[:-1]).nonzero()[0])
+        raise ValueError(f"{name} must be sorted, got {int(batch[row])} before {int(batch[row + 1])}")
     checks.value(first >= 0, name, "at least 0", first)
     inside = batch_size is None or last < batch_size
     checks.value(inside, name, f"below batch_size = {batch_size}", last)
@@ -64,7 +65,7 @@ def count_clouds(name: str, batch: Any, points: Tensor, batch_size: Any) -> int:
 
 
 def offsets(batch: Tensor, clouds: int) -> Tensor:
-    """(B + 1,) from a sorted batch vector."""
+    """Offsets (B + 1,) of a sorted batch vector."""
     number = torch.arange(clouds + 1, dtype=batch.dtype, device=batch.device)
     return torch.searchsorted(batch.contiguous(), number)
 
@@ -72,13 +73,13 @@ def offsets(batch: Tensor, clouds: int) -> Tensor:
 def pair_offsets(
     points: Tensor, queries: Tensor, batch_x: Any, batch_y: Any, batch_size: Any
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Where the clouds of points and of queries lie. The same batch vector for both is read only once."""
+    """Offsets of points and of queries. If both have the same batch vector, it is read only once."""
     clouds = count_clouds("batch_x", batch_x, points, batch_size)
     if batch_y is not batch_x:
         clouds = max(clouds, count_clouds("batch_y", batch_y, queries, batch_size))
     if clouds == 1:
         return None, None
     for name, batch in (("batch_x", batch_x), ("batch_y", batch_y)):
-        checks.value(batch is not None, name, lambda: f"a tensor for {clouds} clouds", None)
-    of_points = offsets(batch_x, clouds)
-    return of_points, of_points if batch_y is batch_x else offsets(batch_y, clouds)
+        checks.value(batch is not None, name, lambda: f"a tensor if there are {clouds} clouds", None)
+    point_offsets = offsets(batch_x, clouds)
+    return point_offsets, point_offsets if batch_y is batch_x else offsets(batch_y, clouds)

@@ -1,4 +1,4 @@
-"""From lists of neighbours to edges."""
+"""Conversion of neighbor lists to edges."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,9 @@ from torch import Tensor
 from pointgrad import Neighbors
 from pointgrad.ops import checks
 
-# A list of neighbours has room for all that a query may have; this many entries at once bound its memory.
-_ENTRIES = 2**26
-# "All of them" is often written as a large number. Lists begin with so much room, and grow where one is full.
-_ROOM = 128
+_MAX_ENTRIES = 2**26  # entries of neighbor lists that are computed at once, which bounds memory
+# Programs often request a very large number to get all neighbors. Lists start with this width and grow if one is full.
+_INITIAL_WIDTH = 128
 
 Search = Callable[[Tensor, Tensor | None, int], Neighbors]
 
@@ -20,21 +19,26 @@ def find(
     search: Search,
     queries: Tensor,
     query_offsets: Tensor | None,
-    room: int,
-    others: int | None = None,
+    max_width: int,
+    max_others: int | None = None,
     *,
     query_first: bool,
     grows: bool = False,
 ) -> Tensor:
-    """(2, E), query after query: row 0 the query and row 1 its neighbour, or the other way.
+    """Edges (2, E), sorted by query: row 0 is the query and row 1 its neighbor, or vice versa.
 
-    search: for a part of the queries, and where its clouds lie, lists with room for so many neighbours.
-    room: how many a query may have at most; few of them have, if it `grows`.
-    others: leave out each query's own number, and keep at most so many others.
+    Args:
+        search: Called with a part of the queries, their offsets and a width; returns neighbor lists of this width.
+        queries: (M, D) queries.
+        query_offsets: Offsets of the queries.
+        max_width: Maximum number of neighbors of a query.
+        max_others: Leave out the query itself and keep at most this many other neighbors; None keeps the query.
+        query_first: Whether row 0 is the query.
+        grows: Start with short lists, because few queries have `max_width` neighbors.
     """
-    given = min(room, _ROOM) if grows else room
-    while (edges := _in_parts(search, queries, query_offsets, given, room, others, query_first)) is None:
-        given = min(room, 8 * given)
+    width = min(max_width, _INITIAL_WIDTH) if grows else max_width
+    while (edges := _in_parts(search, queries, query_offsets, width, max_width, max_others, query_first)) is None:
+        width = min(max_width, 8 * width)
     return edges
 
 
@@ -42,47 +46,50 @@ def _in_parts(
     search: Search,
     queries: Tensor,
     query_offsets: Tensor | None,
-    given: int,
-    room: int,
-    others: int | None,
+    width: int,
+    max_width: int,
+    max_others: int | None,
     query_first: bool,
 ) -> Tensor | None:
-    """With lists of `given` entries; None if one of them is full and should have more."""
-    parts, step = [], max(1, _ENTRIES // given)
+    """Edges from lists of `width` entries; None if a list is full and may have to be longer."""
+    parts, step = [], max(1, _MAX_ENTRIES // width)
     for begin in range(0, queries.shape[0], step):
         part, inside = queries, query_offsets
         if queries.shape[0] > step:
             part = queries[begin : begin + step]
             inside = None if query_offsets is None else (query_offsets - begin).clamp(0, part.shape[0])
-        index, _, count = search(part, inside, given)
-        if given < room and bool((index[:, -1] >= 0).any()):
+        index, _, count = search(part, inside, width)
+        if width < max_width and bool((index[:, -1] >= 0).any()):
             return None
         query = torch.arange(begin, begin + part.shape[0], device=index.device).unsqueeze(1)
-        if others is None:
+        if max_others is None:
             parts.append(_edges(query, index, None, count, query_first))
         else:
-            parts.append(_edges(query, *_own(query, index, count, others), query_first))
+            parts.append(_edges(query, *_drop_self(query, index, count, max_others), query_first))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def _own(query: Tensor, index: Tensor, count: Tensor, others: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The lists, which entry of each to leave out, and how many that leaves: the query itself; or the last, where it is
-    full of others, because the query is too far away or enough equal points stand before it."""
-    if index.shape[1] <= others:  # as many as there are points: an entry of nothing to leave out
+def _drop_self(query: Tensor, index: Tensor, count: Tensor, max_others: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Lists, a mask of the one entry of each to leave out, and the number of entries without it.
+
+    The entry is the query itself; or the last one if the list does not contain the query, because it is too far away
+    or comes after enough equal points.
+    """
+    if index.shape[1] <= max_others:  # the list holds all points: append an empty entry to leave out
         index = torch.cat([index, torch.full_like(query, -1)], dim=1)
-    own = index == query
-    there = own.any(1)
-    own[:, -1] |= ~there
-    return index, own, count - (there | (index[:, -1] >= 0)).long()
+    left_out = index == query
+    contains_query = left_out.any(1)
+    left_out[:, -1] |= ~contains_query
+    return index, left_out, count - (contains_query | (index[:, -1] >= 0)).long()
 
 
 def _edges(query: Tensor, index: Tensor, left_out: Tensor | None, count: Tensor, query_first: bool) -> Tensor:
-    """index: (M, k), filled from the left. left_out: (M, k), one entry of each row. count: (M,), without those."""
+    """Edges of lists (M, k) that are filled from the left; `left_out` masks one entry per row, not in `count`."""
     total = int(count.sum())
     if total == index.shape[0] * (index.shape[1] - (left_out is not None)):
-        if left_out is not None:  # what stands behind it moves up
-            behind = left_out.cumsum(1, dtype=torch.int8)[:, :-1] > 0
-            index = torch.where(behind, index[:, 1:], index[:, :-1])
+        if left_out is not None:  # shift the entries after it to the left
+            after = left_out.cumsum(1, dtype=torch.int8)[:, :-1] > 0
+            index = torch.where(after, index[:, 1:], index[:, :-1])
         query, neighbor = query.expand_as(index), index
     else:
         kept = index >= 0 if left_out is None else (index >= 0) & ~left_out
@@ -92,12 +99,13 @@ def _edges(query: Tensor, index: Tensor, left_out: Tensor | None, count: Tensor,
 
 
 def _select(values: Tensor, kept: Tensor) -> Tensor:
-    if values.device.type == "cpu":  # NumPy takes a quarter of the time
+    if values.device.type == "cpu":  # NumPy is four times as fast
         return torch.from_numpy(values.numpy()[kept.numpy()])
     return values.masked_select(kept)
 
 
-def nothing(like: Tensor) -> Tensor:
+def no_edges(like: Tensor) -> Tensor:
+    """Empty edges (2, 0)."""
     return torch.empty(2, 0, dtype=torch.int64, device=like.device)
 
 

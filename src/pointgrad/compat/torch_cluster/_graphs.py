@@ -1,6 +1,6 @@
-"""torch-cluster's functions of graphs, which pointgrad has not.
+"""torch-cluster's graph functions, which pointgrad does not provide.
 
-Their names are there because programs, PyG for one, import them beside the others; only a call is refused.
+Their names exist because programs such as PyG import them together with the others; only calling them raises an error.
 """
 
 from typing import Any, NoReturn
@@ -8,21 +8,21 @@ from typing import Any, NoReturn
 
 def graclus_cluster(*args: Any, **kwargs: Any) -> NoReturn:
     """Not provided."""
-    _refuse("graclus_cluster")
+    _raise("graclus_cluster")
 
 
 def neighbor_sampler(*args: Any, **kwargs: Any) -> NoReturn:
     """Not provided."""
-    _refuse("neighbor_sampler")
+    _raise("neighbor_sampler")
 
 
 def random_walk(*args: Any, **kwargs: Any) -> NoReturn:
     """Not provided."""
-    _refuse("random_walk")
+    _raise("random_walk")
 
 
-def _refuse(name: str) -> NoReturn:
+def _raise(name: str) -> NoReturn:
     raise NotImplementedError(
-        f"pointgrad.compat.torch_cluster has no {name}: it works on graphs, not on points; "
-        "for it use torch-cluster itself, or pyg-lib"
+        f"pointgrad.compat.torch_cluster does not provide {name}, which works on graphs, not on points; "
+        "use torch-cluster itself or pyg-lib"
     )

@@ -22,25 +22,31 @@ def fps(
     batch_size: int | None = None,
     ptr: Tensor | Sequence[int] | None = None,
 ) -> Tensor:
-    """Picks `ceil(ratio * n)` points of each cloud of n, each the farthest from all picks before it.
+    """Sample `ceil(ratio * n)` points of each cloud of n points by farthest point sampling.
 
-    src: (N, D), (N,) or (N, ...). batch: (N,), sorted. ptr: (B + 1,), a tensor or ints, instead of `batch`: cloud b is
-        `src[ptr[b]:ptr[b + 1]]`.
-    ratio: in (0, 1], 0.5 if None; a number, or a tensor with one entry or one per cloud. The product with n is
-        rounded to float32 before it is rounded up, as in the original.
-    random_start: begin at a random point of each cloud, or at its first. `torch.manual_seed` decides which, on every
-        device (the original's CPU version draws from the C library, which no seed of torch reaches).
-    batch_size: the number of clouds; without it a GPU waits for the last entry of `batch`.
-    returns: (M,) int64, cloud after cloud. A GPU waits for M, unless one cloud or a list as `ptr` tells it.
+    The native function is `pointgrad.farthest_point_sampling`, which takes counts instead of a ratio. Differences from
+    the original: clouds of any extent are sampled correctly (on a GPU the original starts with a distance of 5e4, so
+    that the first samples of a cloud wider than 224 units are not the farthest); empty clouds are allowed; no point is
+    sampled twice; ties go to the smallest index.
 
-    Clouds of any width are sampled right (on a GPU the original starts from a distance of 5e4, so that the first picks
-    of a cloud wider than 224 units are not the farthest), a cloud without points is allowed, no point is picked twice
-    (equal points in the original may be), and ties go to the smallest index. Natively:
-    `pointgrad.farthest_point_sampling`, which takes counts instead of a ratio.
+    Args:
+        src: (N, D), (N,) or (N, ...) points.
+        batch: (N,) cloud number of each point, sorted.
+        ratio: In (0, 1]: a number, or a tensor with one entry or one per cloud; 0.5 if None. The product with n is
+            rounded to float32 before it is rounded up, as in the original.
+        random_start: Start from a random point of each cloud instead of its first. It depends on `torch.manual_seed` on
+            every device (the original's CPU version uses the random numbers of the C library).
+        batch_size: Number of clouds. Without it, a GPU synchronizes to read the last entry of `batch`.
+        ptr: (B + 1,) tensor or ints, instead of `batch`: cloud b is `src[ptr[b]:ptr[b + 1]]`.
 
-    >>> square = torch.tensor([[-1., -1.], [-1., 1.], [1., -1.], [1., 1.]])
-    >>> fps(square, ratio=0.5, random_start=False)
-    tensor([0, 3])
+    Returns:
+        (M,) int64 rows of `src`, cloud by cloud. A GPU synchronizes to find M, unless there is one cloud or `ptr` is a
+        list.
+
+    Example:
+        >>> square = torch.tensor([[-1., -1.], [-1., 1.], [1., -1.], [1., 1.]])
+        >>> fps(square, ratio=0.5, random_start=False)
+        tensor([0, 3])
     """
     points = coordinates("src", src)
     if points.numel() == 0:
@@ -64,13 +70,13 @@ def fps(
 
 
 def _ratio(ratio: float | Tensor | None, clouds: int) -> np.ndarray:
-    """One, or one for each cloud."""
+    """One ratio, or one per cloud."""
     if isinstance(ratio, Tensor):
         checks.shape(ratio.numel() in (1, clouds), "ratio", "one entry, or one per cloud", ratio)
     else:
         ratio = 0.5 if ratio is None else ratio
         checks.kind(isinstance(ratio, Real) and not isinstance(ratio, bool), "ratio", "a number or a tensor", ratio)
-    share = ratio.flatten().tolist() if isinstance(ratio, Tensor) else [ratio]
-    for value in share:
+    ratios = ratio.flatten().tolist() if isinstance(ratio, Tensor) else [ratio]
+    for value in ratios:
         checks.value(0 < value <= 1, "ratio", "in (0, 1]", value)
-    return np.array(share, dtype=np.float32)
+    return np.array(ratios, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Clusters by voxels."""
+"""Clustering by voxels."""
 
 import torch
 from torch import Tensor
@@ -9,20 +9,24 @@ from ._clouds import coordinates
 
 
 def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Tensor | None = None) -> Tensor:
-    """The number of the voxel that each point lies in.
+    """Compute the number of the voxel that contains each point.
 
-    pos: (N, D), (N,) or (N, ...). size: (D,), the edges of a voxel.
-    start, end: (D,), the corners of the grid; by default the smallest and largest coordinates of `pos`.
-    returns: (N,) int64: voxels are counted from `start`, the first axis fastest. Points in the same voxel share a
-        number; with the default corners no others do. Outside of given corners a number may belong to two voxels, as
-        in the original: the grid has none there.
+    16-bit coordinates are divided in float32. The native function is `pointgrad.voxelize`, for three axes, which
+    numbers voxels without gaps, cloud by cloud.
 
-    16-bit coordinates are divided in float32. Natively: `pointgrad.voxelize`, three axes, whose voxels are numbered
-    without gaps, cloud by cloud.
+    Args:
+        pos: (N, D), (N,) or (N, ...) points.
+        size: (D,) edge lengths of a voxel.
+        start, end: (D,) corners of the grid; by default the smallest and largest coordinates of `pos`.
 
-    >>> pos = torch.tensor([[0., 0.], [11., 9.], [2., 8.], [2., 2.], [8., 3.]])
-    >>> grid_cluster(pos, torch.tensor([5., 5.]))
-    tensor([0, 5, 3, 0, 1])
+    Returns:
+        (N,) int64 voxel numbers, counted from `start` with the first axis fastest. Points outside a given grid may
+        share the number of another voxel, as in the original.
+
+    Example:
+        >>> pos = torch.tensor([[0., 0.], [11., 9.], [2., 8.], [2., 2.], [8., 3.]])
+        >>> grid_cluster(pos, torch.tensor([5., 5.]))
+        tensor([0, 5, 3, 0, 1])
     """
     points = coordinates("pos", pos)
     wide = torch.promote_types(points.dtype, torch.float32)

@@ -1,4 +1,4 @@
-"""The k nearest points, as edges."""
+"""Nearest neighbors as edges."""
 
 import torch
 from torch import Tensor
@@ -20,24 +20,32 @@ def knn(
     num_workers: int = 1,
     batch_size: int | None = None,
 ) -> Tensor:
-    """For each point of `y` its k nearest points of `x` in the cloud of the same number.
+    """Find the k nearest points of `x` for each point of `y`, in the cloud with the same number.
 
-    x: (N, D) or (N,). y: (M, D) or (M,), the queries. batch_x: (N,) and batch_y: (M,), sorted, which cloud each is in.
-    k: at least 1; there is no upper limit (100 in the original on a GPU).
-    cosine: compare by the angle between the vectors instead; here on the CPU too. A vector of zeros has no angle, so it
-        finds nothing and is not found.
-    num_workers: accepted and ignored: `torch.set_num_threads` decides.
-    batch_size: the number of clouds; without it a GPU waits for the last entries of `batch_x` and `batch_y`.
-    returns: (2, E) int64. Row 0: number of the query in `y`; row 1: number of the neighbour in `x`. Query after query,
-        nearest first, ties by the smallest index; fewer than k where a cloud is short.
+    The native function is `pointgrad.knn`, whose (M, k) index needs no synchronization. Differences from the original:
+    distances are not limited (on a GPU the original finds nothing beyond 1e5 units); all real dtypes are accepted,
+    where 16-bit coordinates are compared in float32 and integers in float64.
 
-    Any distance is looked at (on a GPU the original finds nothing beyond 1e5 units), and all real dtypes are taken: 16
-    bits are compared in float32, integers in float64. Natively: `pointgrad.knn`, whose (M, k) index needs no wait.
+    Args:
+        x: (N, D) or (N,) points to search.
+        y: (M, D) or (M,) queries.
+        k: Number of neighbors, not limited (to 100 in the original on a GPU).
+        batch_x: (N,) cloud number of each point, sorted.
+        batch_y: (M,) cloud number of each query, sorted.
+        cosine: Compare angles between vectors instead of distances; here also on the CPU. Zero vectors have no
+            neighbors and are no neighbors.
+        num_workers: Ignored; use `torch.set_num_threads`.
+        batch_size: Number of clouds. Without it, a GPU synchronizes to read the ends of `batch_x` and `batch_y`.
 
-    >>> x = torch.tensor([[0.], [1.], [5.]])
-    >>> knn(x, torch.tensor([[0.9], [4.]]), 2)
-    tensor([[0, 0, 1, 1],
-            [1, 0, 2, 1]])
+    Returns:
+        (2, E) int64 edges: row 0 is the query in `y`, row 1 the neighbor in `x`. Sorted by query, nearest first; ties
+        go to the smallest index. Queries in clouds of fewer than k points have fewer edges.
+
+    Example:
+        >>> x = torch.tensor([[0.], [1.], [5.]])
+        >>> knn(x, torch.tensor([[0.9], [4.]]), 2)
+        tensor([[0, 0, 1, 1],
+                [1, 0, 2, 1]])
     """
     return _nearest(x, y, k, batch_x, batch_y, cosine, batch_size)
 
@@ -52,18 +60,26 @@ def knn_graph(
     num_workers: int = 1,
     batch_size: int | None = None,
 ) -> Tensor:
-    """Edges between each point and its k nearest others.
+    """Create edges between each point and its k nearest neighbors.
 
-    loop: a point counts as its own neighbour, usually the first.
-    flow: "source_to_target" gives edges (neighbour, point), "target_to_source" (point, neighbour).
-    The rest: as for `knn`.
+    Every point of a cloud of more than k points has exactly k edges. In the original it may have k + 1 where more than
+    k points are equal, because it searches k + 1 neighbors and drops the point itself, which may not be among them.
 
-    Every point of a cloud of more than k points has exactly k edges. In the original it may get k + 1 where more than k
-    points are equal, because it looks for k + 1 and then drops the point itself, which may not be among them.
+    Args:
+        x: (N, D) or (N,) points.
+        k: Number of neighbors.
+        batch: (N,) cloud number of each point, sorted.
+        loop: Count a point as its own neighbor, usually the first.
+        flow: "source_to_target" for edges (neighbor, point), "target_to_source" for edges (point, neighbor).
+        cosine, num_workers, batch_size: As for `knn`.
 
-    >>> knn_graph(torch.tensor([[0.], [1.], [5.]]), 1)
-    tensor([[1, 0, 1],
-            [0, 1, 2]])
+    Returns:
+        (2, E) int64 edges.
+
+    Example:
+        >>> knn_graph(torch.tensor([[0.], [1.], [5.]]), 1)
+        tensor([[1, 0, 1],
+                [0, 1, 2]])
     """
     _edges.check_flow(flow)
     query_first = flow == "target_to_source"
@@ -85,21 +101,21 @@ def _nearest(
     k = count_of("k", k)
     points, queries = pair(x, y)
     if points.numel() == 0 or queries.numel() == 0:
-        return _edges.nothing(points)
+        return _edges.no_edges(points)
     offsets, query_offsets = pair_offsets(points, queries, batch_x, batch_y, batch_size)
     if cosine:
-        # Between unit vectors the squared distance is twice the cosine distance. Zeros become NaN: nobody's neighbour.
+        # The squared distance of unit vectors is twice the cosine distance. Zero vectors become NaN, never neighbors.
         same = queries is points
         points = _unit(points)
         queries = points if same else _unit(queries)
-    room = min(k + others, points.shape[0])  # one more for the query itself
+    max_width = min(k + others, points.shape[0])  # one more for the query itself
 
-    def search(part: Tensor, part_offsets: Tensor | None, given: int) -> pointgrad.Neighbors:
+    def search(part: Tensor, part_offsets: Tensor | None, width: int) -> pointgrad.Neighbors:
         if part is points and part_offsets is offsets:
-            return pointgrad.knn(points, given, offsets=offsets)
-        return pointgrad.knn(points, given, part, offsets=offsets, query_offsets=part_offsets)
+            return pointgrad.knn(points, width, offsets=offsets)
+        return pointgrad.knn(points, width, part, offsets=offsets, query_offsets=part_offsets)
 
-    return _edges.find(search, queries, query_offsets, room, k if others else None, query_first=query_first)
+    return _edges.find(search, queries, query_offsets, max_width, k if others else None, query_first=query_first)
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The points within a distance, as edges."""
+"""Neighbors within a radius as edges."""
 
 from numbers import Real
 
@@ -23,25 +23,31 @@ def radius(
     batch_size: int | None = None,
     ignore_same_index: bool = False,
 ) -> Tensor:
-    """For each point of `y` the points of `x` in the cloud of the same number that are closer than r.
+    """Find the points of `x` that are closer than r to each point of `y`, in the cloud with the same number.
 
-    x: (N, D) or (N,). y: (M, D) or (M,), the queries. batch_x: (N,) and batch_y: (M,), sorted, which cloud each is in.
-    r: a point at exactly this distance is not a neighbour.
-    max_num_neighbors: at most so many for each query: those of smallest index, on every device. (The original does that
-        on a GPU; on a CPU it takes the first that its tree comes across; its documentation says random. For a fair
-        choice use `pointgrad.ball_query` with `select="nearest"` or `"random"`.)
-    num_workers, batch_size: as for `knn`.
-    ignore_same_index: leave out the pair of number i in `y` and number i in `x`.
-    returns: (2, E) int64. Row 0: number of the query in `y`; row 1: number of the neighbour in `x`. Query after query,
-        in the order of the index.
+    The native function is `pointgrad.ball_query`, whose (M, k) index needs no synchronization to find E. A very large
+    `max_num_neighbors` costs time and memory only if there are that many neighbors.
 
-    Asking for very many to get all of them costs time and memory only where there are so many. Natively:
-    `pointgrad.ball_query`, whose (M, k) index needs no wait for E.
+    Args:
+        x: (N, D) or (N,) points to search.
+        y: (M, D) or (M,) queries.
+        r: Radius. Points at exactly this distance are not neighbors.
+        batch_x: (N,) cloud number of each point, sorted.
+        batch_y: (M,) cloud number of each query, sorted.
+        max_num_neighbors: Maximum number of neighbors of each query: those with the smallest indices, on every device.
+            The original does this on a GPU; on a CPU it takes the first that its tree finds; its documentation says
+            random. For an unbiased choice use `pointgrad.ball_query` with `select="nearest"` or `"random"`.
+        num_workers, batch_size: As for `knn`.
+        ignore_same_index: Leave out pairs of query i and point i.
 
-    >>> x = torch.tensor([[0.], [1.], [5.]])
-    >>> radius(x, torch.tensor([[0.9], [4.]]), 1.0)
-    tensor([[0, 0],
-            [0, 1]])
+    Returns:
+        (2, E) int64 edges: row 0 is the query in `y`, row 1 the neighbor in `x`. Sorted by query, then by index.
+
+    Example:
+        >>> x = torch.tensor([[0.], [1.], [5.]])
+        >>> radius(x, torch.tensor([[0.9], [4.]]), 1.0)
+        tensor([[0, 0],
+                [0, 1]])
     """
     others = bool(ignore_same_index)
     return _within(x, y, r, batch_x, batch_y, max_num_neighbors, batch_size, others=others, query_first=True)
@@ -57,18 +63,26 @@ def radius_graph(
     num_workers: int = 1,
     batch_size: int | None = None,
 ) -> Tensor:
-    """Edges between each point and the others closer than r.
+    """Create edges between each point and the other points that are closer than r.
 
-    loop: a point counts as its own neighbour.
-    flow: "source_to_target" gives edges (neighbour, point), "target_to_source" (point, neighbour).
-    The rest: as for `radius`.
+    No point has more than `max_num_neighbors` edges. In the original it may have one more, because it searches one more
+    neighbor and drops the point itself, which may not be among them.
 
-    No point has more than `max_num_neighbors` edges. In the original it may get one more, because it looks for one more
-    and then drops the point itself, which may not be among them.
+    Args:
+        x: (N, D) or (N,) points.
+        r: Radius. Points at exactly this distance are not neighbors.
+        batch: (N,) cloud number of each point, sorted.
+        loop: Count a point as its own neighbor.
+        max_num_neighbors, num_workers, batch_size: As for `radius`.
+        flow: "source_to_target" for edges (neighbor, point), "target_to_source" for edges (point, neighbor).
 
-    >>> radius_graph(torch.tensor([[0.], [1.], [5.]]), 2.0)
-    tensor([[1, 0],
-            [0, 1]])
+    Returns:
+        (2, E) int64 edges.
+
+    Example:
+        >>> radius_graph(torch.tensor([[0.], [1.], [5.]]), 2.0)
+        tensor([[1, 0],
+                [0, 1]])
     """
     _edges.check_flow(flow)
     query_first = flow == "target_to_source"
@@ -93,17 +107,16 @@ def _within(
     points, queries = pair(x, y)
     r = float(r)
     if points.numel() == 0 or queries.numel() == 0 or r == 0 or max_num_neighbors == 0:
-        return _edges.nothing(points)
+        return _edges.no_edges(points)
     offsets, query_offsets = pair_offsets(points, queries, batch_x, batch_y, batch_size)
-    room = min(max_num_neighbors + others, points.shape[0])  # one more for the query itself
+    max_width = min(max_num_neighbors + others, points.shape[0])  # one more for the query itself
+    max_others = max_num_neighbors if others else None
 
-    most = max_num_neighbors if others else None
-
-    def search(part: Tensor, part_offsets: Tensor | None, given: int) -> pointgrad.Neighbors:
+    def search(part: Tensor, part_offsets: Tensor | None, width: int) -> pointgrad.Neighbors:
         if part is points and part_offsets is offsets:
-            return pointgrad.ball_query(points, r, given, select="first", closed=False, offsets=offsets)
+            return pointgrad.ball_query(points, r, width, select="first", closed=False, offsets=offsets)
         return pointgrad.ball_query(
-            points, r, given, part, select="first", closed=False, offsets=offsets, query_offsets=part_offsets
+            points, r, width, part, select="first", closed=False, offsets=offsets, query_offsets=part_offsets
         )
 
-    return _edges.find(search, queries, query_offsets, room, most, query_first=query_first, grows=True)
+    return _edges.find(search, queries, query_offsets, max_width, max_others, query_first=query_first, grows=True)

@@ -1,7 +1,7 @@
-"""torch-scatter: reductions of values that belong together, by an index or by ranges.
+"""The interface of torch-scatter 2.1.2: reductions of groups of values.
 
-The interface is that of torch-scatter 2.1.2. `scatter*` reduce along `dim` by an index in any order; `segment_*_coo`
-along the last dimension of a sorted index; `segment_*_csr` within ranges. All have gradients, twice.
+`scatter*` reduce along `dim` by an index in any order, `segment_*_coo` along the last dimension of a sorted index, and
+`segment_*_csr` within ranges. All functions are twice differentiable.
 """
 
 from .composite import scatter_log_softmax, scatter_logsumexp, scatter_softmax, scatter_std
@@ -25,7 +25,7 @@ from .segment_csr import (
     segment_sum_csr,
 )
 
-__version__ = "2.1.2"  # the one whose interface this is
+__version__ = "2.1.2"  # the version whose interface is provided
 
 __all__ = [
     "__version__",

@@ -1,4 +1,4 @@
-"""From tensors of any rank to the rows that pointgrad reduces: (E, C) or (B, E, C), one index each."""
+"""Conversion of tensors of any rank to the rows that pointgrad reduces: (E, C) or (B, E, C), with one index per row."""
 
 import math
 from typing import Any, NamedTuple
@@ -15,14 +15,18 @@ _NUMBERS = (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, t
 
 
 class Layout(NamedTuple):
-    """Folds `(*leading, n, *trailing)`: the leading dimensions are clouds, the trailing ones channels; if each element
-    has an index of its own (`single`), both are clouds."""
+    """Folds `(*leading, n, *trailing)` into rows.
+
+    Leading dimensions become clouds and trailing dimensions channels; if each element has its own index (`single`),
+    both become clouds.
+    """
 
     leading: tuple[int, ...]
     trailing: tuple[int, ...]
     single: bool = False
 
     def fold(self, tensor: Tensor) -> Tensor:
+        """Rows (n, C) or (B, n, C) of a tensor."""
         clouds, channels = math.prod(self.leading), math.prod(self.trailing)
         rows = tensor.shape[len(self.leading)]
         if self.single:
@@ -31,26 +35,33 @@ class Layout(NamedTuple):
         return folded.squeeze(0) if clouds == 1 else folded
 
     def unfold(self, rows: Tensor) -> Tensor:
+        """Inverse of `fold`; n may differ."""
         count = rows.shape[-2]
         if self.single:
-            apart = rows.reshape(*self.leading, *self.trailing, count)
-            return apart.movedim(-1, len(self.leading)).contiguous()
+            separate = rows.reshape(*self.leading, *self.trailing, count)
+            return separate.movedim(-1, len(self.leading)).contiguous()
         return rows.reshape(*self.leading, count, *self.trailing)
 
 
 class Rows(NamedTuple):
-    """values: (E, C) or (B, E, C). index: (E,) or (B, E), the group of each."""
+    """Values as rows.
+
+    Attributes:
+        values: (E, C) or (B, E, C) values.
+        index: (E,) or (B, E) group of each row.
+        layout: Layout of the tensor that the rows come from.
+    """
 
     values: Tensor
-    index: Tensor  # type: ignore[assignment]  # tuple.index is not needed here
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index
     layout: Layout
 
 
 def by_index(src: Any, index: Any, dim: Any) -> Rows:
-    """The values along `dim`, and the group of each. Nothing is copied unless every element has an index of its own."""
+    """Values along `dim` and the group of each. Nothing is copied unless every element has its own index."""
     checks.tensor("src", src)
     checks.tensor("index", index)
-    checks.shape(src.dim() >= 1, "src", "of at least one dimension", src)
+    checks.shape(src.dim() >= 1, "src", "a tensor of at least one dimension", src)
     checks.dim("dim", dim, src.dim())
     dim = dim % src.dim()
     one = index.dim() == 1
@@ -63,8 +74,8 @@ def by_index(src: Any, index: Any, dim: Any) -> Rows:
     checks.device("index", index, "src", src)
     leading, entries, trailing = src.shape[:dim], src.shape[dim], src.shape[dim + 1 :]
     index = index.reshape(shape + (1,) * (dim + 1 - len(shape)))
-    own = any(index.shape[d] != 1 and not _repeats(index, d) for d in range(dim + 1, index.dim()))
-    if own:
+    single = any(index.shape[d] != 1 and not _repeats(index, d) for d in range(dim + 1, index.dim()))
+    if single:
         layout = Layout(leading, trailing, single=True)
         return Rows(as_number(layout.fold(src)), layout.fold(broadcast(index, src, dim)).squeeze(-1), layout)
     for d in range(index.dim() - 1, dim, -1):
@@ -76,7 +87,7 @@ def by_index(src: Any, index: Any, dim: Any) -> Rows:
 
 
 def leading_index(name: str, src: Any, index: Any) -> tuple[Tensor, Layout]:
-    """An index, or pointers, along its last dimension: (n,) or (B, n), expanded to the leading dimensions of `src`; and
+    """Index or pointers along their last dimension, (n,) or (B, n), expanded to the leading dimensions of `src`; and
     the layout of `src` around that dimension."""
     checks.tensor("src", src)
     checks.tensor(name, index)
@@ -95,7 +106,7 @@ def leading_index(name: str, src: Any, index: Any) -> tuple[Tensor, Layout]:
 
 
 def group_count(src: Tensor, dim: int, out: Any, dim_size: Any) -> int | None:
-    """How many groups the caller wants: as many as `out` has room for, `dim_size`, or as the index tells (None)."""
+    """Number of groups: the size of `out`, `dim_size`, or None if it follows from the index."""
     if out is None:
         dim_size = number(dim_size)
         checks.kind(dim_size is None or checks.is_integer(dim_size), "dim_size", "an int or None", dim_size)
@@ -106,10 +117,10 @@ def group_count(src: Tensor, dim: int, out: Any, dim_size: Any) -> int | None:
 
 
 def check_out(out: Any, src: Tensor, dim: int, size: int | None) -> None:
-    """size: along `dim`, where it is known."""
+    """Check that `out` has the shape of `src` except for `size` (if known) along `dim`."""
     checks.tensor("out", out)
-    there = out.shape[dim : dim + 1] if size is None else (size,)
-    fits = out.shape == (*src.shape[:dim], *there, *src.shape[dim + 1 :])
+    expected = out.shape[dim : dim + 1] if size is None else (size,)
+    fits = out.shape == (*src.shape[:dim], *expected, *src.shape[dim + 1 :])
     end = "any size" if size is None else f"size {size}"
     checks.shape(fits, "out", lambda: f"like src {tuple(src.shape)}, with {end} in dimension {dim}", out)
     checks.same_dtype("out", out, "src", src)
@@ -117,21 +128,23 @@ def check_out(out: Any, src: Tensor, dim: int, size: int | None) -> None:
 
 
 def extremes(values: Tensor, arg: Tensor, out: Tensor | None, rows: int, largest: bool) -> tuple[Tensor, Tensor]:
-    """The values and where they stand, as torch-scatter returns them: `rows` where there is nothing, or nothing better
-    than what `out` has."""
+    """Extreme values and their positions as torch-scatter returns them.
+
+    The position is `rows` for empty groups, and where no value is better than that of `out`.
+    """
     if out is None:
         return values, arg.masked_fill(arg < 0, rows)
     beats = values > out if largest else values < out
-    better = (arg >= 0) & (beats | (values != values))  # a NaN wins
+    better = (arg >= 0) & (beats | (values != values))  # NaN replaces any value
     return out.copy_(torch.where(better, values, out)), arg.masked_fill(~better, rows)
 
 
 def _repeats(index: Tensor, dim: int) -> bool:
-    """All entries along this dimension are one entry in memory, as after `expand`."""
+    """Whether all entries along this dimension share memory, as after `expand`."""
     return index.stride(dim) == 0 and index.shape[dim] > 0
 
 
 def as_number(values: Tensor) -> Tensor:
-    """In a dtype that the operators know: small integers are reduced in int32, and wrap around as they would."""
+    """Convert to a dtype that the operators support: small integers become int32, and the result wraps around."""
     native = values.is_floating_point() or values.dtype in checks.INDICES
     return values if native else values.int()

@@ -1,4 +1,4 @@
-"""Reductions by an index in any order."""
+"""Reductions by an unsorted index."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ from ._rows import by_index, extremes, group_count
 def scatter_sum(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
-    """`scatter` with "sum". `out`: the sums are added into it."""
+    """`scatter` with "sum". The sums are added to `out`, if given."""
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     total = layout.unfold(pointgrad.scatter(values, group, size)).to(src.dtype)
@@ -24,16 +24,16 @@ def scatter_sum(
 def scatter_add(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
-    """`scatter_sum` under its other name."""
+    """Alias of `scatter_sum`."""
     return scatter_sum(src, index, dim, out, dim_size)
 
 
 def scatter_mul(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
-    """`scatter` with "mul": the product, 1 in an empty group. `out`: is multiplied by it.
+    """`scatter` with "mul": the product, 1 for an empty group. `out`, if given, is multiplied by it.
 
-    The gradient is right where factors are 0 (the original's is 0 there). Computed by torch's own `scatter_reduce`.
+    The gradient is correct where factors are 0 (in the original it is 0). Computed with `torch.scatter_reduce`.
     """
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
@@ -44,7 +44,7 @@ def scatter_mul(
     if values.is_floating_point():
         values = values.to(torch.promote_types(values.dtype, torch.float32))
     ones = values.new_ones((*values.shape[:-2], size + 1, values.shape[-1]))
-    row = torch.where((group >= 0) & (group < size), group, size).long()  # what goes nowhere ends in one row more
+    row = torch.where((group >= 0) & (group < size), group, size).long()  # ignored entries go to an additional row
     product = ones.scatter_reduce(-2, row.unsqueeze(-1).expand_as(values), values, "prod")[..., :size, :]
     product = layout.unfold(product.contiguous()).to(src.dtype)
     return product if out is None else out.mul_(product)
@@ -53,24 +53,32 @@ def scatter_mul(
 def scatter_mean(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
-    """`scatter` with "mean"; integers are divided and rounded down. `out`: the sums are added into it, then all of it
-    is divided by the counts, as in the original."""
+    """`scatter` with "mean"; integer results are rounded down.
+
+    If `out` is given, the sums are added to it, and the result is divided by the counts, as in the original.
+    """
     return mean(src, index, dim, out, dim_size, "floor")
 
 
 def scatter_min(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`scatter` with "min", and where each minimum stands along `dim`: int64, the first of equals, `src.size(dim)` in
-    an empty group. `out`: only what is smaller than its values replaces them, and has a place."""
+    """`scatter` with "min", and the position of each minimum along `dim`.
+
+    Positions are int64: the first of equal values, `src.size(dim)` for an empty group. If `out` is given, only smaller
+    values replace its entries and have a position.
+    """
     return _extreme(src, index, dim, out, dim_size, "min")
 
 
 def scatter_max(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`scatter` with "max", and where each maximum stands along `dim`: int64, the first of equals, `src.size(dim)` in
-    an empty group. `out`: only what is larger than its values replaces them, and has a place."""
+    """`scatter` with "max", and the position of each maximum along `dim`.
+
+    Positions are int64: the first of equal values, `src.size(dim)` for an empty group. If `out` is given, only larger
+    values replace its entries and have a position.
+    """
     return _extreme(src, index, dim, out, dim_size, "max")
 
 
@@ -82,25 +90,32 @@ def scatter(
     dim_size: int | None = None,
     reduce: str = "sum",
 ) -> Tensor:
-    """Reduces values with the same index along `dim`: for a matrix and dim 0, `out[j]` is the reduction of all rows
-    `src[i]` with `index[i] = j`.
+    """Reduce values with the same index along `dim`.
 
-    src: any rank; all real dtypes. Sums are kept in at least float32.
-    index: of the size of `src` along `dim`, for all other positions alike; or of any shape that broadcasts to `src`
-        from the left. int64 or int32. -1 goes nowhere; anything else out of range is a ValueError on the CPU (in the
-        original undefined) and goes nowhere on a GPU.
-    out: an existing result that is continued, in place; see `scatter_sum` and the others.
-    dim_size: the number of groups if there is no `out`; without it `index.max() + 1`, for which a GPU waits.
-    reduce: "sum" or "add", "mul", "mean", "min" or "max".
-    returns: as `src`, with the number of groups in `dim`; contiguous. An empty group is 0 (for "mul" 1).
+    For a matrix and dim 0, `out[j]` is the reduction of all rows `src[i]` with `index[i] = j`. The native function is
+    `pointgrad.scatter`, for rows. `torch.compile` needs `dim_size`.
 
-    Gradients reach `src` (and `out`), twice. Extremes: the gradient goes to the first of equals, a NaN is larger and
-    smaller than everything (the original skips it), infinities count (the original gives 0 for a group of -inf).
-    `torch.compile` needs `dim_size`. Natively: `pointgrad.scatter`, for rows.
+    Minimum and maximum: the gradient goes to the first of equal values; NaN is both the smallest and the largest value
+    (the original skips NaN); infinities are values (the original returns 0 for a group of -inf).
 
-    >>> scatter(torch.tensor([[1., 2., 4.], [8., 16., 32.]]), torch.tensor([0, 1, 0]), dim=1)
-    tensor([[ 5.,  2.],
-            [40., 16.]])
+    Args:
+        src: Values of any rank and any real dtype. Sums are accumulated in at least float32.
+        index: int64 or int32: a vector along `dim`, or any shape that broadcasts to `src` from the left. Entries of -1
+            are ignored. Other values out of range raise a ValueError on the CPU and are ignored on a GPU (undefined in
+            the original).
+        dim: Dimension to reduce.
+        out: Existing result that is updated in place; see `scatter_sum` and the other functions.
+        dim_size: Number of groups if `out` is None; by default `index.max() + 1`, for which a GPU synchronizes.
+        reduce: "sum" or "add", "mul", "mean", "min" or "max".
+
+    Returns:
+        Contiguous tensor like `src`, with the number of groups in `dim`. An empty group is 0 (1 for "mul"). Twice
+        differentiable in `src` (and `out`).
+
+    Example:
+        >>> scatter(torch.tensor([[1., 2., 4.], [8., 16., 32.]]), torch.tensor([0, 1, 0]), dim=1)
+        tensor([[ 5.,  2.],
+                [40., 16.]])
     """
     if reduce in ("sum", "add"):
         return scatter_sum(src, index, dim, out, dim_size)
@@ -109,9 +124,9 @@ def scatter(
     if reduce == "mean":
         return scatter_mean(src, index, dim, out, dim_size)
     if reduce == "min":
-        return _best(src, index, dim, out, dim_size, "min")
+        return _extreme_values(src, index, dim, out, dim_size, "min")
     if reduce == "max":
-        return _best(src, index, dim, out, dim_size, "max")
+        return _extreme_values(src, index, dim, out, dim_size, "max")
     raise ValueError(f'reduce must be "sum", "add", "mul", "mean", "min" or "max", got {reduce!r}')
 
 
@@ -123,7 +138,7 @@ def mean(
     dim_size: int | None,
     rounding: Literal["floor", "trunc"],
 ) -> Tensor:
-    """rounding: how integers are divided, which differs between the functions of torch-scatter."""
+    """Mean of groups. The rounding of integers differs between the functions of torch-scatter."""
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     floating = src.is_floating_point()
@@ -148,10 +163,10 @@ def _extreme(
     return extremes(best, arg, out, src.shape[dim], reduce == "max")
 
 
-def _best(
+def _extreme_values(
     src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, reduce: Literal["max", "min"]
 ) -> Tensor:
-    """Without its places, which cost as much again."""
+    """Extreme values without positions, which would double the cost."""
     if out is not None:
         return _extreme(src, index, dim, out, dim_size, reduce)[0]
     values, group, layout = by_index(src, index, dim)

@@ -1,4 +1,4 @@
-"""How an index is broadcast to the values."""
+"""Broadcasting of an index."""
 
 from torch import Tensor
 
@@ -6,10 +6,19 @@ __all__ = ["broadcast"]
 
 
 def broadcast(src: Tensor, other: Tensor, dim: int) -> Tensor:
-    """`src`, an index usually, expanded to the shape of `other`: one dimension stands along `dim`, more from the left.
+    """Expand an index to the shape of another tensor.
 
-    >>> broadcast(torch.tensor([0, 1, 0]), torch.empty(2, 3, 4), dim=1).shape
-    torch.Size([2, 3, 4])
+    Args:
+        src: Index: a vector along `dim`, or a tensor that broadcasts from the left.
+        other: Tensor of the target shape.
+        dim: Dimension of a vector `src`.
+
+    Returns:
+        `src` expanded to the shape of `other`.
+
+    Example:
+        >>> broadcast(torch.tensor([0, 1, 0]), torch.empty(2, 3, 4), dim=1).shape
+        torch.Size([2, 3, 4])
     """
     if src.dim() == 1:
         src = src.reshape((1,) * (dim % other.dim()) + src.shape)

@@ -1,4 +1,4 @@
-"""Data sets: each gives a `Cloud` for an index, and knows its classes and its task."""
+"""Datasets, which return a `Cloud` for an index and define classes and task."""
 
 from pointgrad.data.datasets.arrays import Arrays as Arrays
 from pointgrad.data.datasets.folder import Folder as Folder

@@ -1,4 +1,4 @@
-"""A data set in one file of arrays."""
+"""A dataset stored as named arrays in one file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,28 +19,37 @@ RESERVED = ("points", "offsets", "label", "val", "classes", "category", "categor
 
 
 class Arrays(Dataset[Cloud]):
-    """Clouds from an `.npz` or `.h5` file, or from a dictionary of the same arrays. All of it is held in memory.
+    """Clouds from an `.npz` or `.h5` file, or from a dictionary of arrays, all held in memory.
 
-    points: (n, p, 3) floating, or packed (P, 3) with `offsets` (n + 1,), from 0 to P: cloud i is
-        `points[offsets[i]:offsets[i + 1]]`.
-    label: integers, one per cloud (n,): classification; or one per point, (n, p) or (P,): segmentation, -1 where there
-        is none.
-    classes: their names, optional.
-    val: (n,) bool, optional.
-    category: (n,) integers, optional, and `categories`, their names: what kind of object the parts belong to
-        (segmentation only).
-    Any other array with a row per point, (n, p), (n, p, c), (P,) or (P, c), is a feature under its name. The rest is
-    not looked at.
+    The n clouds are described by these arrays:
 
-    split: "train" and "val" take what `val` says; without `val`, a tenth of each class is chosen by the seed to
-        validate on. "test" and None take everything.
-    task: if given, the labels must fit it.
-    name: what messages and clouds are named after; the file without.
+    - `points`: floating-point (n, p, 3), or packed (P, 3) with `offsets` (n + 1,), where cloud i is
+      `points[offsets[i]:offsets[i + 1]]`.
+    - `label`: integers, one per cloud (n,) for classification; or one per point, (n, p) or (P,), for segmentation, with
+      -1 for no label.
+    - `classes` (optional): names of the classes.
+    - `val` (optional): bool (n,), the clouds for validation.
+    - `category` and `categories` (optional): category of each cloud, integers (n,), and their names, for part
+      segmentation.
 
-    >>> arrays = {"points": np.zeros((3, 5, 3), "f4"), "label": np.array([0, 1, 1]), "val": np.array([0, 0, 1], bool)}
-    >>> data = Arrays(arrays, "train")
-    >>> len(data), data.classes, data[1].points.shape, data[1].label
-    (2, ('0', '1'), torch.Size([5, 3]), 1)
+    Any other array with a row per point, (n, p), (n, p, c), (P,) or (P, c), is a feature. All others are ignored.
+
+    Args:
+        source: The file, or a dictionary of arrays.
+        split: "train" and "val" are chosen by `val`; without it, a random tenth of each class is "val". "test" and
+            None are all clouds.
+        task: Required task. Default: the task that the labels imply.
+        seed: Seed of the random split.
+        name: Name for messages and for `Cloud.source`. Default: the file.
+
+    Raises:
+        FileError: If an array is missing or invalid.
+
+    Example:
+        >>> points, val = np.zeros((3, 5, 3), "f4"), np.array([0, 0, 1], bool)
+        >>> data = Arrays({"points": points, "label": np.array([0, 1, 1]), "val": val}, "train")
+        >>> len(data), data.classes, data[1].points.shape, data[1].label
+        (2, ('0', '1'), torch.Size([5, 3]), 1)
     """
 
     def __init__(
@@ -66,18 +75,18 @@ class Arrays(Dataset[Cloud]):
         self._label, self.task = read.label(count, len(self._points))
         if task not in (None, self.task):
             one = "cloud" if task == "classification" else "point"
-            raise FileError(f"{self.name}: label must be one per {one} for {task}, got {arrays['label'].shape}")
+            raise FileError(f"{self.name}: label must have one entry per {one} for {task}, got {arrays['label'].shape}")
         self.classes = read.names("classes", self._label, least=-1 if self.task == "segmentation" else 0)
         self._category = read.category(count) if self.task == "segmentation" else None
         if self._category is not None:
             self.categories = read.names("categories", self._category, least=0)
             self.parts = self._parts(self._category)
-        self.whole = split not in ("train", "val")  # all there is, whatever a network may have been trained on
+        self.whole = split not in ("train", "val")  # all clouds, including those used for training
         self._number = list(range(count))
         if split in ("train", "val") and "val" in arrays:
             self._number = torch.nonzero(read.val(count) == (split == "val")).squeeze(1).tolist()
             if not self._number:
-                raise FileError(f"{self.name}: val must leave clouds for {split}, got none")
+                raise FileError(f"{self.name}: val must select at least one cloud for {split}, got none")
         elif split in ("train", "val"):
             strata = self._label if self.task == "classification" else torch.zeros(count)
             self._number = part_of_training(strata, split, seed)
@@ -100,20 +109,20 @@ class Arrays(Dataset[Cloud]):
 
     @property
     def labels(self) -> Tensor:
-        """(n,) of the clouds of this split, or of all their points one after another."""
+        """Labels of the clouds of this split, or the concatenated labels of their points."""
         if self.task == "classification":
             return self._label[self._number]
         return torch.cat([self._label[self._offsets[n] : self._offsets[n + 1]] for n in self._number])
 
     def _parts(self, category: Tensor) -> tuple[tuple[int, ...], ...]:
-        """The classes that occur in each category, in the whole file."""
+        """Return the classes that occur in each category, over the whole file."""
         of_point = category.repeat_interleave(torch.tensor(self._offsets).diff())
         pairs = torch.stack([of_point, self._label])[:, self._label >= 0].unique(dim=1)
         return tuple(tuple(pairs[1, pairs[0] == number].tolist()) for number in range(len(self.categories)))
 
 
 class _Reader:
-    """The arrays of a file, checked one by one."""
+    """Reads and checks the arrays of a file."""
 
     def __init__(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         self.name, self.arrays = name, arrays
@@ -131,19 +140,19 @@ class _Reader:
         return array.astype(np.int64)
 
     def points(self) -> tuple[Tensor, np.ndarray]:
-        """Packed, float32 or float64, and offsets."""
+        """Return packed points (P, 3), float32 or float64, and offsets (n + 1,)."""
         points = self.arrays["points"]
         packed = "offsets" in self.arrays
         if points.dtype.kind != "f":
-            self.fail("points must be floating", points.dtype)
+            self.fail("points must be floating-point", points.dtype)
         if points.ndim != (2 if packed else 3) or points.shape[-1] != 3:
             self.fail("points must be (P, 3) with offsets, or (n, p, 3) without", points.shape)
         offsets = self.offsets(len(points)) if packed else np.arange(len(points) + 1) * points.shape[1]
         if len(offsets) < 2:
-            self.fail("there must be at least one cloud", "none")
+            self.fail("points must contain at least one cloud", "none")
         empty = np.flatnonzero(np.diff(offsets) == 0)
         if len(empty):
-            self.fail("each cloud must have points", f"none in {_listed('cloud', empty)}")
+            self.fail("each cloud must have at least one point", f"none in {_listed('cloud', empty)}")
         points = points.reshape(-1, 3)
         dtype = np.float64 if points.dtype.itemsize > 4 else np.float32
         out = torch.from_numpy(np.ascontiguousarray(points, dtype))
@@ -158,7 +167,7 @@ class _Reader:
         if offsets.ndim != 1 or not len(offsets):
             self.fail("offsets must be (n + 1,)", offsets.shape)
         if offsets[0] != 0 or offsets[-1] != total:
-            self.fail(f"offsets must go from 0 to {total}, the number of points", f"{offsets[0]} to {offsets[-1]}")
+            self.fail(f"offsets must run from 0 to {total}, the number of points", f"{offsets[0]} to {offsets[-1]}")
         falls = np.flatnonzero(np.diff(offsets) < 0)
         if len(falls):
             at = falls[0]
@@ -170,11 +179,11 @@ class _Reader:
         if label.shape == (clouds,):
             return torch.from_numpy(label), "classification"
         if label.size != points or label.ndim > 2 or (label.ndim == 2 and len(label) != clouds):
-            self.fail(f"label must be one per cloud ({clouds},) or one per point, of {points} points", label.shape)
+            self.fail(f"label must have one entry per cloud ({clouds},) or per point ({points},)", label.shape)
         return torch.from_numpy(label.reshape(-1)), "segmentation"
 
     def names(self, key: str, label: Tensor, least: int) -> tuple[str, ...]:
-        """The names of classes, and the labels in their range."""
+        """Return class names, after checking that the labels are in their range."""
         low, high = int(label.min()), int(label.max())
         if key in self.arrays:
             items = self.arrays[key].reshape(-1).tolist()
@@ -183,9 +192,7 @@ class _Reader:
             names = tuple(str(number) for number in range(high + 1))
         if low < least or high >= len(names):
             what = "label" if key == "classes" else "category"
-            self.fail(
-                f"{what} must be from {least} to {len(names) - 1}, as there are {len(names)} {key}", f"{low} to {high}"
-            )
+            self.fail(f"{what} must be from {least} to {len(names) - 1} for {len(names)} {key}", f"{low} to {high}")
         return names
 
     def category(self, clouds: int) -> Tensor | None:

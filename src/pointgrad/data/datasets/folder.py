@@ -1,4 +1,4 @@
-"""A folder of files as a data set."""
+"""A dataset stored as a folder of point cloud files."""
 
 import csv
 from pathlib import Path
@@ -19,32 +19,39 @@ from pointgrad.data.mixing import mix
 
 LABELS, NAMES = "labels.csv", "classes.txt"
 BESIDE = (".label", ".labels.npy")
-MOST_CLASSES = 65535  # without their names: a label beyond is no class
+MAX_CLASSES = 65535  # maximum label without a list of class names
 
 LAYOUTS = (
-    "CLASS/*.ply, a folder per class",
+    "CLASS/*.ply, one folder per class",
     f"*.ply and {LABELS} with lines file,class",
-    "*.ply with a label for each point in them or beside them (a.label or a.labels.npy)",
+    "*.ply with a label for each point, in the file or next to it (a.label or a.labels.npy)",
 )
 
 
 class Folder(Dataset[Cloud]):
-    """Clouds from files of any format that `pointgrad.data.read` knows, mixed as you like.
+    """Clouds from files of any formats that `pointgrad.data.read` supports.
 
-    Labels come from one of three places:
+    Labels are stored in one of three ways:
 
-    - a folder per class, `root/chair/a.ply`: the classes are the names of the folders, sorted;
-    - a table, `root/labels.csv`, with lines `file,class`: files relative to the table, classes sorted, numbers by size;
-    - a label for each point (segmentation), in the files (see `read`) or beside them: `a.labels.npy`, integers, or
-      `a.label`, 32 bits each of which the lower 16 are the class, as SemanticKITTI has them. -1 means none. Label i is
-      line i of `root/classes.txt`; without that file all labels are read once to see how many there are.
+    - One folder per class, `root/chair/a.ply`. The classes are the sorted names of the folders.
+    - A table, `root/labels.csv`, with lines `file,class`. Files are relative to the table. Classes are sorted, by value
+      if all are numbers.
+    - One label per point (segmentation), in the files (see `read`) or next to them: `a.labels.npy`, integers, or
+      `a.label`, 32-bit numbers whose lower 16 bits are the class, as in SemanticKITTI. -1 means no label. Line i of
+      `root/classes.txt` names class i; without that file, all labels are read once to count the classes.
 
-    root: if it holds folders `train` and, optionally, `val` and `test`, each laid out as above, these are the splits
-        (without `val`, it is taken from `train` as below). Else a tenth of each class, chosen by the seed, is "val",
-        the rest "train", and "test" or None is everything.
-    task: "classification" or "segmentation"; without it, segmentation if there are neither class folders nor a table.
-    sample: how many points to draw from each file: of a mesh from its surface, of a cloud from its points, the same
-        each time. 0: vertices and points as they are.
+    Args:
+        root: The folder. If it contains a folder `train` and optionally `val` and `test`, each with one of the layouts
+            above, these are the splits. Without `val`, a random tenth of each class of the training data is "val".
+            Without such folders, "test" and None are all clouds.
+        split: "train", "val", "test" or None.
+        task: "classification" or "segmentation". Default: segmentation if there are neither class folders nor a table.
+        sample: Number of points drawn from each file, from the surface of a mesh or from the points of a cloud; the
+            same ones each time. 0: all vertices or points.
+        seed: Seed of the random split and of the samples.
+
+    Raises:
+        FileError: If the folder has none of these layouts, or a file cannot be read.
     """
 
     def __init__(
@@ -56,10 +63,10 @@ class Folder(Dataset[Cloud]):
             raise missing(self.root, "a folder of clouds", LAYOUTS)
         parts = {name: self.root / name for name in SPLITS if (self.root / name).is_dir()}
         if parts and "train" not in parts:
-            raise FileError(f"{self.root}: expected a folder train beside {' and '.join(parts)}, found none")
+            raise FileError(f"{self.root}: expected a folder train in addition to {' and '.join(parts)}, found none")
         places = list(parts.values()) or [self.root]
-        self.whole = not parts and split not in ("train", "val")  # all there is, trained on or not
-        self.task: Task = task or ("classification" if any(map(_tells_classes, places)) else "segmentation")
+        self.whole = not parts and split not in ("train", "val")  # all clouds, including those used for training
+        self.task: Task = task or ("classification" if any(map(_has_classes, places)) else "segmentation")
         found = {place: _labelled(place, self.task) for place in places}
         if not any(found.values()):
             raise missing(self.root, "clouds", LAYOUTS)
@@ -70,7 +77,7 @@ class Folder(Dataset[Cloud]):
         place = self.root
         if parts:
             if split == "test" and "test" not in parts:
-                raise FileError(f"{self.root}: expected a folder test beside train, found none")
+                raise FileError(f"{self.root}: expected a folder test in addition to train, found none")
             place = parts.get(split or "", parts["train"])
         files = [path for path, _ in found[place]]
         names = [name for _, name in found[place]]
@@ -80,7 +87,7 @@ class Folder(Dataset[Cloud]):
         if split in ("train", "val") and "val" not in parts:
             keep = part_of_training(labels, split, seed)
         if not keep:
-            raise FileError(f"{place}: expected clouds for {split}, found {len(files)} in all")
+            raise FileError(f"{place}: expected clouds for {split}, found {len(files)} in total")
         self.files = [files[i] for i in keep]
         self._labels = [labels[i] for i in keep]
 
@@ -107,24 +114,24 @@ class Folder(Dataset[Cloud]):
         for path in files:
             try:
                 highest = int(point_labels(path, None).max())
-            except (ValueError, OSError) as error:  # for whoever asks for this cloud; others may do without it
+            except (ValueError, OSError) as error:  # raised again when this cloud is read
                 errors.append(error)
                 continue
-            if highest > MOST_CLASSES:
-                expected = f"labels up to {MOST_CLASSES}, or their names in {NAMES}"
+            if highest > MAX_CLASSES:
+                expected = f"labels up to {MAX_CLASSES}, or class names in {NAMES}"
                 raise FileError(f"{path}: expected {expected}, got {highest}")
             most = max(most, highest)
         if most < 0:
-            raise errors[0] if errors else FileError(f"{self.root}: expected points with labels, found only -1")
+            raise errors[0] if errors else FileError(f"{self.root}: expected labels other than -1, found none")
         return tuple(str(number) for number in range(most + 1))
 
 
-def _tells_classes(place: Path) -> bool:
+def _has_classes(place: Path) -> bool:
     return (place / LABELS).is_file() or any(is_cloud(path) for folder in _folders(place) for path in folder.rglob("*"))
 
 
 def _labelled(place: Path, task: Task) -> list[tuple[Path, str]]:
-    """The files of a place, and the name of the class of each (empty for segmentation)."""
+    """List the files of a folder, each with its class name (empty for segmentation)."""
     if task == "segmentation":
         return [(path, "") for path in sorted(place.rglob("*")) if is_cloud(path)]
     if (place / LABELS).is_file():
@@ -164,7 +171,7 @@ def _sorted(names: set[str]) -> tuple[str, ...]:
 
 
 def point_labels(path: Path, cloud: Cloud | None) -> Tensor:
-    """(N,) from beside the file, else from in it."""
+    """Read the labels (N,) of a file's points, from a file next to it if there is one, else from the file."""
     binary, array = (path.with_name(path.name.partition(".")[0] + end) for end in BESIDE)
     if array.is_file():
         values = _numpy(array)

@@ -1,4 +1,4 @@
-"""Where published data sets lie, and what to say when they do not."""
+"""Finding published datasets on disk, and a cache for what takes long to read."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from pointgrad.writing import make_folder, replacing
 
 
 def find(root: Path, folders: Sequence[str], holds: Callable[[Path], object]) -> Path | None:
-    """The first of root and its folders of these names for which `holds` says yes."""
+    """Return the first of `root` and its named subfolders for which `holds` is true, or None."""
     return next((place for place in (root, *(root / name for name in folders)) if holds(place)), None)
 
 
 def missing(root: Path, data: str, layouts: Sequence[str], folders: Sequence[str] = ()) -> FileError:
-    """What a data set looks like on disk, and what was found instead. To be raised."""
+    """Return an error that describes the expected layouts and what was found instead."""
     looked = " or ".join([str(root), *(f"{name}/ in it" for name in folders)])
     if not root.is_dir():
         found = "it is not a folder" if root.exists() else "it does not exist"
@@ -31,7 +31,7 @@ def missing(root: Path, data: str, layouts: Sequence[str], folders: Sequence[str
 
 
 def lines(path: Path) -> list[str]:
-    """The lines of a list, without blanks and empty ones."""
+    """Read the lines of a text file, stripped, without empty ones."""
     with naming(path, "a list, one entry per line"):
         check_regular(path)
         text = path.read_text()
@@ -39,10 +39,9 @@ def lines(path: Path) -> list[str]:
 
 
 class Cache:
-    """Arrays that take long to make, kept as files in a folder of their own.
+    """Cache for arrays that are slow to compute, stored as files in a folder.
 
-    What is there is used only if the sources have not changed since. Where nothing can be written, as on a read-only
-    disk, things are made anew each time.
+    A cached file is used only if its sources have not changed. On a read-only disk, arrays are computed every time.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +56,7 @@ class Cache:
             kept = read_npz(path)
             if np.array_equal(kept.pop("stamp"), stamp):
                 return kept
-        except Exception:  # not there, of an older kind, or cut off: then it is made anew
+        except Exception:  # missing, truncated or from an older version: compute again
             pass
         made: dict[str, Any] = make()
         with contextlib.suppress(OSError):

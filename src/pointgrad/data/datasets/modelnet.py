@@ -1,4 +1,4 @@
-"""ModelNet10 and ModelNet40: CAD models of 10 or 40 kinds of objects."""
+"""ModelNet10 and ModelNet40: CAD models of 10 or 40 classes."""
 
 from pathlib import Path
 
@@ -24,15 +24,20 @@ CACHE = "pointgrad_cache"
 
 
 class ModelNet(Dataset[Cloud]):
-    """ModelNet in any of its three releases, found by what the folder holds.
+    """ModelNet in any of its three releases, which are detected by the contents of the folder.
 
-    root: the folder, or the one it was unpacked in.
-    split: "test" is the published test part. "train" is the published training part without a tenth of each class,
-        chosen by the seed, which is "val"; "train+val" is all of it.
-    sample: points drawn evenly from the surface of each mesh (official meshes only), once; they are kept in
-        `pointgrad_cache` in the folder, and so is what was read from text.
+    The HDF5 and text releases have normals: features nx, ny, nz. Sampled meshes and parsed text files are cached in
+    `pointgrad_cache` in the folder.
 
-    The HDF5 and text releases have normals: features nx, ny, nz.
+    Args:
+        root: The folder, or its parent.
+        split: "test" is the published test set. A random tenth of each class of the published training set is "val",
+            the rest "train"; "train+val" is all of it.
+        sample: Number of points drawn uniformly from the surface of each mesh (official meshes only).
+        seed: Seed of the random split.
+
+    Raises:
+        FileError: If the folder has none of the three layouts, or a file cannot be read.
     """
 
     task: Task = "classification"
@@ -75,7 +80,7 @@ class _Files(Dataset[Cloud]):
         name = str(path.relative_to(self.root))
         name += f".{self.sample}" if self.sample else ""
         columns = torch.from_numpy(self.cache.get(name, [path], lambda: {"columns": self._read(path)})["columns"])
-        normals = dict(zip(("nx", "ny", "nz"), columns[:, 3:].unbind(1), strict=False))  # a mesh has none
+        normals = dict(zip(("nx", "ny", "nz"), columns[:, 3:].unbind(1), strict=False))  # empty for meshes
         return Cloud(columns[:, :3], normals, label=int(self.labels[index]), source=str(path))
 
     def _read(self, path: Path) -> np.ndarray:
@@ -95,7 +100,7 @@ def _meshes(root: Path, part: str, sample: int) -> _Files:
 
 
 def _texts(root: Path, part: str) -> _Files:
-    (names, *_) = sorted(root.glob("modelnet*_shape_names.txt"), reverse=True)  # 40 before 10
+    (names, *_) = sorted(root.glob("modelnet*_shape_names.txt"), reverse=True)  # prefer 40 to 10
     classes = lines(names)
     listing = root / names.name.replace("shape_names", part)
     files = []

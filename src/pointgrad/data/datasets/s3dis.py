@@ -1,4 +1,4 @@
-"""S3DIS: rooms of six areas of buildings, 13 classes."""
+"""S3DIS: rooms of six building areas, 13 classes."""
 
 from pathlib import Path
 
@@ -23,13 +23,19 @@ CACHE = "pointgrad_cache"
 class S3DIS(Dataset[Cloud]):
     """The rooms of S3DIS, each a cloud with features red, green, blue.
 
-    root: the folder that holds `Area_1` to `Area_6`, or the one it was unpacked in.
-    split: "test" is the area `test_area`. "train" is the rest without a tenth of the rooms, chosen by the seed, which
-        is "val"; "train+val" is all of the rest.
-
-    Objects of other classes (stairs) are clutter, as in the published evaluation. A room has up to some millions of
-    points: `VoxelSample` thins them, `Crop` takes pieces. What was read from text is kept in `pointgrad_cache` in the
+    Objects of other classes (stairs) are labeled clutter, as in the published evaluation. A room has up to several
+    million points; `VoxelSample` and `Crop` reduce them. Parsed text files are cached in `pointgrad_cache` in the
     folder.
+
+    Args:
+        root: The folder that contains `Area_1` to `Area_6`, or its parent.
+        split: "test" is the area `test_area`. A random tenth of the other rooms is "val", the rest "train";
+            "train+val" is both.
+        test_area: Number of the test area.
+        seed: Seed of the random split.
+
+    Raises:
+        FileError: If the folder has a different layout, or a file cannot be read.
     """
 
     task: Task = "segmentation"

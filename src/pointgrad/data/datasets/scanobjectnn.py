@@ -1,4 +1,4 @@
-"""ScanObjectNN: objects cut from scans of rooms, with background and with parts missing."""
+"""ScanObjectNN: objects cropped from indoor scans, with background and missing parts."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ CLASSES = (
     "bag", "bin", "box", "cabinet", "chair", "desk", "display", "door", "shelf", "table", "bed", "pillow", "sink",
     "sofa", "toilet",
 )  # fmt: skip
-# The names of the paper, and the ends of the files' names.
+# Names in the paper, and suffixes of the file names.
 VARIANTS = {
     "OBJ": "",
     "PB_T25": "_augmented25_norot",
@@ -29,13 +29,18 @@ FOLDERS = ("h5_files", "ScanObjectNN", "ScanObjectNN/h5_files")
 class ScanObjectNN(Dataset[Cloud]):
     """ScanObjectNN, 15 classes, 2048 points per object.
 
-    root: the folder that holds `main_split`, or the one it was unpacked in.
-    split: "test" is the published test part. "train" is the published training part without a tenth of each class,
-        chosen by the seed, which is "val"; "train+val" is all of it.
-    variant: "OBJ", "PB_T25", "PB_T25_R", "PB_T50_R", or the hardest, "PB_T50_RS".
-    background: without it, points of the background are left out by the publishers (`main_split_nobg`).
+    If the file contains it, the feature `mask` is -1 for background points.
 
-    The feature `mask` is -1 for a point of the background, where the file has it.
+    Args:
+        root: The folder that contains `main_split`, or its parent.
+        split: "test" is the published test set. A random tenth of each class of the published training set is "val",
+            the rest "train"; "train+val" is all of it.
+        variant: "OBJ", "PB_T25", "PB_T25_R", "PB_T50_R", or the hardest, "PB_T50_RS".
+        background: Whether to include background points. False uses `main_split_nobg`.
+        seed: Seed of the random split.
+
+    Raises:
+        FileError: If a file is missing or cannot be read.
     """
 
     task: Task = "classification"

@@ -1,4 +1,4 @@
-"""SemanticKITTI: sweeps of a LiDAR on a car, 19 classes."""
+"""SemanticKITTI: LiDAR sweeps recorded from a car, 19 classes."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ CLASSES = (
     "car", "bicycle", "motorcycle", "truck", "other-vehicle", "person", "bicyclist", "motorcyclist", "road", "parking",
     "sidewalk", "other-ground", "building", "fence", "vegetation", "trunk", "terrain", "pole", "traffic-sign",
 )  # fmt: skip
-# The published label of each class, and of what counts as that class: moving ones, and rare kinds.
+# Class of each published label. Moving objects and rare labels are merged, as in the published evaluation.
 LABELS = {
     10: 0, 252: 0, 11: 1, 15: 2, 18: 3, 258: 3, 20: 4, 13: 4, 16: 4, 256: 4, 257: 4, 259: 4, 30: 5, 254: 5, 31: 6,
     253: 6, 32: 7, 255: 7, 40: 8, 60: 8, 44: 9, 48: 10, 49: 11, 50: 12, 51: 13, 70: 14, 71: 15, 72: 16, 80: 17, 81: 18,
 }  # fmt: skip
-NONE = (0, 1, 52, 99)  # unlabeled, outlier, other structures and objects
+NONE = (0, 1, 52, 99)  # unlabeled, outlier, other structure, other object
 SEQUENCES = {"train": (0, 1, 2, 3, 4, 5, 6, 7, 9, 10), "val": (8,), "test": tuple(range(11, 22))}
 FOLDERS = ("dataset", "SemanticKITTI", "SemanticKITTI/dataset")
 LAYOUT = "sequences/00 ... 21/velodyne/*.bin and, for 00 to 10, sequences/NN/labels/*.label"
@@ -31,9 +31,15 @@ LAYOUT = "sequences/00 ... 21/velodyne/*.bin and, for 00 to 10, sequences/NN/lab
 class SemanticKITTI(Dataset[Cloud]):
     """The sweeps of SemanticKITTI, each a cloud with the feature `intensity`.
 
-    root: the folder that holds `sequences`, or the one it was unpacked in.
-    split: "train" (sequences 00 to 07, 09, 10), "val" (08), "train+val", or "test" (11 to 21, whose labels are not
-        published: -1). Of sequences that are not there, nothing is taken.
+    Missing sequences are skipped.
+
+    Args:
+        root: The folder that contains `sequences`, or its parent.
+        split: "train" (sequences 00 to 07, 09, 10), "val" (08), "train+val", or "test" (11 to 21, whose labels are not
+            published and therefore -1).
+
+    Raises:
+        FileError: If there are no sweeps of the split, or a file cannot be read.
     """
 
     task: Task = "segmentation"
@@ -75,7 +81,7 @@ class SemanticKITTI(Dataset[Cloud]):
         raw = _read(path, np.uint32, 1)[:, 0]
         if len(raw) != count:
             raise FileError(f"{path}: expected {count} labels, one for each point of the sweep, got {len(raw)}")
-        published = torch.from_numpy((raw & 0xFFFF).astype(np.int64))  # above: which one of its class
+        published = torch.from_numpy((raw & 0xFFFF).astype(np.int64))  # the upper bits number the instances
         labels = self._classes[published]
         if (labels == -2).any():
             raise FileError(f"{path}: expected published labels, got {int(published[labels == -2][0])}")

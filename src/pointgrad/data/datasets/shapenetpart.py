@@ -1,4 +1,4 @@
-"""ShapeNetPart: parts of objects of 16 categories."""
+"""ShapeNetPart: part segmentation of objects of 16 categories."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from pointgrad.data.files import FileError
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.memory import check_regular
 
-# The published numbers of parts, category after category in the order of the alphabet.
+# Number of parts of each category. Parts are numbered consecutively in this order.
 PARTS = {
     "Airplane": 4, "Bag": 2, "Cap": 2, "Car": 4, "Chair": 4, "Earphone": 3, "Guitar": 3, "Knife": 2, "Lamp": 4,
     "Laptop": 2, "Motorbike": 6, "Mug": 2, "Pistol": 3, "Rocket": 3, "Skateboard": 3, "Table": 3,
@@ -30,13 +30,16 @@ CACHE = "pointgrad_cache"
 
 
 class ShapeNetPart(Dataset[Cloud]):
-    """ShapeNetPart, text or HDF5, found by what the folder holds. Part segmentation: 50 parts of 16 categories.
+    """ShapeNetPart, 50 parts of 16 categories. The text and HDF5 releases are detected by the contents of the folder.
 
-    root: the folder, or the one it was unpacked in.
-    split: as published; "train+val" is both together.
+    The text release has normals: features nx, ny, nz. Parsed text files are cached in `pointgrad_cache` in the folder.
 
-    The text release has normals: features nx, ny, nz. What was read from text is kept in `pointgrad_cache` in the
-    folder.
+    Args:
+        root: The folder, or its parent.
+        split: The published "train", "val" or "test", or "train+val".
+
+    Raises:
+        FileError: If the folder has neither layout, or a file cannot be read.
     """
 
     task: Task = "segmentation"
@@ -103,12 +106,12 @@ class _Texts(Dataset[Cloud]):
 
 
 def read_entries(path: Path) -> list[str]:
-    """What a split lists."""
+    """Read the entries of a split."""
     with naming(path, "a JSON list of shape_data/SYNSET/NAME"):
         check_regular(path)
         entries = json.loads(path.read_text())
     if not isinstance(entries, list) or not all(isinstance(e, str) and e.count("/") >= 1 for e in entries):
-        raise FileError(f"{path}: expected a JSON list of shape_data/SYNSET/NAME, got something else")
+        raise FileError(f"{path}: expected a JSON list of shape_data/SYNSET/NAME, got different content")
     return entries
 
 

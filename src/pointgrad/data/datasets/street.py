@@ -1,4 +1,4 @@
-"""A street with houses, trees, cars, lamps and fences: a labelled scene that needs no download."""
+"""A synthetic labeled street scene, which needs no download."""
 
 import math
 from typing import NamedTuple
@@ -11,8 +11,8 @@ from pointgrad.data.datasets.shapes.surface import Surface
 
 STREET_CLASSES = ("car", "building", "tree", "pole", "fence", "ground")
 CAR, BUILDING, TREE, POLE, FENCE, GROUND = range(6)
-NOISE = 0.02  # metres
-LEAVES = 0.35  # metres by which leaves lie off a smooth crown
+NOISE = 0.02  # standard deviation in metres
+LEAVES = 0.35  # the same, for trees
 WALLS = ((201, 186, 160), (188, 120, 100), (216, 210, 198), (150, 160, 150), (196, 170, 120))
 ROOFS = ((130, 66, 54), (92, 84, 84), (110, 72, 60))
 CARS = ((170, 40, 44), (46, 84, 140), (212, 214, 216), (52, 56, 60), (180, 150, 60))
@@ -24,7 +24,7 @@ class _Material(NamedTuple):
 
 
 class _Town:
-    """Surfaces, each of a material."""
+    """Builds surfaces, each with a material."""
 
     def __init__(self, rng: "np.random.Generator") -> None:
         self.surface, self.rng = Surface(), rng
@@ -45,7 +45,7 @@ class _Town:
         self.surface.flat(part, (0, near, height), (length, 0, 0), (0, far - near, 0))
 
     def house(self, x: float, y: float, width: float) -> None:
-        """With its front at y, away from the road, and the ridge of its roof along the street."""
+        """Add a house between y and larger y, with the ridge of its roof along x."""
         wall, roof = self.material(BUILDING, self.one(WALLS)), self.material(BUILDING, self.one(ROOFS))
         deep, high, rise = self.between(6.5, 8.5), self.between(4.5, 7.5), self.between(1.8, 3.0)
         for side, ridge in ((y, deep / 2), (y + deep, -deep / 2)):
@@ -53,7 +53,7 @@ class _Town:
             self.surface.flat(roof, (x, side, high), (width, 0, 0), (0, ridge, rise))
         for end in (x, x + width):
             self.surface.flat(wall, (end, y, 0), (0, deep, 0), (0, 0, high))
-            for step in range(6):  # the gable, in strips that become narrower
+            for step in range(6):  # the gable, in strips of decreasing width
                 inset = deep / 2 * step / 6
                 strip = (end, y + inset, high + rise * step / 6)
                 self.surface.flat(wall, strip, (0, deep - 2 * inset, 0), (0, 0, rise / 6))
@@ -76,7 +76,7 @@ class _Town:
         stretch = self.between(1.0, 1.4)
         angles = np.linspace(0, math.pi, 9)
         profile = [(radius * math.sin(a), radius * stretch * (1 - math.cos(a))) for a in angles.tolist()]
-        for _ in range(2):  # leaves are dense
+        for _ in range(2):  # twice, for a higher density of leaves
             self.surface.lathe(leaves, profile, (x, y, trunk))
 
     def car(self, x: float, y: float) -> None:
@@ -98,15 +98,24 @@ class _Town:
 
 
 def street(points: int = 100_000, *, length: float = 60.0, seed: int = 0) -> Cloud:
-    """Points on a street along x, 30 metres wide: ground, houses, trees, parked cars, lamps and fences, with noise.
+    """Generate a street along x, 30 metres wide, with houses, trees, parked cars, lamps and fences.
 
-    points: how many, even by area. length: in metres. seed: the same one gives the same street and the same points.
-    returns: a `Cloud` with `labels`, whose names are `STREET_CLASSES`, and the features red, green, blue (uint8) and
-        intensity (float32). z is the height above the road.
+    Args:
+        points: Number of points N, uniform over the surface.
+        length: Length in metres.
+        seed: Random seed; equal seeds give equal points.
 
-    >>> scene = street(1000)
-    >>> len(scene), scene.labels.unique().tolist(), list(scene.features)
-    (1000, [0, 1, 2, 3, 4, 5], ['red', 'green', 'blue', 'intensity'])
+    Returns:
+        A cloud with points (N, 3), where z is the height above the road, `labels` (N,) of the classes
+        `STREET_CLASSES`, and the features red, green, blue (uint8) and intensity (float32).
+
+    Raises:
+        ValueError: If `points` or `length` is out of range.
+
+    Example:
+        >>> scene = street(1000)
+        >>> len(scene), scene.labels.unique().tolist(), list(scene.features)
+        (1000, [0, 1, 2, 3, 4, 5], ['red', 'green', 'blue', 'intensity'])
     """
     if points < 1:
         raise ValueError(f"points must be at least 1, got {points}")
@@ -122,7 +131,7 @@ def street(points: int = 100_000, *, length: float = 60.0, seed: int = 0) -> Clo
     for side in (-1, 1):
         x = town.between(0, 2)
         while (width := town.between(8, 12)) < length - x:
-            if side > 0 or rng.random() < 0.3:  # the near side is open, so that the street is seen
+            if side > 0 or rng.random() < 0.3:  # few houses on the near side, to keep the street visible
                 town.house(x, 7.0 if side > 0 else -15.0, width)
             if rng.random() < 0.6:
                 town.fence(x + 0.5, side * 6.2, width - 1.0)

@@ -1,4 +1,4 @@
-"""Text files of numbers, and HDF5 files of arrays, as published data sets have them."""
+"""Readers for the text, NPZ and HDF5 files of datasets."""
 
 import io
 from pathlib import Path
@@ -9,12 +9,12 @@ from pointgrad.data.files import FileError, hdf5, npy
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.memory import check_regular
 
-# Control characters that are no line ends: one file of S3DIS has such a character between two numbers.
+# Control characters except line ends: one file of S3DIS has such a character between two numbers.
 _CONTROL = bytes.maketrans(bytes(c for c in range(32) if c not in b"\n\r"), b" " * 30)
 
 
 def read_rows(path: Path, columns: int, separator: str | None = None) -> np.ndarray:
-    """(N, columns) float64 numbers of a text file."""
+    """Read a text file of numbers to (N, columns) float64."""
     try:
         with naming(path, "a file that can be read"):
             check_regular(path)
@@ -32,19 +32,19 @@ def read_rows(path: Path, columns: int, separator: str | None = None) -> np.ndar
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file, by name."""
+    """Read all arrays of an `.npz` file."""
     with naming(path, "an .npz file of plain arrays"), npy.open_archive(path) as (specs, load):
         return {name: load(name) for name in specs}
 
 
 def read_h5(path: Path) -> dict[str, np.ndarray]:
-    """The arrays at the top of an HDF5 file, by name."""
+    """Read the arrays in the root group of an HDF5 file."""
     with naming(path, "an HDF5 file"), hdf5.open_archive(path) as (specs, load):
         return {name: load(name) for name in specs if "/" not in name}
 
 
 def need_arrays(path: Path, arrays: dict[str, np.ndarray], *names: str) -> list[np.ndarray]:
-    """The arrays of these names."""
+    """Return the named arrays, or raise `FileError` if one is missing."""
     absent = [name for name in names if name not in arrays]
     if absent:
         raise FileError(f"{path}: expected arrays {', '.join(names)}, got {', '.join(arrays) or 'none'}")

@@ -1,4 +1,4 @@
-"""Which module reads and writes which suffix."""
+"""File formats by suffix."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,15 +9,21 @@ from . import hdf5, kitti, las, npy, obj, off, pcd, ply, stl, text
 from .errors import FileError
 from .table import Table
 
+LAS = ("las", "laz")
+
 
 class Format(NamedTuple):
-    """How files of one suffix are read and written.
+    """Reader and writer of a file format.
 
-    read: (path) -> Table, or (path, columns) where `unnamed`: the file does not name its columns.
-    write: (stream, table), and one of `encodings` where there are any; the first is the default. None: cannot.
-    holds: the columns beside x, y, z that can be written; None: all.
-    single: coordinates and columns are written as float32.
-    sampled: how many points are sampled of the faces if nobody says; 0: none, the vertices are the points.
+    Attributes:
+        read: Called as `read(path)`, or as `read(path, columns)` if `unnamed`.
+        write: Called as `write(stream, table)`, or as `write(stream, table, encoding)` if there are `encodings`. None
+            if the format cannot be written.
+        encodings: Encodings of the format; the first is the default.
+        unnamed: Whether files lack column names.
+        holds: Columns that can be written besides x, y, z. None: all.
+        single: Whether coordinates and columns are written as float32.
+        sampled: Default number of points sampled from the faces. 0: the vertices are the points.
     """
 
     read: Callable[..., Table]
@@ -29,8 +35,8 @@ class Format(NamedTuple):
     sampled: int = 0
 
 
-def _text(comma: str, packed: bool = False) -> Format:
-    return Format(text.read, partial(text.write, comma=comma, packed=packed), unnamed=True)
+def _text(delimiter: str, packed: bool = False) -> Format:
+    return Format(text.read, partial(text.write, delimiter=delimiter, packed=packed), unnamed=True)
 
 
 def _sweep(names: tuple[str, ...]) -> Format:
@@ -62,7 +68,7 @@ FORMATS = {
 
 
 def choose(path: Path, name: str | None) -> str:
-    """The name of the format, given or the file's suffix."""
+    """Return the format called `name`, or the format of the file's suffix if `name` is None."""
     chosen = name.lower().lstrip(".") if name is not None else _suffix(path)
     if chosen not in FORMATS:
         raise FileError(f"expected one of the formats {', '.join(FORMATS)}, got {chosen or 'no suffix'}")
@@ -70,7 +76,7 @@ def choose(path: Path, name: str | None) -> str:
 
 
 def _suffix(path: Path) -> str:
-    """The longest known end of the name: pcd.bin before bin."""
+    """Return the longest known suffix: pcd.bin takes precedence over bin."""
     parts = path.name.lower().split(".")[1:]
     ends = [".".join(parts[start:]) for start in range(len(parts))]
     return next((end for end in ends if end in FORMATS), parts[-1] if parts else "")

@@ -1,4 +1,4 @@
-"""HDF5, through h5py: named data sets of the same length, as in NPZ; those in groups are called group/name."""
+"""HDF5, through h5py: named datasets of equal length, as in NPZ. Those in groups are called group/name."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -14,10 +14,10 @@ from .table import Array, Table
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[tuple[dict[str, Spec], Callable[[str], Array]]]:
-    """What the data sets of a file are, and how to load each.
+    """Open an HDF5 file and yield the shapes and dtypes of its datasets, and a function that loads one by name.
 
-    Only what lies in the file: links to other files and data that lie elsewhere are not followed. Nothing is larger
-    than its bytes in the file allow: a data set of which nothing is stored would be any number of zeros.
+    Links to other files and external data are not followed. Declared sizes are first compared with the stored bytes: a
+    dataset without stored data would otherwise be read as any number of zeros.
     """
     import h5py
 
@@ -25,12 +25,12 @@ def open_archive(path: Path) -> Iterator[tuple[dict[str, Spec], Callable[[str], 
     with h5py.File(path, "r") as file:
         size, specs = path.stat().st_size, dict[str, Spec]()
 
-        def see(name: str, item: Any) -> None:
+        def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset):
                 check_columns(len(specs) + 1)
                 specs[name] = _spec(name, item, size)
 
-        file.visititems(see)  # goes through what lies in the file, and follows no link out of it
+        file.visititems(visit)  # does not follow links to other files
         check_fits(sum(spec.nbytes for spec in specs.values()), "arrays")
         yield specs, lambda name: file[name][()]
 
@@ -43,7 +43,7 @@ def read(path: Path) -> Table:
 def write(stream: IO[bytes], table: Table) -> None:
     import h5py
 
-    memory = io.BytesIO()  # HDF5 seeks back and forth, and is not good at reporting a full disk
+    memory = io.BytesIO()  # HDF5 seeks back and forth, and reports a full disk unreliably
     with h5py.File(memory, "w") as file:
         for name, array in named_arrays(table).items():
             file.create_dataset(name, data=array, compression="gzip" if array.ndim else None)
@@ -51,15 +51,15 @@ def write(stream: IO[bytes], table: Table) -> None:
 
 
 def _spec(name: str, item: Any, size: int) -> Spec:
-    """What a data set is, if its bytes can be in the file."""
+    """Return shape and dtype of a dataset, after checking that its bytes can be in the file."""
     import h5py
 
     if item.is_virtual or item.external:
-        raise FileError(f"expected the data of {name} in the file itself, found a reference to another one")
+        raise FileError(f"expected the data of {name} in the file itself, found a reference to another file")
     if item.dtype.hasobject and h5py.check_string_dtype(item.dtype) is None:
         raise FileError(f"expected numbers in {name}, found {item.dtype}")
     spec = Spec(tuple(item.shape or ()), item.dtype)
     check_unpacked(spec.nbytes if item.shape else 0, min(item.id.get_storage_size(), size), DEFLATE, name)
-    if item.chunks:  # one is held in memory as a whole, even where it is larger than the data set
+    if item.chunks:  # a chunk is decompressed as a whole, even if it is larger than the dataset
         check_unpacked(Spec(item.chunks, item.dtype).nbytes, size, DEFLATE, f"a chunk of {name}")
     return spec

@@ -1,4 +1,4 @@
-"""Sweeps as KITTI (.bin) and nuScenes (.pcd.bin) store them: float32 columns without a header."""
+"""LiDAR sweeps of KITTI (.bin) and nuScenes (.pcd.bin): float32 columns without a header."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +25,8 @@ def read(path: Path, columns: Sequence[str] | None, names: Sequence[str]) -> Tab
 
 
 def write(stream: IO[bytes], table: Table, names: Sequence[str]) -> None:
-    """Columns that the table has not are 0."""
+    """Write the columns `names`; missing ones are 0."""
     found = {**axes(table), **table.columns}
-    none = np.zeros(len(table))
-    with np.errstate(over="ignore"):  # who says lossy gets infinity
-        stream.write(np.stack([found.get(name, none) for name in names], axis=1).astype("<f4").tobytes())
+    zeros = np.zeros(len(table))
+    with np.errstate(over="ignore"):  # with lossy=True, too large values become infinity
+        stream.write(np.stack([found.get(name, zeros) for name in names], axis=1).astype("<f4").tobytes())

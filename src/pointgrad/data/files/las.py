@@ -1,4 +1,4 @@
-"""LAS and LAZ, through laspy: every dimension of the point format and extra bytes; coordinates on their grid."""
+"""LAS and LAZ, through laspy: all dimensions of the point format and extra bytes."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ from .table import Array, Table, scalars, survives
 
 CHUNK = 1_000_000  # points read at once
 INT32 = np.iinfo(np.int32)
-# Powers of ten tried as scale: first those of real files, so that their integers come back.
+# Decimal digits tried for the scale. Common ones come first, so that the integers of real files are restored.
 DIGITS = (2, 3, 4, 5, 6, 7, 8, 9, 1, 0, -1, -2, -3)
-POINT_FORMATS = (0, 1, 2, 3, 6, 7, 8)  # from simple to rich; the others are for waveforms
-KEPT = "original_"  # of columns that have the name of a dimension whose type cannot hold them
+POINT_FORMATS = (0, 1, 2, 3, 6, 7, 8)  # from simple to rich, without those that store waveforms
+KEPT = "original_"  # prefix of columns that do not fit into the standard dimension of the same name
 
 
 def read(path: Path) -> Table:
@@ -27,7 +27,7 @@ def read(path: Path) -> Table:
 
 
 def chunks(path: Path) -> Iterator[Table]:
-    """The points of the file, at most `CHUNK` at a time, each with all columns."""
+    """Read the points with all columns, at most `CHUNK` at a time."""
     with open_checked(path) as reader:
         header = reader.header
         packed = ", compressed" if header.are_points_compressed else ""
@@ -54,7 +54,7 @@ def write(stream: IO[bytes], table: Table, *, packed: bool, like: str | os.PathL
     import laspy
 
     if not np.isfinite(table.xyz).all():
-        raise FileError("expected finite coordinates, which are all that LAS can store, got NaN or infinity")
+        raise FileError("expected finite coordinates, because LAS cannot store others, got NaN or infinity")
     xyz = table.xyz.astype(np.float64)
     columns = scalars(table)
     labels = columns.pop("label", None)
@@ -84,14 +84,14 @@ def write(stream: IO[bytes], table: Table, *, packed: bool, like: str | os.PathL
 
 
 def _new_header(xyz: NDArray[np.float64], columns: Mapping[str, Array]) -> Any:
-    """The simplest point format that holds most columns, and the grid of the coordinates."""
+    """Make a header with the simplest point format that holds the most columns, and with fitting scales and offsets."""
     import laspy
 
     def held(number: int) -> int:
         dimensions = {dimension.name: dimension for dimension in laspy.PointFormat(number)}
         return sum(name in dimensions and _holds(dimensions[name], column) for name, column in columns.items())
 
-    number = max(POINT_FORMATS, key=held)  # of equals the first
+    number = max(POINT_FORMATS, key=held)  # the first of several
     header = laspy.LasHeader(point_format=number, version="1.2" if number < 6 else "1.4")
     grids = [_grid(xyz[:, axis]) for axis in range(3)]
     header.scales, header.offsets = np.array([g[0] for g in grids]), np.array([g[1] for g in grids])
@@ -99,12 +99,12 @@ def _new_header(xyz: NDArray[np.float64], columns: Mapping[str, Array]) -> Any:
 
 
 def _header_of(path: str | os.PathLike[str]) -> Any:
-    with naming(path, "a LAS file to be like"), open_checked(Path(path)) as reader:
+    with naming(path, "a LAS file as template"), open_checked(Path(path)) as reader:
         return reader.header
 
 
 def _holds(dimension: Any, column: Array) -> bool:
-    """Whether every number of the column comes back from the dimension."""
+    """Whether the dimension can store every number of the column exactly."""
     if dimension.kind.name == "FloatingPoint":
         return survives(column, f"f{dimension.num_bits // 8}")
     if column.dtype.kind == "f" and not (column == np.floor(column)).all():
@@ -115,8 +115,11 @@ def _holds(dimension: Any, column: Array) -> bool:
 
 
 def _grid(axis: NDArray[np.float64]) -> tuple[float, float]:
-    """Scale and offset of one axis: those that give every coordinate back bit by bit; else within rounding; else the
-    finest that 32-bit integers can span."""
+    """Choose scale and offset of one axis.
+
+    The first choice restores every coordinate exactly, the second within rounding errors. Otherwise the scale is the
+    finest for which the steps fit into 32 bits.
+    """
     low, high = axis.min(), axis.max()
     fitting = [
         (10.0**-digits, offset)

@@ -1,7 +1,7 @@
-"""What a LAS or LAZ says about its length, compared with the file before anything is read.
+"""Checks of the sizes declared in LAS and LAZ files, made before any points are read.
 
-laspy does not compare, and the decoder of LAZ ends the whole process where a damaged file asks for more memory than
-there is."""
+laspy does not check them, and the LAZ decoder aborts the process if a damaged file requests too much memory.
+"""
 
 import os
 import struct
@@ -12,21 +12,25 @@ from typing import Any
 from .errors import FileError
 from .memory import check_unpacked
 
-RECORD = 54  # bytes at least
-EXTENDED = 60  # the same of a record after the points
-LAYERED = b"\3\0"  # the way of compressing point formats 6 to 10
-LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}  # of each kind of item: points, colours, with infrared, waveforms
-EXTRA_BYTES = 14  # have as many as there are bytes
+RECORD = 54  # minimum bytes of a variable-length record (VLR)
+EXTENDED = 60  # minimum bytes of an extended variable-length record (EVLR), stored after the points
+LAYERED = b"\3\0"  # compressor of point formats 6 to 10
+LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}  # by item type: points, colors, colors with infrared, waveforms
+EXTRA_BYTES = 14  # item type with one layer per byte
 TABLE = "table of compressed chunks"
-LARGEST = 1 << 30  # bytes of one chunk, which the decoder allocates at once
-USUAL = 64 << 20  # the same, of any file: 50000 points of a thousand bytes
-LAZ = 20_000  # bytes that one compressed byte becomes at most: 7100 were seen, of points that are all the same
-ALL = 2**32 - 1  # chunk size of files whose chunks have different sizes, in the table
+MAX_CHUNK = 1 << 30  # bytes of a chunk, which the decoder allocates at once
+USUAL_CHUNK = 64 << 20  # bytes accepted for any file: 50000 points of a thousand bytes
+LAZ = 20_000  # maximum compression ratio; identical points reach 7100
+VARIABLE = 2**32 - 1  # chunk size of files whose chunk table lists the size of each chunk
 
 
 def open_checked(path: Path, *, evlrs: bool = False) -> Any:
-    """`laspy.open(path)`, if the counts in the file are possible; a context manager. evlrs: with the records that
-    follow the points, which may be of any length."""
+    """`laspy.open(path)`, after checking the declared sizes; a context manager.
+
+    Args:
+        path: The file.
+        evlrs: Whether to read the records stored after the points, which may have any length.
+    """
     import laspy
 
     with ExitStack() as undo:
@@ -42,12 +46,12 @@ def open_checked(path: Path, *, evlrs: bool = False) -> Any:
             _check_evlrs(stream, header, size)
         stream.seek(0)
         reader = laspy.open(stream, read_evlrs=evlrs)
-        undo.pop_all()  # the reader closes it
+        undo.pop_all()  # the reader closes the stream
         return reader
 
 
 def _check_records(stream: Any, size: int) -> None:
-    """laspy goes through as many records between header and points as the file says."""
+    """Check the number of records between header and points, all of which laspy reads."""
     if (found := stream.read(4)) != b"LASF":
         raise FileError(f"expected a LAS file, which begins with LASF, found {found!r}")
     head, start, records = _unpack("<HII", stream, 94, size, "header")
@@ -66,30 +70,30 @@ def _check_evlrs(stream: Any, header: Any, size: int) -> None:
 
 
 def _check_length(header: Any, size: int) -> None:
-    """Plain points are as many as there is room for: more are missing, fewer would be left out silently."""
+    """Check that the number of uncompressed points equals what the file has space for."""
     end = header.start_of_first_evlr if header.number_of_evlrs else size
-    room = (end - header.offset_to_point_data) // header.point_format.size
-    waves = header.point_format.has_waveform_packet  # which may follow the points
-    if room < header.point_count or (room > header.point_count and not waves):
-        raise FileError(f"expected {header.point_count} points, as the header says, found room for {room}")
+    fitting = (end - header.offset_to_point_data) // header.point_format.size
+    waves = header.point_format.has_waveform_packet  # waveforms may follow the points
+    if fitting < header.point_count or (fitting > header.point_count and not waves):
+        raise FileError(f"expected {header.point_count} points, as declared in the header, found bytes for {fitting}")
 
 
 def _check_chunks(stream: Any, header: Any, size: int) -> None:
-    """Compressed points come in chunks, listed in a table: as many as the points need, and no longer than the file."""
+    """Check that the chunks of compressed points fit into the file and hold the declared number of points."""
     import lazrs
 
     records = header.vlrs.get("LasZipVlr")
     if not records:
-        raise FileError("expected the record that says how points are compressed, found none")
+        raise FileError("expected a laszip record, which describes the compression, found none")
     vlr = lazrs.LazVlr(records[0].record_data)
     if vlr.item_size() != header.point_format.size:
         raise FileError(f"expected points of {header.point_format.size} bytes, found {vlr.item_size()}")
     start = header.offset_to_point_data
     (table,) = _unpack("<q", stream, start, size, TABLE)
-    if table == -1:  # the writer could not go back: it stands at the end
+    if table == -1:  # written to a stream that cannot seek: the position is at the end of the file
         (table,) = _unpack("<q", stream, size - 8, size, TABLE)
     _, chunks = _unpack("<II", stream, table, size, TABLE)
-    if chunks * header.point_format.size > size:  # each begins with a whole point
+    if chunks * header.point_format.size > size:  # each begins with an uncompressed point
         raise FileError(f"expected chunks of points that fit in {size} bytes, found {chunks}")
     stream.seek(start)
     listed = lazrs.read_chunk_table(stream, vlr)
@@ -100,26 +104,26 @@ def _check_chunks(stream: Any, header: Any, size: int) -> None:
             stream, records[0].record_data, start + 8, vlr.item_size(), [length for _, length in listed], size
         )
     each = vlr.chunk_size()
-    if each != ALL and each * vlr.item_size() > min(LARGEST, max(USUAL, size * LAZ)):
+    if each != VARIABLE and each * vlr.item_size() > min(MAX_CHUNK, max(USUAL_CHUNK, size * LAZ)):
         raise FileError(f"expected chunks of about 50000 points, found {each}")
-    if each == ALL:
+    if each == VARIABLE:
         for points, length in listed:
             check_unpacked(points * vlr.item_size(), length, LAZ, "a chunk of points")
         most = least = sum(points for points, _ in listed)
     else:
         most, least = chunks * each, max(chunks - 1, 0) * each + 1
-        if records[0].record_data[:2] == LAYERED and listed:  # such chunks say how many points they have
+        if records[0].record_data[:2] == LAYERED and listed:  # layered chunks store their number of points
             place = start + 8 + sum(length for _, length in listed[:-1]) + vlr.item_size()
             most = least = least - 1 + _unpack("<I", stream, place, size, "last chunk")[0]
     check_unpacked(header.point_count * vlr.item_size(), size, LAZ, "points")
     if not least <= header.point_count <= most:
         raise FileError(
-            f"expected {header.point_count} points, as the header says, found {least} to {most} in the chunks"
+            f"expected {header.point_count} points, as declared in the header, found {least} to {most} in the chunks"
         )
 
 
 def _check_layers(stream: Any, record: bytes, place: int, point: int, chunks: list[int], size: int) -> None:
-    """A chunk of this kind is a point, the number of points, the length of each layer, and the layers."""
+    """Check layered chunks: each is a point, the number of points, the length of each layer, and the layers."""
     items = struct.unpack_from("<H", record, 32)[0]
     layers = 0
     for number in range(items):

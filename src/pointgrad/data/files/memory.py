@@ -1,4 +1,4 @@
-"""A file that says it is huge must not be believed before it is checked."""
+"""Checks of file type and declared sizes, so that a damaged header cannot exhaust memory."""
 
 import os
 import stat
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from .errors import FileError
 
-DEFLATE = 1032  # bytes that one byte of zlib, gzip or ZIP becomes at most
-MOST_COLUMNS = 10_000  # each takes a kilobyte, however few points it has
+DEFLATE = 1032  # maximum compression ratio of zlib, gzip and ZIP
+MAX_COLUMNS = 10_000  # each takes about a kilobyte, even with few points
 
 
 def check_regular(path: Path) -> None:
-    """A `FileError` for what is no file, such as a pipe, which may never end or never begin."""
+    """Raise `FileError` unless the path is a regular file. Reading a pipe could block forever."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         raise FileError("expected a file, found a folder")
@@ -20,27 +20,27 @@ def check_regular(path: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """The same, and for an empty one."""
+    """Raise `FileError` unless the path is a regular file that is not empty."""
     check_regular(path)
     if not path.stat().st_size:
         raise FileError("expected a file with points, found an empty one")
 
 
 def check_fits(size: int, what: str) -> None:
-    """A `FileError` if so many bytes are more than this machine's memory."""
+    """Raise `FileError` if `size` bytes exceed the machine's memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise FileError(f"expected {what} to fit in memory ({memory / 2**30:.3g} GiB), found {size / 2**30:.3g} GiB")
 
 
 def check_unpacked(size: int, packed: int, most: int, what: str) -> None:
-    """A `FileError` if so many bytes cannot come out of `packed` ones, each of which gives at most `most`."""
+    """Raise `FileError` if `packed` bytes cannot decompress to `size` bytes at the maximum ratio `most`."""
     if size > packed * most:
         raise FileError(
-            f"expected {what} of at most {packed * most} bytes, as {packed} in the file can hold, found {size}"
+            f"expected {what} of at most {packed * most} bytes, which {packed} compressed bytes can hold, found {size}"
         )
 
 
 def check_columns(count: int) -> None:
-    if count > MOST_COLUMNS:
-        raise FileError(f"expected at most {MOST_COLUMNS} columns, found {count}")
+    if count > MAX_COLUMNS:
+        raise FileError(f"expected at most {MAX_COLUMNS} columns, found {count}")

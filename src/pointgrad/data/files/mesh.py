@@ -1,4 +1,4 @@
-"""Triangles of meshes, and points sampled on them."""
+"""Triangulation of polygons, and sampling of points on meshes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from .table import Table
 
 
 def fan(polygons: Sequence[Sequence[int]], vertices: int) -> NDArray[np.int64]:
-    """(F, 3) triangles of polygons, each a list of vertex indices, from its first corner."""
+    """Split polygons, each a list of vertex indices, into triangles (F, 3) around their first corner."""
     sizes = np.fromiter((len(polygon) for polygon in polygons), np.int64, len(polygons))
     try:
         corners = np.fromiter(chain.from_iterable(polygons), np.int64, int(sizes.sum()))
@@ -23,7 +23,7 @@ def fan(polygons: Sequence[Sequence[int]], vertices: int) -> NDArray[np.int64]:
 
 
 def triangles(sizes: NDArray[np.int64], corners: NDArray[np.int64], vertices: int) -> NDArray[np.int64]:
-    """The same, of polygons one after another: how many corners each has, and all corners."""
+    """Split polygons into triangles (F, 3), given the size of each polygon and the concatenated corners of all."""
     if (sizes < 1).any():
         raise FileError(f"expected at least one vertex per face, found none in face {int(np.argmin(sizes))}")
     if corners.min() < 0 or corners.max() >= vertices:
@@ -37,8 +37,11 @@ def triangles(sizes: NDArray[np.int64], corners: NDArray[np.int64], vertices: in
 
 
 def sample(table: Table, count: int, generator: torch.Generator | None) -> Table:
-    """`count` points at random. Of a mesh: uniform over the area of its faces, with the columns of the nearest corner
-    of the face. Without faces: that many of the points, none twice."""
+    """Draw `count` random points.
+
+    On a mesh they are uniform over its surface, and each has the columns of the nearest corner of its face. Without
+    faces, the points are a random subset.
+    """
     if table.faces is None or not len(table.faces):
         if count > len(table):
             raise FileError(f"expected at least {count} points to sample from, found {len(table)} and no faces")
@@ -48,7 +51,7 @@ def sample(table: Table, count: int, generator: torch.Generator | None) -> Table
     area = torch.linalg.cross(edges[:, 0], edges[:, 1]).norm(dim=1)
     total = area.cumsum(0)
     if not (total[-1] > 0 and total[-1].isfinite()):
-        raise FileError(f"expected faces with an area to sample from, found {float(total[-1]) / 2:g} in all")
+        raise FileError(f"expected faces with a positive, finite area, found a total of {float(total[-1]) / 2:g}")
     u = torch.rand(count, 3, generator=generator, dtype=torch.float64)
     face = torch.searchsorted(total, u[:, 0] * total[-1], right=True).clamp_(max=len(total) - 1)
     root = u[:, 1].sqrt()

@@ -1,4 +1,4 @@
-"""NumPy's own: NPY, an (N, C) array or one with named fields; NPZ, named arrays of one length. Nothing is unpickled."""
+"""NPY, an (N, C) array or one with named fields, and NPZ, named arrays of equal length. Nothing is unpickled."""
 
 import io
 import os
@@ -17,11 +17,11 @@ from .errors import FileError
 from .memory import DEFLATE, check_columns, check_fits, check_regular, check_unpacked
 from .table import Array, Table, axes, default_names, from_columns, name_columns, records
 
-HEADER_LIMIT = 1 << 16  # bytes; NumPy itself reads no longer ones
+HEADER_LIMIT = 1 << 16  # bytes; the limit of NumPy itself
 
 
 def load_array(path: Path) -> Array:
-    """The array of an NPY file, whose bytes must be as many as its header says."""
+    """Read the array of an NPY file, after comparing the declared size with the size of the file."""
     check_regular(path)
     with open(path, "rb") as stream:
         _check(stream, os.fstat(stream.fileno()).st_size, "the array")
@@ -31,7 +31,10 @@ def load_array(path: Path) -> Array:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[tuple[dict[str, Spec], Callable[[str], Array]]]:
-    """What the arrays of an NPZ file are, and how to load each. Nothing in it is larger than its bytes allow."""
+    """Open an NPZ file and yield the shapes and dtypes of its arrays, and a function that loads an array by name.
+
+    Declared sizes are first compared with the stored bytes.
+    """
     check_regular(path)
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
         members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
@@ -87,7 +90,7 @@ def write_npz(stream: IO[bytes], table: Table) -> None:
 
 
 def _check(stream: IO[bytes], size: int, what: str) -> Spec:
-    """Shape and dtype from the first bytes; the `size` of the whole must be what they say."""
+    """Read shape and dtype from the header, which must agree with the `size` of the whole member in bytes."""
     version = npy.read_magic(stream)
     width = 2 if version == (1, 0) else 4
     head = stream.read(width)
@@ -105,9 +108,9 @@ def _check(stream: IO[bytes], size: int, what: str) -> Spec:
 
 
 def _plain(array: Array) -> Array:
-    """The same. Characters that are none would end in an error wherever they are looked at."""
+    """Return the array, after checking that all characters are valid Unicode: others would raise on every access."""
     if array.dtype.kind == "U" and array.size:
         codes = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).view(np.uint32)
         if codes.max() > sys.maxunicode:
-            raise FileError(f"expected texts, found the character {codes.max():#x}")
+            raise FileError(f"expected Unicode text, found the character {codes.max():#x}")
     return array

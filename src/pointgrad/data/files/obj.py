@@ -1,4 +1,4 @@
-"""Wavefront OBJ: vertices, their colours if lines have six numbers, their normals if there are as many, and faces."""
+"""Wavefront OBJ: vertices and faces, with colors if vertices have six numbers, and normals if there is one each."""
 
 from pathlib import Path
 from typing import IO
@@ -10,7 +10,7 @@ from .mesh import fan
 from .rows import doubles, load_rows, read_text, write_rows
 from .table import Array, Table, axes, from_columns
 
-# What a line may begin with, of the whole format; anything else is not an OBJ.
+# All keywords of the format. A line with another keyword is an error.
 _STATEMENTS = """
 v vt vn vp f fo l p o g s mg usemtl mtllib usemap maplib bevel c_interp d_interp lod shadow_obj trace_obj ctech stech
 cstype deg bmat step curv curv2 surf parm trim hole scrv sp end con call csh
@@ -28,7 +28,7 @@ def read(path: Path) -> Table:
         elif word == "f":
             polygons.append(_corners(rest, len(lines["v"])))
         elif word and word not in STATEMENTS:
-            raise FileError(f"expected a statement of OBJ, found line {number}: {line[:40]!r}")
+            raise FileError(f"expected an OBJ statement, found line {number}: {line[:40]!r}")
     vertices = len(lines["v"])
     if not vertices:
         raise FileError("expected lines v with vertices, found none")
@@ -37,7 +37,7 @@ def read(path: Path) -> Table:
     if names is None:
         raise FileError(f"expected 3, 4, 6 or 7 numbers for a vertex, found {values.shape[1]}")
     columns: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names.split())}
-    if len(lines["vn"]) == vertices:  # else they belong to corners of faces
+    if len(lines["vn"]) == vertices:  # otherwise they belong to corners of faces
         normals = load_rows(lines["vn"], np.float64, vertices, "normals")
         if normals.shape[1] != 3:
             raise FileError(f"expected 3 numbers for a normal, found {normals.shape[1]}")
@@ -51,8 +51,11 @@ def write(stream: IO[bytes], table: Table) -> None:
 
 
 def _corners(line: str, vertices: int) -> list[int]:
-    """Vertex indices from 0, of corners like 3, 3/1, 3//2 or 3/1/2, which count from 1, or back from the last vertex so
-    far if negative."""
+    """Parse the vertex indices of a face.
+
+    A corner is written as 3, 3/1, 3//2 or 3/1/2. Indices count from 1, or backwards from the latest vertex if negative;
+    the result counts from 0.
+    """
     try:
         numbers = [int(corner.partition("/")[0]) for corner in line.split()]
     except ValueError:

@@ -1,4 +1,7 @@
-"""OFF: vertices, with colours (COFF) and normals (NOFF), and faces; also a header glued to its counts (ModelNet)."""
+"""OFF: vertices with colors (COFF) and normals (NOFF), and faces.
+
+The counts may follow the keyword without a line break, as in ModelNet.
+"""
 
 import re
 from pathlib import Path
@@ -24,7 +27,7 @@ def read(path: Path) -> Table:
         raise FileError(f"expected {vertices} vertices, the file ends after {len(rows)}")
     polygons = lines[start + vertices :]
     if len(polygons) != faces:
-        raise FileError(f"expected {faces} faces, as the header says, found {len(polygons)}")
+        raise FileError(f"expected {faces} faces, as declared in the header, found {len(polygons)}")
     values = load_rows(rows, np.float64, vertices, "vertices")
     if not vertices:
         raise FileError("expected at least one vertex, found none")
@@ -43,11 +46,11 @@ def write(stream: IO[bytes], table: Table) -> None:
 
 
 def _header(lines: list[str]) -> tuple[str, tuple[int, int], int]:
-    """The keyword, the counts of vertices and faces, and the line where vertices begin."""
+    """Return the keyword, the numbers of vertices and faces, and the index of the first vertex line."""
     found = HEADER.fullmatch(lines[0]) if lines else None
     if found is None:
         raise FileError(
-            f"expected a line OFF first, found {lines[0][:40]!r}" if lines else "expected OFF, found nothing"
+            f"expected OFF in the first line, found {lines[0][:40]!r}" if lines else "expected OFF, found nothing"
         )
     kind, rest = found["kind"], found["rest"].strip()
     if found[3] or kind.startswith("ST") or rest.upper().startswith("BINARY"):
@@ -65,7 +68,7 @@ def _names(kind: str, width: int) -> list[str]:
     if "C" in kind and extra in (3, 4):
         names += COLORS[:extra]
     elif extra < 0 or "C" in kind:
-        raise FileError(f"expected the {len(names)} numbers of a vertex of {kind}, found {width}")
+        raise FileError(f"expected {len(names)} numbers per vertex of {kind}, found {width}")
     return [*names, *(f"column{place}" for place in range(len(names) + 1, width + 1))]
 
 

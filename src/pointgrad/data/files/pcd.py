@@ -1,6 +1,4 @@
-"""PCD of PCL: ascii, binary and LZF-compressed; packed colours are taken apart.
-
-Written through pypcd4. Its reader is not used: it returns fewer points without a word where a binary file is cut."""
+"""PCD, the format of PCL: ascii, binary and LZF-compressed. Packed colors become separate columns."""
 
 import struct
 from pathlib import Path
@@ -11,22 +9,22 @@ import numpy as np
 from .errors import FileError
 from .memory import check_unpacked
 from .rows import decode, load_rows, write_rows
-from .table import Array, Table, axes, from_columns, scalars
+from .table import Array, Table, axes, from_columns, records, scalars
 
 ENCODINGS = ("binary_compressed", "binary", "ascii")
 KEYS = ("VERSION", "FIELDS", "COLUMNS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "VIEWPOINT", "POINTS", "DATA")
 NORMALS = {"normal_x": "nx", "normal_y": "ny", "normal_z": "nz"}
-PADDING = b"\0\n"  # PCL fills compressed files up to whole pages
-LZF = 88  # bytes that one compressed byte becomes at most: three say "264 bytes as before"
-MOST = 100_000  # numbers in one field, as in descriptors and histograms
-COLOURS = {"red": 16, "green": 8, "blue": 0, "alpha": 24}  # bits of the packed number
+PADDING = b"\0\n"  # PCL pads compressed files to whole pages
+LZF = 88  # maximum compression ratio: 3 bytes encode a back-reference of 264 bytes
+MAX_COUNT = 100_000  # numbers in one field, as in descriptors and histograms
+COLORS = {"red": 16, "green": 8, "blue": 0, "alpha": 24}  # bit offsets in the packed number
 
 
 class Header(NamedTuple):
     version: str
     encoding: str
     points: int
-    row: np.dtype[Any]  # of one point; padding has names that begin with a blank
+    row: np.dtype[Any]  # dtype of one point; names of padding begin with a space
 
 
 def read(path: Path) -> Table:
@@ -48,17 +46,44 @@ def read(path: Path) -> Table:
 
 
 def write(stream: IO[bytes], table: Table, encoding: str) -> None:
-    from pypcd4 import Encoding, PointCloud
-
     names = {name: field for field, name in NORMALS.items()}
     columns = {names.get(name, name): column for name, column in _pack({**axes(table), **scalars(table)}).items()}
     columns = {name: column.astype(np.uint8) if column.dtype == bool else column for name, column in columns.items()}
-    cloud = PointCloud.from_points(tuple(columns.values()), tuple(columns), [c.dtype for c in columns.values()])
-    if encoding == "ascii":  # pypcd4 writes ten decimals, which is too few for small numbers
-        stream.write(cloud.metadata.compose_header(Encoding.ASCII).encode())
+    compressed = _compress(columns) if encoding == "binary_compressed" else None
+    if encoding == "binary_compressed" and compressed is None:
+        encoding = "binary"
+    stream.write(_compose_header(columns, len(table), encoding))
+    if encoding == "ascii":
         write_rows(stream, columns, " ")
+    elif compressed is not None:
+        stream.writelines(compressed)
     else:
-        cloud.save(stream, Encoding(encoding))  # type: ignore[arg-type]  # any binary stream will do
+        stream.write(records(columns, "<").data)
+
+
+def _compose_header(columns: dict[str, Array], count: int, encoding: str) -> bytes:
+    lines = {
+        "VERSION": ["0.7"],
+        "FIELDS": columns,
+        "SIZE": [column.dtype.itemsize for column in columns.values()],
+        "TYPE": [column.dtype.kind.upper() for column in columns.values()],
+        "COUNT": [1] * len(columns),
+        "WIDTH": [count],
+        "HEIGHT": [1],
+        "VIEWPOINT": ["0.0", "0.0", "0.0", "1.0", "0.0", "0.0", "0.0"],
+        "POINTS": [count],
+        "DATA": [encoding],
+    }
+    return "".join(f"{key} {' '.join(map(str, values))}\n" for key, values in lines.items()).encode()
+
+
+def _compress(columns: dict[str, Array]) -> tuple[bytes, bytes] | None:
+    """Return the two sizes and the compressed columns, or None if compression would not make them smaller."""
+    import lzf
+
+    plain = b"".join(column.astype(column.dtype.newbyteorder("<")).tobytes() for column in columns.values())
+    packed = lzf.compress(plain)
+    return None if packed is None else (struct.pack("<II", len(packed), len(plain)), packed)
 
 
 def _header(stream: IO[bytes]) -> Header:
@@ -70,12 +95,12 @@ def _header(stream: IO[bytes]) -> Header:
             lines[words[0]] = words[1:]
         elif words or not raw:
             found = repr(raw[:40]) if raw else "the end of the file"
-            raise FileError(f"expected a PCD header up to DATA, found {found}")
-    fields = lines.get("FIELDS") or lines.get("COLUMNS") or []  # the second in versions before 0.5
+            raise FileError(f"expected a PCD header that ends with DATA, found {found}")
+    fields = lines.get("FIELDS") or lines.get("COLUMNS") or []  # COLUMNS in versions before 0.5
     lines.setdefault("COUNT", ["1"] * len(fields))
     for key in ("SIZE", "TYPE", "COUNT"):
         if len(lines.get(key, [])) != len(fields):
-            raise FileError(f"expected {key} for each of the fields {' '.join(fields)}, found {lines.get(key)}")
+            raise FileError(f"expected one {key} for each of the fields {' '.join(fields)}, found {lines.get(key)}")
     sizes = {key: _count(key, lines) for key in ("WIDTH", "HEIGHT", "POINTS")}
     if sizes["WIDTH"] * sizes["HEIGHT"] != sizes["POINTS"]:
         raise FileError(f"expected WIDTH times HEIGHT points, found {sizes}")
@@ -90,15 +115,15 @@ def _header(stream: IO[bytes]) -> Header:
 def _count(key: str, lines: dict[str, list[str]]) -> int:
     value = " ".join(lines.get(key, ["nothing"]))
     if not value.isdigit() or len(value) > 18:
-        raise FileError(f"expected a number at {key}, found {value[:40]}")
+        raise FileError(f"expected a number for {key}, found {value[:40]}")
     return int(value)
 
 
 def _type(kind: str, size: str, count: str) -> tuple[str, tuple[int, ...]]:
     if kind not in "FIU" or size not in (("4", "8") if kind == "F" else ("1", "2", "4", "8")):
         raise FileError(f"expected numbers of type F, I or U and 1, 2, 4 or 8 bytes, found {kind} and {size}")
-    if not count.isdigit() or not 1 <= int(count) <= MOST:
-        raise FileError(f"expected a COUNT of 1 to {MOST}, found {count}")
+    if not count.isdigit() or not 1 <= int(count) <= MAX_COUNT:
+        raise FileError(f"expected a COUNT from 1 to {MAX_COUNT}, found {count}")
     return f"<{kind.lower()}{size}", (int(count),) if int(count) > 1 else ()
 
 
@@ -110,11 +135,11 @@ def _binary(body: bytes, header: Header) -> Array:
 
 
 def _compressed(body: bytes, header: Header) -> Array:
-    """Column after column, not point after point."""
-    import lzf  # of pypcd4
+    """Decompress points, which are stored column by column."""
+    import lzf
 
     if len(body) < 8:
-        raise FileError("expected the sizes of compressed points, the file ends before")
+        raise FileError("expected the sizes of the compressed points, the file ends before them")
     packed, size = struct.unpack("<II", body[:8])
     if size != header.points * header.row.itemsize:
         raise FileError(f"expected {header.points} points in {header.points * header.row.itemsize} bytes, found {size}")
@@ -123,7 +148,7 @@ def _compressed(body: bytes, header: Header) -> Array:
     check_unpacked(size, packed, LZF, "points")
     plain = lzf.decompress(body[8 : 8 + packed], size)
     if plain is None or len(plain) != size:
-        raise FileError(f"expected {size} bytes to come out of {packed} compressed ones, found others")
+        raise FileError(f"expected {packed} compressed bytes that decompress to {size}, found damaged data")
     data, start = np.empty(header.points, header.row), 0
     for name in header.row.names or ():
         data[name] = np.frombuffer(plain, header.row[name], header.points, start)
@@ -132,18 +157,18 @@ def _compressed(body: bytes, header: Header) -> Array:
 
 
 def _unpack(packed: Array, alpha: bool) -> dict[str, Array]:
-    """red, green, blue (and alpha) as uint8, from a number whose bytes they are, whatever its type says."""
+    """Split 4-byte numbers of any type into red, green, blue (and alpha) as uint8."""
     bits = np.ascontiguousarray(packed).view(np.uint32)
-    return {name: (bits >> shift).astype(np.uint8) for name, shift in COLOURS.items() if alpha or name != "alpha"}
+    return {name: (bits >> shift).astype(np.uint8) for name, shift in COLORS.items() if alpha or name != "alpha"}
 
 
 def _pack(columns: dict[str, Array]) -> dict[str, Array]:
-    """8-bit colours as the packed number that other programs of PCD look for."""
-    colours = {name: columns[name] for name in COLOURS if name in columns}
-    if not {"red", "green", "blue"} <= colours.keys() or any(column.dtype != np.uint8 for column in colours.values()):
+    """Combine 8-bit colors into the packed number that other programs expect in PCD files."""
+    colors = {name: columns[name] for name in COLORS if name in columns}
+    if not {"red", "green", "blue"} <= colors.keys() or any(column.dtype != np.uint8 for column in colors.values()):
         return columns
     bits = np.zeros(len(columns["x"]), np.uint32)
-    for name, column in colours.items():
-        bits |= column.astype(np.uint32) << COLOURS[name]
-    packed = {"rgba" if "alpha" in colours else "rgb": bits}
-    return {**{name: column for name, column in columns.items() if name not in colours}, **packed}
+    for name, column in colors.items():
+        bits |= column.astype(np.uint32) << COLORS[name]
+    packed = {"rgba" if "alpha" in colors else "rgb": bits}
+    return {**{name: column for name, column in columns.items() if name not in colors}, **packed}

@@ -1,13 +1,10 @@
-"""PLY: ascii and binary of both byte orders, the vertices with all their properties, and faces.
-
-Written through plyfile. Its reader is not used: it maps the file into memory, so that a file that is cut meanwhile ends
-the process, and believes what a header says about lengths."""
+"""PLY: ascii and binary of both byte orders, vertices with all their properties, and faces."""
 
 import struct
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +13,17 @@ from .errors import FileError
 from .memory import check_columns
 from .mesh import triangles
 from .ply_header import ENCODINGS as ENCODINGS
-from .ply_header import Element, ends, read_header
+from .ply_header import Element, compose_header, ends, read_header
 from .rows import decode, load_rows, write_rows
 from .table import Array, Table, axes, from_columns, records, scalars
 
-INDICES = ("vertex_indices", "vertex_index")  # of a face
+INDICES = ("vertex_indices", "vertex_index")  # names of the list of corners of a face
 INT32 = np.iinfo(np.int32)
+_ORDER: dict[str, Literal["<", ">"]] = {"binary_little_endian": "<", "binary_big_endian": ">"}
 
 
 class Lists(NamedTuple):
-    """Lists of whole numbers one after another: (R,) how many each has, and all of them."""
+    """R integer lists: their sizes (R,) and their concatenated values."""
 
     sizes: NDArray[np.int64]
     values: NDArray[np.int64]
@@ -38,14 +36,14 @@ def read(path: Path) -> Table:
     if "vertex" not in found:
         raise FileError(f"expected an element vertex, found {', '.join(found) or 'none'}")
     if lists := [each.name for each in found["vertex"].properties if each.length]:
-        raise FileError(f"expected single numbers for each vertex, found the list {lists[0]}")
+        raise FileError(f"expected vertex properties that are single numbers, found the list {lists[0]}")
     check_columns(len(found["vertex"].properties))
     index = None
     if "face" in found and found["face"].count:
         index = next((each for each in found["face"].properties if each.length and each.name in INDICES), None)
         if index is None or index.type[0] == "f":
             names = ", ".join(each.name for each in found["face"].properties)
-            raise FileError(f"expected a list of whole numbers vertex_indices in the element face, found {names}")
+            raise FileError(f"expected an integer list vertex_indices in the element face, found {names}")
     wanted = "" if index is None else index.name
     vertices, faces = (_text if encoding == "ascii" else _binary)(raw, start, elements, encoding, wanted)
     corners = None if faces is None else triangles(faces.sizes, faces.values, len(vertices))
@@ -56,19 +54,16 @@ def read(path: Path) -> Table:
 
 
 def write(stream: IO[bytes], table: Table, encoding: str) -> None:
-    from plyfile import PlyData, PlyElement
-
     columns = {name: _storable(name, column) for name, column in {**axes(table), **scalars(table)}.items()}
-    vertex = PlyElement.describe(records(columns), "vertex")
-    if encoding == "ascii":  # plyfile's own text has 18 digits where fewer say the same
-        stream.write(PlyData([vertex], text=True).header.encode("ascii") + b"\n")
+    stream.write(compose_header(encoding, len(table), {name: column.dtype for name, column in columns.items()}))
+    if encoding == "ascii":
         write_rows(stream, columns, " ")
     else:
-        PlyData([vertex], byte_order="<" if encoding == "binary_little_endian" else ">").write(stream)
+        stream.write(records(columns, _ORDER[encoding]).data)
 
 
 def _binary(raw: bytes, start: int, elements: list[Element], encoding: str, wanted: str) -> tuple[Array, Lists | None]:
-    order = "<" if encoding == "binary_little_endian" else ">"
+    order = _ORDER[encoding]
     vertices: Array = np.empty(0)
     faces = None
     for element in elements:
@@ -109,7 +104,7 @@ def _text(raw: bytes, start: int, elements: list[Element], _encoding: str, wante
 
 
 def _binary_lists(raw: bytes, start: int, element: Element, order: str, wanted: str) -> tuple[Lists, int]:
-    """The lists called `wanted` in the rows of an element, and where the rows end."""
+    """Read the lists called `wanted` of an element. Returns them and the position after its last row."""
     steps, gap = list[_Step](), 0
     kind = np.dtype("u1")
     for each in element.properties:
@@ -128,7 +123,7 @@ def _binary_lists(raw: bytes, start: int, element: Element, order: str, wanted: 
 
 
 class _Step(NamedTuple):
-    """A list in a row: how many bytes after the one before, the type of its length, bytes of a number in it."""
+    """A list in a row: bytes between it and the list before, dtype of its length, and bytes per value."""
 
     gap: int
     length: np.dtype[Any]
@@ -136,11 +131,11 @@ class _Step(NamedTuple):
     wanted: bool
 
 
-_Found = tuple[NDArray[np.int64], NDArray[np.int64], int]  # where each wanted list begins, its length; the end of all
+_Found = tuple[NDArray[np.int64], NDArray[np.int64], int]  # starts and sizes of the wanted lists, end of the element
 
 
 def _alike(raw: bytes, start: int, element: Element, steps: list[_Step], gap: int) -> _Found | None:
-    """At once, if there is one list in a row and all are as long as the first, as in most meshes."""
+    """Locate all lists at once if rows have one list each, of equal size, as in most meshes; otherwise None."""
     step = steps[0]
     first = start + step.gap
     if len(steps) > 1 or not element.count or first + step.length.itemsize > len(raw):
@@ -156,7 +151,7 @@ def _alike(raw: bytes, start: int, element: Element, steps: list[_Step], gap: in
 
 
 def _walk(raw: bytes, start: int, element: Element, steps: list[_Step], gap: int) -> _Found:
-    """Row after row: only the lengths in it say where the next one begins."""
+    """Locate lists row by row, because the size of each determines the position of the next."""
     keep = any(step.wanted for step in steps)
     begins, sizes = (np.zeros(element.count if keep else 0, np.int64) for _ in range(2))
     lengths = [struct.Struct(step.length.byteorder.replace("|", "<") + step.length.char) for step in steps]
@@ -189,17 +184,17 @@ def _text_lists(rows: Sequence[str], element: Element, wanted: str) -> Lists:
                 found.append(words[place - size : place])
         if place != len(words):
             raise FileError(
-                f"expected a row of {element.name}, lists with their lengths before them, found {line[:60]!r}"
+                f"expected a row of {element.name} with the size of each list before it, found {line[:60]!r}"
             )
     try:
         numbers = np.array([int(word) for word in chain.from_iterable(found)], np.int64)
     except (ValueError, OverflowError):
-        raise FileError(f"expected whole numbers in {wanted}, found others") from None
+        raise FileError(f"expected integers in {wanted}, found other values") from None
     return Lists(np.array([len(words) for words in found], np.int64), numbers)
 
 
 def _storable(name: str, column: Array) -> Array:
-    """PLY has no 64-bit integers and no booleans."""
+    """Convert a column to a PLY type: the format has no 64-bit integers and no booleans."""
     if column.dtype == bool:
         return column.astype(np.uint8)
     if column.dtype.kind not in "iu" or column.dtype.itemsize < 8:

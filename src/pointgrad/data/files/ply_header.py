@@ -1,6 +1,7 @@
-"""What the text at the beginning of a PLY file says about the rest."""
+"""The header of a PLY file: encoding, elements and their properties."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -9,14 +10,15 @@ import numpy as np
 from .errors import FileError
 
 ENCODINGS = ("binary_little_endian", "binary_big_endian", "ascii")
-LIMIT = 1 << 20  # bytes; a header is text of a few lines
+LIMIT = 1 << 20  # maximum bytes of a header
 TYPES = {"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4",
          "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
          "float32": "f4", "float64": "f8"}  # fmt: skip
+WRITTEN = {code: name for name, code in reversed(TYPES.items())}  # the older names, which every reader supports
 
 
 class Property(NamedTuple):
-    """type, length: as NumPy writes them; length: of the number before a list, empty where there is no list."""
+    """A property with its NumPy type code; `length` is the type code of a list's size, empty for single numbers."""
 
     name: str
     type: str
@@ -41,15 +43,24 @@ def ends(element: Element, rows: int) -> NoReturn:
     raise FileError(f"expected {element.count} rows of {element.name}, the file ends after {rows}")
 
 
+def compose_header(encoding: str, count: int, types: Mapping[str, np.dtype[Any]]) -> bytes:
+    """Write the header of a file with `count` vertices that have the given properties."""
+    for name in types:
+        if not name or not name.isascii():
+            raise FileError(f"expected column names in ASCII, because PLY cannot store others, got {name!r}")
+    properties = "".join(f"property {WRITTEN[dtype.str[1:]]} {name}\n" for name, dtype in types.items())
+    return f"ply\nformat {encoding} 1.0\nelement vertex {count}\n{properties}end_header\n".encode("ascii")
+
+
 def read_header(raw: bytes) -> tuple[str, list[Element], int]:
-    """The encoding, the elements, and where their rows begin."""
+    """Read the encoding, the elements, and the position of their first row."""
     if not re.match(rb"ply\r?\n", raw):
         raise FileError(f"expected a PLY file, which begins with the line ply, found {raw[:10]!r}")
     encoding, elements, start = "", list[Element](), raw.index(b"\n") + 1
     while True:
         end = raw.find(b"\n", start, LIMIT)
         if end < 0:
-            raise FileError("expected a PLY header up to end_header, found no such line")
+            raise FileError("expected a PLY header that ends with end_header, found no such line")
         line = raw[start:end].decode("ascii", "replace")
         words, start = line.split(), end + 1
         if words == ["end_header"] and encoding:
@@ -59,7 +70,7 @@ def read_header(raw: bytes) -> tuple[str, list[Element], int]:
         elif words[:1] == ["element"] and encoding and len(words) == 3:
             elements.append(Element(words[1], _count(words[1], words[2], len(raw)), []))
             if len({element.name for element in elements}) < len(elements):
-                raise FileError(f"expected elements of different names, found {words[1]} twice")
+                raise FileError(f"expected unique element names, found {words[1]} twice")
         elif words[:1] == ["property"] and elements:
             elements[-1].properties.append(_property(words[1:], line))
         elif words and words[0] not in ("comment", "obj_info"):
@@ -68,8 +79,8 @@ def read_header(raw: bytes) -> tuple[str, list[Element], int]:
 
 def _count(name: str, word: str, size: int) -> int:
     number = int(word) if word.isdecimal() and word.isascii() and len(word) < 20 else -1
-    if not 0 <= number <= size:  # every row takes at least a byte
-        raise FileError(f"expected a count of {name} that fits in {size} bytes, found {word[:40]}")
+    if not 0 <= number <= size:  # a row has at least one byte
+        raise FileError(f"expected a number of {name} rows that fits in {size} bytes, found {word[:40]}")
     return number
 
 
@@ -83,5 +94,5 @@ def _property(words: list[str], line: str) -> Property:
         or (length or "i")[0] == "f"
         or (not length and "list" in line.split()[1])
     ):
-        raise FileError(f"expected a property of PLY, found {line[:60]!r}")
+        raise FileError(f"expected a PLY property, found {line[:60]!r}")
     return Property(words[1], TYPES[words[0]], length)

@@ -1,4 +1,4 @@
-"""Lines of numbers, as several formats have them."""
+"""Lines of numbers, shared by the text formats."""
 
 import threading
 import warnings
@@ -12,7 +12,7 @@ from .errors import FileError
 from .table import Array
 
 ROWS = 1 << 16  # written at once
-_filters = threading.Lock()  # what warnings do is one setting of the whole process
+_filters = threading.Lock()  # warning filters are global to the process
 
 
 def read_text(path: Path) -> str:
@@ -27,7 +27,7 @@ def decode(raw: bytes) -> str:
 
 
 def load_rows(lines: Sequence[str], dtype: Any, count: int, what: str) -> Array:
-    """Exactly `count` lines, blank ones aside, of the numbers of dtype: (N,) if it has fields, else (N, C)."""
+    """Parse exactly `count` lines, not counting blank ones, to (N,) if `dtype` has fields, else to (N, C)."""
     rows = [line for line in lines if line and not line.isspace()]
     if len(rows) != count:
         raise FileError(f"expected {count} {what}, found {len(rows)}")
@@ -40,7 +40,7 @@ def load_rows(lines: Sequence[str], dtype: Any, count: int, what: str) -> Array:
 
 
 def parse_rows(source: Any, **options: Any) -> Array:
-    """`np.loadtxt`. A fraction in place of a whole number is an error also where NumPy, before 2.4, only warns."""
+    """`np.loadtxt`, except that a fraction in an integer column is an error in every version (NumPy < 2.4 warns)."""
     if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
         return np.loadtxt(source, **options)
     with _filters, warnings.catch_warnings():
@@ -48,22 +48,21 @@ def parse_rows(source: Any, **options: Any) -> Array:
         return np.loadtxt(source, **options)
 
 
-def write_rows(stream: IO[bytes], columns: Mapping[str, Array], comma: str) -> None:
-    """Each number in the fewest digits that read back as the same number of its own dtype: `doubles` for files that
-    declare none."""
+def write_rows(stream: IO[bytes], columns: Mapping[str, Array], delimiter: str) -> None:
+    """Write each number with the fewest digits that restore it in its dtype; see `doubles` for files without dtypes."""
     for start in range(0, len(next(iter(columns.values()))), ROWS):
         rows = zip(*(_texts(column[start : start + ROWS]) for column in columns.values()), strict=True)
-        stream.write("".join(comma.join(row) + "\n" for row in rows).encode())
+        stream.write("".join(delimiter.join(row) + "\n" for row in rows).encode())
 
 
 def _texts(column: Array) -> Iterable[str]:
     if column.dtype == bool:
         column = column.astype(np.uint8)
-    if column.dtype in (np.float64, np.int64):  # the same digits as NumPy's, several times faster
+    if column.dtype in (np.float64, np.int64):  # same digits as NumPy, several times faster
         return map(repr, column.tolist())
     return column.astype(str).tolist()
 
 
 def doubles(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """float32 as float64, as which text without types is read: 0.1 in float32 is 0.10000000149011612, not 0.1."""
+    """Convert floats to float64, in which untyped text is read: float32 0.1 is 0.10000000149011612, not 0.1."""
     return {name: column.astype(np.float64) if column.dtype.kind == "f" else column for name, column in columns.items()}

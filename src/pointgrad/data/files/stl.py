@@ -1,4 +1,4 @@
-"""STL, ascii and binary: triangles, whose equal corners become one vertex."""
+"""STL, ascii and binary. Equal corners of triangles are merged into one vertex."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from .rows import decode, load_rows
 from .table import Array, Table
 
 TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
-HEAD = 84  # bytes before the triangles: a remark of 80, and their number
+HEAD = 84  # bytes before the triangles: a comment of 80 bytes and the number of triangles
 
 
 def read(path: Path) -> Table:
@@ -22,9 +22,7 @@ def read(path: Path) -> Table:
         corners, encoding = _ascii(decode(raw)), "ascii"
     else:
         found = f"{len(raw)} bytes" if len(raw) >= HEAD else "a file shorter than its header"
-        raise FileError(
-            f"expected {HEAD + count * TRIANGLE.itemsize} bytes, as its count of triangles says, found {found}"
-        )
+        raise FileError(f"expected {HEAD + count * TRIANGLE.itemsize} bytes for {count} triangles, found {found}")
     xyz, index = np.unique(corners, axis=0, return_inverse=True)
     return Table(xyz, faces=index.reshape(-1, 3), kind=f"STL, {encoding}")
 

@@ -1,4 +1,4 @@
-"""`info`: what a file holds, without keeping a large one in memory."""
+"""`info`: a description of a file, computed without keeping large files in memory."""
 
 import os
 from collections import Counter
@@ -13,21 +13,28 @@ from numpy.typing import NDArray
 from pointgrad.ops.neighbors import knn
 
 from . import las
-from .door import read_table
 from .errors import FileError, naming
-from .formats import choose
+from .formats import LAS, choose
 from .memory import check_file
-from .table import Array, Table, label_column, whole
+from .read_write import read_table
+from .table import Array, Table, label_column, to_labels
 
-QUERIES = 1000  # points whose nearest neighbour is looked for
-NEIGHBORS = 8  # looked at, because the first ones may be at the same place
-HASHES = 1 << 22  # points compared for equality, at least half as many; of larger files a part
-COARSE = 20  # a step of the coordinates larger than this part of the spacing is worth a warning
+QUERIES = 1000  # points whose nearest neighbor is searched
+NEIGHBORS = 8  # several, because the nearest ones may be duplicates
+HASHES = 1 << 22  # maximum number of hashes kept; larger files are subsampled
+COARSE = 20  # warn if the spacing is less than this many float32 steps
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column beside x, y, z: its dtype in the file, and the smallest and largest finite number, None without any."""
+    """A column besides x, y, z.
+
+    Attributes:
+        name: Name of the column.
+        dtype: Its dtype in the file.
+        low: Smallest finite value, None if there is none.
+        high: Largest finite value, None if there is none.
+    """
 
     name: str
     dtype: str
@@ -37,14 +44,25 @@ class Attribute:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What `info` found in a file.
+    """Description of a point cloud file, returned by `info`.
 
-    path, size: where, and how many bytes. format: with version and encoding. points, faces: how many (of a mesh, its
-    vertices and triangles). coordinates: their dtype. lower, upper: bounds of the finite world coordinates, None
-    without any. attributes: the other columns. labels: how many points each class has, None without labels.
-    spacing: the median distance from a point to the nearest other place, of 1000 points; None if there is none.
-    doubled: points at a place that an earlier one has; an estimate in files above 4 million points.
-    nonfinite: points with NaN or infinity. warnings: sentences.
+    Attributes:
+        path: Path of the file.
+        size: Size in bytes.
+        format: Format with version and encoding.
+        points: Number of points, or of vertices of a mesh.
+        faces: Number of triangles of a mesh.
+        coordinates: dtype of the coordinates.
+        lower: Lower bounds of the finite world coordinates, None if there are none.
+        upper: Upper bounds of the finite world coordinates, None if there are none.
+        attributes: All other columns.
+        labels: Number of points of each class, None without labels.
+        spacing: Median distance from a point to the nearest point at a different position, estimated from 1000
+            points. None if there is no such point.
+        doubled: Number of points whose position equals that of an earlier point; an estimate for files of more than
+            4 million points.
+        nonfinite: Number of points with NaN or infinite coordinates.
+        warnings: Possible problems, one sentence each.
     """
 
     path: str
@@ -70,31 +88,44 @@ def info(
     columns: str | Sequence[str] | None = None,
     labels: str | None = None,
 ) -> FileInfo:
-    """Describes a file of points. LAS and LAZ are read in chunks, twice, so that memory does not grow with the file.
+    """Describe a point cloud file.
 
-    Arguments and errors are those of `read`.
+    LAS and LAZ files are read in chunks, twice, so that memory does not grow with the file.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "a.xyz").write_text("0 0 0\\n0 0 2\\n0 0 2\\n")
-    ...     found = info(f"{folder}/a.xyz")
-    >>> found.points, found.upper, found.spacing, found.doubled
-    (3, (0.0, 0.0, 2.0), 2.0, 1)
+    Args:
+        path: The file.
+        format: One of `FORMATS`. Default: the suffix of the file.
+        columns: Column names for formats that do not store them, as in `read`.
+        labels: The label column, as in `read`.
+
+    Returns:
+        The description.
+
+    Raises:
+        FileError: If the file cannot be read.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a.xyz").write_text("0 0 0\\n0 0 2\\n0 0 2\\n")
+        ...     found = info(f"{folder}/a.xyz")
+        >>> found.points, found.upper, found.spacing, found.doubled
+        (3, (0.0, 0.0, 2.0), 2.0, 1)
     """
     path = Path(path)
-    with naming(path, "a file that can be read"), np.errstate(all="ignore"):  # of numbers that are none
+    with naming(path, "a file that can be read"), np.errstate(all="ignore"):  # coordinates may be NaN or infinite
         chosen = choose(path, format)
-        if chosen in ("las", "laz"):
+        if chosen in LAS:
             check_file(path)
             if columns is not None:
-                raise FileError(f"expected no names of columns for {chosen}, which has its own, got {columns!r}")
+                raise FileError(f"expected no column names for {chosen}, which stores them, got {columns!r}")
             return _describe(path, lambda: las.chunks(path), labels)
         table = read_table(path, chosen, columns)
         return _describe(path, lambda: [table], labels)
 
 
 def _describe(path: Path, parts: Callable[[], Iterable[Table]], labels: str | None) -> FileInfo:
-    """From a function that gives the parts of the file, each time from the beginning."""
+    """Summarize a file. Each call of `parts` iterates over the file from its beginning."""
     found = _Summary(labels)
     for part in parts():
         found.add(part)
@@ -120,7 +151,7 @@ def _describe(path: Path, parts: Callable[[], Iterable[Table]], labels: str | No
 
 
 class _Summary:
-    """Everything that one pass finds."""
+    """Statistics collected in one pass over the parts of a file."""
 
     def __init__(self, wanted: str | None) -> None:
         self.points = self.faces = self.nonfinite = 0
@@ -139,7 +170,7 @@ class _Summary:
         if first:
             self.kind, self.coordinates = part.kind, part.xyz.dtype.name
         label = label_column(part.columns, self.wanted)
-        self.label = label if first or label == self.label else None  # whole numbers at first, others later: no labels
+        self.label = label if first or label == self.label else None  # a later part may have non-integer values
         self.points += len(part)
         self.faces += 0 if part.faces is None else len(part.faces)
         finite = part.xyz[np.isfinite(part.xyz).all(1)]
@@ -153,7 +184,7 @@ class _Summary:
         for name, column in part.columns.items():
             self._range(name, column)
         if self.label is not None:
-            values, counts = np.unique(whole(part.columns[self.label]), return_counts=True)
+            values, counts = np.unique(to_labels(part.columns[self.label]), return_counts=True)
             self.labels.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
     def _range(self, name: str, column: Array) -> None:
@@ -183,8 +214,11 @@ class _Summary:
 
 
 class _Places:
-    """Counts points at equal places in bounded memory: of more than `HASHES`, only those whose hash ends in zeros are
-    kept, and equal places have equal hashes."""
+    """Count of duplicate positions in bounded memory.
+
+    Beyond `HASHES` positions, only those whose hash ends in a growing number of zero bits are kept. Equal positions
+    have equal hashes, so the sample contains all or none of the points at a position.
+    """
 
     def __init__(self) -> None:
         self.kept = np.empty(0, np.uint64)
@@ -205,10 +239,10 @@ class _Places:
 
 
 def place_hashes(xyz: Array) -> NDArray[np.uint64]:
-    """64 bits of each point, by the mixing of SplitMix64."""
+    """Hash each point (N, 3) to 64 bits with the SplitMix64 finalizer."""
     out = np.zeros(len(xyz), np.uint64)
     for axis in range(3):
-        bits = (xyz[:, axis].astype(np.float64) + 0.0).view(np.uint64)  # -0.0 is 0.0
+        bits = (xyz[:, axis].astype(np.float64) + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
         out = (out ^ bits) + np.uint64(0x9E3779B97F4A7C15)
         out = (out ^ (out >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         out = (out ^ (out >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,9 +1,9 @@
-"""Between files and `Cloud`: the columns of a file as they are stored, and what becomes of them."""
+"""Conversion between the columns of a file and `Cloud`."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,20 +16,24 @@ from .memory import check_columns
 
 Array = NDArray[Any]
 
-# Where labels are looked for, first match first, in any case.
+# Names of label columns in order of precedence, compared case-insensitively.
 LABELS = ("label", "labels", "class", "classification", "semantic_label", "sem_class", "scalar_label", "scalar_labels",
           "scalar_class", "scalar_classification")  # fmt: skip
-FAR = 1000.0  # coordinates beyond are kept relative to an origin, so that float32 resolves a tenth of a millimetre
-WIDER = {"uint16": np.int32, "uint32": np.int64, "float16": np.float32}  # torch computes with those
+FAR = 1000.0  # larger coordinates are stored relative to an origin, so that float32 resolves a tenth of a millimetre
+WIDER = {"uint16": np.int32, "uint32": np.int64, "float16": np.float32}  # dtypes that torch hardly supports
 
 
 @dataclass
 class Table:
     """The content of a file.
 
-    xyz: (N, 3) float32 or float64, world coordinates. columns: the others by name, in the order of the file, each (N,)
-    or (N, c) in the file's own dtype. faces: (F, 3) int64 triangles of a mesh. kind: format and encoding, in words.
-    label, category: of the whole cloud, in formats that have a place for them.
+    Attributes:
+        xyz: World coordinates (N, 3), float32 or float64.
+        columns: All other columns by name, in file order, each (N,) or (N, c) in the dtype of the file.
+        faces: Triangles (F, 3) of a mesh, int64.
+        kind: Description of format and encoding.
+        label: Label of the whole cloud, in formats that store it.
+        category: Category of the whole cloud, in formats that store it.
     """
 
     xyz: Array
@@ -53,7 +57,7 @@ class Table:
 
 
 def from_columns(columns: Mapping[str, Array], **rest: Any) -> Table:
-    """A table of named columns, x, y and z (in any case) among them."""
+    """Make a table from named columns that include x, y and z in lower or upper case."""
     check_columns(len(columns))
     names = {name.lower(): name for name in reversed(list(columns))}
     missing = [axis for axis in "xyz" if axis not in names]
@@ -65,7 +69,7 @@ def from_columns(columns: Mapping[str, Array], **rest: Any) -> Table:
 
 
 def coordinates(axes: Sequence[Array]) -> Array:
-    """(N, 3) from three columns: float32 if they are, else float64."""
+    """Stack three columns to (N, 3): float32 if all of them are, else float64."""
     for axis in axes:
         if axis.ndim != 1 or axis.dtype.kind not in "fiu":
             raise FileError(f"expected a number for each of x, y and z, found {axis.dtype} {axis.shape}")
@@ -76,30 +80,30 @@ def coordinates(axes: Sequence[Array]) -> Array:
 
 
 def name_columns(values: Array, names: Sequence[str]) -> Table:
-    """A table of an (N, C) array with C names."""
+    """Make a table from an (N, C) array and C column names."""
     check_columns(len(names))
     if values.ndim != 2 or values.shape[1] != len(names):
         found = values.shape[1] if values.ndim == 2 else f"an array {values.shape}"
         raise FileError(f"expected {len(names)} columns ({' '.join(names)}), found {found}")
     if len(set(names)) < len(names):
-        raise FileError(f"expected columns of different names, found {' '.join(names)}")
+        raise FileError(f"expected unique column names, found {' '.join(names)}")
     return from_columns({name: values[:, place] for place, name in enumerate(names)})
 
 
 def default_names(count: int) -> list[str]:
-    """x y z, then column4, column5, ...: of columns that nobody named."""
+    """Default column names: x y z column4 column5 ..."""
     check_columns(count)
     return [*"xyz", *(f"column{place}" for place in range(4, count + 1))][:count]
 
 
 def to_cloud(table: Table, labels: str | None, source: str) -> Cloud:
-    """The table as a cloud, with the column of that name, or the first of `LABELS`, as labels."""
+    """Convert a table to a cloud. The labels are the column `labels`, or the first of `LABELS` if it is None."""
     origin, points = _near(table.xyz)
     columns = dict(table.columns)
     name = label_column(columns, labels)
     return Cloud(
         points=torch.from_numpy(points),
-        labels=None if name is None else torch.from_numpy(whole(columns.pop(name))),
+        labels=None if name is None else torch.from_numpy(to_labels(columns.pop(name))),
         features={name: _tensor(column) for name, column in columns.items()},
         label=table.label,
         category=table.category,
@@ -109,44 +113,42 @@ def to_cloud(table: Table, labels: str | None, source: str) -> Cloud:
 
 
 def to_table(cloud: Cloud) -> Table:
-    """The cloud as columns in world coordinates, the labels as one called `label`."""
+    """Convert a cloud to columns in world coordinates, with the labels in the column `label`."""
     columns = {name: _array(column) for name, column in cloud.features.items()}
     taken = sorted({name.lower() for name in columns} & {"x", "y", "z"})
     if taken:
-        raise FileError(f"expected features of other names than x, y, z, got {', '.join(taken)}")
+        raise FileError(f"expected feature names other than x, y, z, got {', '.join(taken)}")
     if cloud.labels is not None:
         if "label" in columns:
-            raise FileError("expected no feature called label beside the labels, got one")
+            raise FileError("expected no feature called label in a cloud that has labels, got one")
         columns["label"] = _array(cloud.labels)
     return Table(_world(cloud), columns, label=cloud.label, category=cloud.category)
 
 
 def scalars(table: Table) -> dict[str, Array]:
-    """The columns beside x, y, z for formats that know only single numbers: (N, c) becomes name_0 ... name_{c-1}, and
-    names have no blanks or separators."""
+    """Split columns (N, c) into name_0 ... name_{c-1}, and replace spaces and separators in names by underscores."""
     flat: dict[str, Array] = {}
     for name, column in table.columns.items():
         plain = re.sub(r"[\s,;]+", "_", name)
         wide = column.reshape(len(column), -1)
         parts = {plain: column} if column.ndim == 1 else {f"{plain}_{i}": wide[:, i] for i in range(wide.shape[1])}
         if clash := flat.keys() & parts.keys():
-            raise FileError(f"expected features of different names, got {', '.join(sorted(clash))} twice")
+            raise FileError(f"expected unique feature names, got {', '.join(sorted(clash))} twice")
         flat |= parts
     return flat
 
 
-def records(columns: Mapping[str, Array]) -> Array:
-    """One structured array of all columns, all of the same length."""
-    out = np.empty(
-        len(next(iter(columns.values()))), [(name, col.dtype, col.shape[1:]) for name, col in columns.items()]
-    )
+def records(columns: Mapping[str, Array], order: Literal["<", ">", "="] = "=") -> Array:
+    """Combine columns of equal length N into one structured array (N,) with the given byte order."""
+    fields = [(name, column.dtype.newbyteorder(order), column.shape[1:]) for name, column in columns.items()]
+    out = np.empty(len(next(iter(columns.values()))), fields)
     for name, column in columns.items():
         out[name] = column
     return out
 
 
 def survives(column: Array, dtype: Any) -> bool:
-    """Whether every number comes back from that dtype."""
+    """Whether a round trip through `dtype` preserves every number."""
     with np.errstate(all="ignore"):
         return np.array_equal(column.astype(dtype).astype(column.dtype), column, equal_nan=True)
 
@@ -156,17 +158,19 @@ def axes(table: Table) -> dict[str, Array]:
 
 
 def _near(xyz: Array) -> tuple[NDArray[np.float64], Array]:
-    """A whole origin and the points relative to it, such that nothing rounds: 0 on an axis whose coordinates are small,
-    or where the difference has more digits than the dtype."""
+    """Choose an integer origin and compute the points relative to it, without rounding.
+
+    The origin is 0 on axes with small coordinates, and where the difference would round.
+    """
     origin = np.zeros(3)
-    points = np.array(xyz, order="C")  # a copy that torch may own
+    points = np.array(xyz, order="C")  # a copy, because torch shares its memory
     for axis in range(3):
         column = xyz[:, axis].astype(np.float64)
         finite = column[np.isfinite(column)]
         if finite.size == 0 or np.abs(finite).max() <= FAR:
             continue
         start = np.floor(finite.min())
-        with np.errstate(all="ignore"):  # of what does not fit; it is compared
+        with np.errstate(all="ignore"):  # overflow is detected by the comparison
             shifted = (column - start).astype(xyz.dtype)
             again = shifted.astype(np.float64) + start
         if _same_bits(again, column):
@@ -180,7 +184,7 @@ def _same_bits(a: Array, b: Array) -> bool:
 
 
 def _world(cloud: Cloud) -> Array:
-    """(N, 3) world coordinates: float32 where the points are and nothing rounds, else float64."""
+    """World coordinates (N, 3): float32 if the points are float32 and nothing rounds, else float64."""
     points, origin = _array(cloud.points), _array(cloud.origin).astype(np.float64)
     world = points.astype(np.float64)
     far = origin != 0  # adding 0 would turn -0.0 into 0.0
@@ -194,15 +198,15 @@ def label_column(columns: Mapping[str, Array], wanted: str | None) -> str | None
     if wanted is not None:
         if wanted not in columns:
             raise FileError(f"expected a column {wanted} for the labels, found {', '.join(columns) or 'only x, y, z'}")
-        if not _is_whole(columns[wanted]):
-            raise FileError(f"expected whole numbers in the label column {wanted}, found others")
+        if not _is_integral(columns[wanted]):
+            raise FileError(f"expected integers in the label column {wanted}, found other values")
         return wanted
     by_case = {name.lower(): name for name in reversed(list(columns))}
     found = (by_case[name] for name in LABELS if name in by_case)
-    return next((name for name in found if _is_whole(columns[name])), None)
+    return next((name for name in found if _is_integral(columns[name])), None)
 
 
-def _is_whole(column: Array) -> bool:
+def _is_integral(column: Array) -> bool:
     if column.ndim != 1 or column.dtype.kind not in "fiu":
         return False
     if column.dtype.kind != "f":
@@ -211,8 +215,8 @@ def _is_whole(column: Array) -> bool:
     return bool(((np.abs(known) < 2**53) & (known == np.floor(known))).all())
 
 
-def whole(column: Array) -> NDArray[np.int64]:
-    """int64 labels; NaN, which some programs write for none, becomes -1."""
+def to_labels(column: Array) -> NDArray[np.int64]:
+    """Convert a label column to int64. NaN, which some programs write for missing labels, becomes -1."""
     if column.dtype.kind == "f":
         column = np.where(np.isnan(column), -1, column)
     return column.astype(np.int64)

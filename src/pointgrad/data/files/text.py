@@ -1,4 +1,4 @@
-"""XYZ, TXT, CSV, also gzipped; blanks, tabs, commas or semicolons between numbers; with or without a header."""
+"""XYZ, TXT and CSV, also gzipped: numbers separated by spaces, tabs, commas or semicolons, with optional header."""
 
 import gzip
 import io
@@ -16,9 +16,9 @@ from .memory import check_columns, check_fits
 from .rows import decode, doubles, parse_rows, write_rows
 from .table import Array, Table, axes, default_names, from_columns, scalars
 
-GZIP = b"\x1f\x8b"  # how such files begin
+GZIP = b"\x1f\x8b"  # first bytes of gzip files
 COMMENTS = ("#", "//", "%")
-WHOLE = re.compile(r"[+-]?\d+")
+INTEGER = re.compile(r"[+-]?\d+")
 
 
 def read(path: Path, columns: Sequence[str] | None = None) -> Table:
@@ -26,39 +26,39 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Table:
         packed = stream.read(2) == GZIP
     text = decode(_unpacked(path) if packed else path.read_bytes())
     heads, first, start = _start(text)
-    comma = next((sign for sign in (";", ",") if sign in first), None)
-    tokens = _split(first, comma)
+    delimiter = next((sign for sign in (";", ",") if sign in first), None)
+    tokens = _split(first, delimiter)
     check_columns(len(tokens))
-    names = list(columns or _names(heads, comma, len(tokens)) or default_names(len(tokens)))
+    names = list(columns or _names(heads, delimiter, len(tokens)) or default_names(len(tokens)))
     if len(names) != len(tokens):
         raise FileError(f"expected {len(names)} columns ({' '.join(names)}), found {len(tokens)}: {first[:60]!r}")
     if len(set(names)) < len(names):
-        raise FileError(f"expected columns of different names, found {' '.join(names)}")
-    values = _parse(text, start, comma, len(tokens))
+        raise FileError(f"expected unique column names, found {' '.join(names)}")
+    values = _parse(text, start, delimiter, len(tokens))
     found: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names)}
     for place, (name, token) in enumerate(zip(names, tokens, strict=True)):
         column = values[:, place]
-        if name.lower() in ("x", "y", "z") or not WHOLE.fullmatch(token) or not (column == np.floor(column)).all():
+        if name.lower() in ("x", "y", "z") or not INTEGER.fullmatch(token) or not (column == np.floor(column)).all():
             continue
         if np.abs(column).max() < 2**53:
             found[name] = column.astype(np.int64)
-        else:  # float64 has no digits for them; if int64 has none either, they are no whole numbers
+        else:  # not exact in float64; the column stays float64 if int64 cannot hold it either
             with suppress(FileError):
-                found[name] = _parse(text, start, comma, 1, place)[:, 0]
-    kind = {None: "blanks", ",": "commas", ";": "semicolons"}[comma]
+                found[name] = _parse(text, start, delimiter, 1, place)[:, 0]
+    kind = {None: "blanks", ",": "commas", ";": "semicolons"}[delimiter]
     return from_columns(found, kind=f"text, {kind}" + (", gzipped" if packed else ""))
 
 
-def write(stream: IO[bytes], table: Table, *, comma: str, packed: bool) -> None:
+def write(stream: IO[bytes], table: Table, *, delimiter: str, packed: bool) -> None:
     columns = doubles({**axes(table), **scalars(table)})
-    if comma == " ":  # programs that know no header skip a comment; where there is only x y z it says nothing
+    if delimiter == " ":  # a comment, which programs without header support skip; not needed for x y z alone
         head = "" if len(columns) == 3 else "# " + " ".join(columns) + "\n"
     else:
-        head = comma.join(columns) + "\n"
+        head = delimiter.join(columns) + "\n"
     zipped = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6, mtime=0, filename="") if packed else None
-    with zipped or nullcontext(stream) as out:  # ended also where writing fails: later there is no stream to end it in
+    with zipped or nullcontext(stream) as out:  # closes the gzip file before its stream, also after an error
         out.write(head.encode())
-        write_rows(out, columns, comma)  # type: ignore[arg-type]
+        write_rows(out, columns, delimiter)  # type: ignore[arg-type]
 
 
 def _unpacked(path: Path) -> bytes:
@@ -72,7 +72,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _start(text: str) -> tuple[list[str], str, int]:
-    """The lines before the numbers, the first line of numbers, and how many lines come before it."""
+    """Return the header lines, the first line of numbers, and its line index."""
     heads: list[str] = []
     for number, line in enumerate(io.StringIO(text)):
         line = line.strip()
@@ -93,31 +93,31 @@ def _is_numbers(line: str) -> bool:
         return False
 
 
-def _split(line: str, comma: str | None) -> list[str]:
-    return [token.strip().strip('"') for token in line.split(comma)]
+def _split(line: str, delimiter: str | None) -> list[str]:
+    return [token.strip().strip('"') for token in line.split(delimiter)]
 
 
-def _names(heads: list[str], comma: str | None, count: int) -> list[str] | None:
-    """Of the columns, from the header; a comment is one if it names as many columns, x, y and z among them."""
+def _names(heads: list[str], delimiter: str | None, count: int) -> list[str] | None:
+    """Column names from the header. A comment counts as header if it has `count` names that include x, y and z."""
     for head in reversed(heads):
-        names = _split(head.lstrip("#/% \t"), comma)
+        names = _split(head.lstrip("#/% \t"), delimiter)
         if not head.startswith(COMMENTS):
             if len(names) != count:
-                raise FileError(f"expected {len(names)} columns, as the header says, found {count}")
+                raise FileError(f"expected {len(names)} columns, as named in the header, found {count}")
             return names
         if len(names) == count and {"x", "y", "z"} <= {name.lower() for name in names}:
             return names
     return None
 
 
-def _parse(text: str, start: int, comma: str | None, width: int, only: int | None = None) -> NDArray[np.generic]:
-    """(N, width) float64; or one column as int64."""
+def _parse(text: str, start: int, delimiter: str | None, width: int, only: int | None = None) -> NDArray[np.generic]:
+    """Parse all columns to float64 (N, width), or the column `only` to int64 (N, 1)."""
     comments = [sign for sign in COMMENTS if sign in text]
     try:
         return parse_rows(
             io.StringIO(text),
             dtype=np.float64 if only is None else np.int64,
-            delimiter=comma,
+            delimiter=delimiter,
             skiprows=start,
             comments=comments or None,
             usecols=only,

@@ -1,89 +1,104 @@
-"""Files that appear under their name only when they are complete."""
+"""Temporary folders for files in progress, and publishing of complete files with `pointgrad.writing`."""
 
-import fcntl
 import glob
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from pointgrad.writing import make_folder
+from pointgrad import writing
+from pointgrad.locking import try_lock
 
 from .errors import FileError
+
+# Flags that Windows lacks. A pipe or link with the name of an abandoned folder is neither opened nor followed.
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 @contextmanager
 def workspace(target: Path, place: Path) -> Iterator[Path]:
-    """A new hidden folder in `place` for what is needed to make a file; removed at the end, whatever happens.
+    """Create a hidden temporary folder in `place` for making a file; it is removed at the end.
 
-    Folders that a killed process left for the same file are removed too. A lock, which dies with its process, tells
-    them from those that another process is using.
+    Folders that killed processes left behind for the same file are removed too. A folder in use is locked, and the
+    system releases the lock when its process ends. Without support for locks, abandoned folders are not removed.
+
+    Args:
+        target: The file to be made.
+        place: The parent of the temporary folder.
+
+    Yields:
+        The temporary folder.
     """
-    pattern = f".{target.name[:40]}.pointgrad-"
-    _remove_left(place, pattern)
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=pattern, dir=place))
-        lock = os.open(folder, os.O_RDONLY)
-        with suppress(OSError):  # a file system without locks: nothing is ever taken for left
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():
-            break
-        os.close(lock)  # another process took it for left, just before it was locked
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+    prefix = f".{target.name[:40]}.pointgrad-"
+    _remove_abandoned(place, prefix)
+    with ExitStack() as handles:
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            with suppress(OSError):
+                if not handles.enter_context(_locked(folder)):
+                    continue  # another process took it for abandoned and is removing it
+            if folder.exists():
+                break
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish(made: Path, target: Path, overwrite: bool) -> None:
-    """Gives a complete file its name. Another one of that name is replaced as a whole, or kept: then an error."""
-    with writing(target):
-        with open(made, "rb") as file:
-            os.fsync(file.fileno())
-        if overwrite:
-            os.replace(made, target)
-            return
+    """Move a complete file to its name, atomically.
+
+    Raises:
+        FileError: If the target exists and `overwrite` is false, or the file cannot be moved.
+    """
+    with disk_errors(target):
         try:
-            os.link(made, target)  # the only way that fails if there is one by now
+            writing.publish(made, target, overwrite=overwrite)
         except FileExistsError:
             raise exists(target) from None
-        except OSError:  # a file system without links
-            if target.exists():
-                raise exists(target) from None
-            os.replace(made, target)
 
 
 def publish_bytes(path: Path, content: bytes, overwrite: bool) -> None:
-    """Writes a small file, as a whole or not at all."""
-    with writing(path):
-        make_folder(path.parent)
-        with workspace(path, path.parent) as drafts:
-            (drafts / path.name).write_bytes(content)
-            publish(drafts / path.name, path, overwrite)
+    """Write a small file atomically, and create its folder if necessary.
+
+    Raises:
+        FileError: If the file exists and `overwrite` is false, or it cannot be written.
+    """
+    with disk_errors(path):
+        writing.make_folder(path.parent)
+        try:
+            writing.replace_bytes(path, content, overwrite=overwrite)
+        except FileExistsError:
+            raise exists(path) from None
 
 
 def exists(target: Path) -> FileError:
-    return FileError(f"{target}: exists already and is not overwritten unless asked for")
-
-
-def _remove_left(place: Path, pattern: str) -> None:
-    for name in glob.glob(glob.escape(pattern) + "*", root_dir=place) if place.is_dir() else ():
-        with suppress(OSError):
-            lock = os.open(place / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # else it is none of ours
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(place / name, ignore_errors=True)
-            finally:
-                os.close(lock)
+    return FileError(f"{target}: already exists; set overwrite to replace it")
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Gives the name of the file to errors of the disk."""
+def disk_errors(path: Path) -> Iterator[None]:
+    """Convert an `OSError` into a `FileError` that names the file."""
     try:
         yield
     except OSError as error:
         raise FileError(f"{path}: expected a file that can be written, got: {error.strerror or error}") from error
+
+
+def _remove_abandoned(place: Path, prefix: str) -> None:
+    for name in glob.glob(glob.escape(prefix) + "*", root_dir=place) if place.is_dir() else ():
+        with suppress(OSError), _locked(place / name) as is_abandoned:
+            if is_abandoned:
+                shutil.rmtree(place / name, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Try to lock a folder. Yields whether the lock was obtained; raises `OSError` without support for locks."""
+    handle = os.open(folder, FOLDER)
+    try:
+        yield try_lock(handle, "handle")
+    finally:
+        os.close(handle)

@@ -1,4 +1,4 @@
-"""Weighted sums over lists of neighbours, and where the weights come from."""
+"""Weighted sums over lists of neighbors, and attention."""
 
 import numbers
 
@@ -12,19 +12,24 @@ __all__ = ["aggregate", "masked_softmax", "neighbor_attention"]
 
 
 def masked_softmax(logits: Tensor, mask: Tensor, dim: int = -1) -> Tensor:
-    """Softmax over `dim` among the entries where `mask` is True; the others get exactly zero.
+    """Apply softmax over `dim` to the entries where `mask` is True; all others are exactly zero.
 
-    logits: any shape of at least one dimension, float64 to bfloat16; 16-bit logits are computed in float32.
-    mask: bool, of the shape of `logits` or broadcast to it.
-    returns: shape and dtype of `logits`. A row that is masked everywhere gives zeros, with zero gradients. A
-        logit of minus infinity counts as masked; NaN and plus infinity give NaN, as in `torch.softmax`.
+    Gradients flow to `logits`, to any order. Masked entries do not affect them, even if they are NaN.
 
-    Gradients reach `logits`, to any order. What is masked has no part in them, even if it is NaN.
+    Args:
+        logits: Any shape with at least one dimension. float64 to bfloat16; 16-bit logits are computed in float32.
+        mask: bool, broadcastable to the shape of `logits`.
+        dim: The dimension over which the result sums to one.
 
-    >>> mask = torch.tensor([[True, True, False], [False, False, False]])
-    >>> masked_softmax(torch.tensor([[1., 1., 7.], [1., 2., 3.]]), mask)
-    tensor([[0.5000, 0.5000, 0.0000],
-            [0.0000, 0.0000, 0.0000]])
+    Returns:
+        Shape and dtype of `logits`. If all entries along `dim` are masked, the results and their gradients are zero. A
+        logit of -inf counts as masked; NaN and +inf give NaN, as in `torch.softmax`.
+
+    Example:
+        >>> mask = torch.tensor([[True, True, False], [False, False, False]])
+        >>> masked_softmax(torch.tensor([[1., 1., 7.], [1., 2., 3.]]), mask)
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.0000, 0.0000, 0.0000]])
     """
     checks.tensor("logits", logits)
     checks.tensor("mask", mask)
@@ -42,21 +47,26 @@ def masked_softmax(logits: Tensor, mask: Tensor, dim: int = -1) -> Tensor:
 
 
 def aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
-    """The weighted sum of each centre's neighbours, without building the (M, K, C) neighbourhoods.
+    """Compute the weighted sum of the neighbors of each center, without building (M, K, C) tensors.
 
-    weights: (M, K), or (M, K, G) with one weight for each of G groups of neighbouring channels, where G
-        divides C; with a leading B if padded. G = C weighs each channel on its own.
-    values: (N, C) packed, or (B, N, C) padded; same dtype as `weights`. Under autocast the wider of the two.
-    index: (M, K) packed (global), or (B, M, K) padded (local to its cloud); int64 or int32.
-    returns: (M, C) or (B, M, C), `out[m, c] = sum_k weights[m, k, c // (C / G)] * values[index[m, k], c]`.
-        -1 (nothing here) adds nothing and its weight gets a zero gradient.
+    Gradients flow to `weights` and `values`, to any order. Sums are accumulated in at least float32.
 
-    Gradients reach `weights` and `values`, to any order. Sums are kept in at least float32. Any other index
-    out of range is a ValueError on the CPU; on a GPU it counts as -1.
+    Args:
+        weights: (M, K), or (M, K, G) with one weight for each of G groups of consecutive channels, where G divides C;
+            with a leading B if padded. G = C gives each channel its own weight.
+        values: (N, C) packed, or (B, N, C) padded, in the dtype of `weights`. Under autocast the inputs are cast to the
+            wider of the two dtypes.
+        index: (M, K) packed (global), or (B, M, K) padded (local to each cloud). int64 or int32. -1 contributes
+            nothing, and its weight gets a zero gradient. Any other index out of range raises a ValueError on the CPU
+            and counts as -1 on a GPU.
 
-    >>> values = torch.tensor([[1., 10.], [2., 20.], [3., 30.]])
-    >>> aggregate(torch.tensor([[0.5, 0.5], [2., 9.]]), values, torch.tensor([[0, 1], [2, -1]])).tolist()
-    [[1.5, 15.0], [6.0, 60.0]]
+    Returns:
+        (M, C) or (B, M, C), where `out[m, c] = sum_k weights[m, k, c // (C / G)] * values[index[m, k], c]`.
+
+    Example:
+        >>> values = torch.tensor([[1., 10.], [2., 20.], [3., 30.]])
+        >>> aggregate(torch.tensor([[0.5, 0.5], [2., 9.]]), values, torch.tensor([[0, 1], [2, -1]])).tolist()
+        [[1.5, 15.0], [6.0, 60.0]]
     """
     for name, value in (("weights", weights), ("values", values), ("index", index)):
         checks.tensor(name, value)
@@ -89,27 +99,32 @@ def neighbor_attention(
     bias: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Attention of each centre to its own list of neighbours, without building (M, K, H, D) tensors.
+    """Compute attention of each center to its own list of neighbors, without building (M, K, H, D) tensors.
 
-    query: (M, H, D), one query for each of M centres and H heads; with a leading B if padded.
-    key, value: (N, H, D) and (N, H, Dv), or with a leading B; same dtype as `query`.
-    index: (M, K) packed (global), or (B, M, K) padded (local to its cloud), as a neighbour search returns it;
-        int64 or int32.
-    bias: (M, K, H), or (M, K, 1) for all heads alike: added to the logits, for instance made from positions.
-    scale: of the dot products, 1 / sqrt(D) if not given.
-    returns: (M, H, Dv) or (B, M, H, Dv): for each head
-        `softmax_k(scale * <query[m], key[index[m, k]]> + bias[m, k])`-weighted sum of `value[index[m, k]]`.
-        -1 (nothing here) takes no part, and so does a bias of minus infinity, unless its row is NaN; a centre
-        without neighbours gives zeros, with zero gradients.
+    For each head, the result is the sum of `value[index[m, k]]` over k, with the weights
+    `softmax_k(scale * dot(query[m], key[index[m, k]]) + bias[m, k])`. A center without neighbors gives zeros, with zero
+    gradients. Gradients flow to `query`, `key`, `value` and `bias`, to any order. Softmax and sums are computed in at
+    least float32. Under autocast the inputs are cast to the widest dtype among them.
 
-    Gradients reach `query`, `key`, `value` and `bias`, to any order. Softmax and sums are computed in at least
-    float32. Under autocast the inputs are cast to the widest dtype among them. Any other index out of range is
-    a ValueError on the CPU; on a GPU it counts as -1.
+    Args:
+        query: (M, H, D), one query for each of M centers and H heads; with a leading B if padded.
+        key: (N, H, D), with a leading B if padded; same dtype as `query`.
+        value: (N, H, Dv), with a leading B if padded; same dtype as `query`.
+        index: (M, K) packed (global), or (B, M, K) padded (local to each cloud), as returned by a neighbor search.
+            int64 or int32. -1 is left out. Any other index out of range raises a ValueError on the CPU and counts as -1
+            on a GPU.
+        bias: (M, K, H), or (M, K, 1) shared by all heads; with a leading B if padded. Added to the logits, for example
+            computed from positions. -inf leaves a neighbor out, unless its row is NaN.
+        scale: Factor of the dot products, by default 1 / sqrt(D).
 
-    >>> query, key = torch.zeros(1, 1, 2), torch.zeros(3, 1, 2)
-    >>> value = torch.tensor([1., 2., 6.]).reshape(3, 1, 1)
-    >>> neighbor_attention(query, key, value, torch.tensor([[0, 2, -1]])).flatten()
-    tensor([3.5000])
+    Returns:
+        (M, H, Dv) or (B, M, H, Dv).
+
+    Example:
+        >>> query, key = torch.zeros(1, 1, 2), torch.zeros(3, 1, 2)
+        >>> value = torch.tensor([1., 2., 6.]).reshape(3, 1, 1)
+        >>> neighbor_attention(query, key, value, torch.tensor([[0, 2, -1]])).flatten()
+        tensor([3.5000])
     """
     tensors = [("query", query), ("key", key), ("value", value), ("index", index)]
     tensors += [] if bias is None else [("bias", bias)]
@@ -143,6 +158,6 @@ def neighbor_attention(
 
 
 def _spell(*parts: object) -> str:
-    """A shape of sizes and names."""
+    """The text of a shape that consists of sizes and names."""
     sizes = [size for part in parts for size in (part if isinstance(part, tuple) else (part,))]
     return f"({', '.join(map(str, sizes))})"

@@ -1,6 +1,6 @@
-// Weighted sums over lists of neighbours, the dot products that are their adjoint by the weights, and attention,
-// which is one after the other with a softmax between. All read one row per neighbour from anywhere, so rows are
-// fetched ahead; each is used where it stands, and no (M, K, C) tensor is built.
+// Weighted sums over lists of neighbors, the dot products that are their gradient by the weights, and attention, which
+// combines the two with a softmax. All of them read one row per neighbor at random places, so rows are prefetched. No
+// (M, K, C) tensor is built.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -15,9 +15,9 @@ namespace pointgrad {
 namespace {
 
 constexpr int64_t kValuesPerTask = 1 << 15;
-constexpr int64_t kAhead = 16;  // neighbours to fetch before their turn
+constexpr int64_t kAhead = 16;  // neighbors to prefetch
 
-// Channels in groups of equal width; a group has its own weight.
+// Channels are divided into groups of equal width, each with its own weight.
 struct Sizes {
   int64_t batch, rows, centers, neighbors, groups, width;
   int64_t channels() const { return groups * width; }
@@ -27,7 +27,7 @@ struct Sizes {
   }
 };
 
-// Fetches the row that will be wanted kAhead neighbours after number `pick` of `picks`.
+// Prefetches the row of the neighbor that is kAhead entries after number `pick` of `picks`.
 template <class T>
 POINTGRAD_INLINE void fetch_ahead(const T* rows, const int64_t* index, int64_t pick, int64_t picks, int64_t channels) {
   if (pick + kAhead < picks && index[pick + kAhead] >= 0)
@@ -48,8 +48,8 @@ POINTGRAD_INLINE void add_weighted(wide<T>* __restrict sum, const W* __restrict 
   }
 }
 
-// A dot product in lanes that are summed at the end: without a fixed order of its own the compiler may not
-// vectorise it. Narrow groups take few lanes, because summing those is what costs.
+// A dot product in lanes that are summed at the end. The fixed order of summation allows the compiler to vectorize.
+// Narrow groups use few lanes, because summing the lanes dominates their cost.
 template <int kLanes, class T> POINTGRAD_INLINE wide<T> dot(const wide<T>* a, const T* b, int64_t width) {
   wide<T> lanes[kLanes] = {};
   int64_t f = 0;
@@ -111,9 +111,9 @@ POINTGRAD_CLONES void dot_neighbors(T* __restrict out, const T* grad, const T* v
   }
 }
 
-// Adds weighted gradients of one cloud into its rows [r0, r1), in the order of the index. A row belongs to
-// one task, so the bits do not depend on the number of threads. The index is sifted piece by piece into a
-// short list of own picks, so that the rows to come are known and can be fetched ahead.
+// Adds the weighted gradients of one cloud to its rows [r0, r1), in the order of the index. A row belongs to one task,
+// so the result does not depend on the number of threads. The index is filtered piece by piece into a short list of
+// picks in range, so that upcoming rows are known and can be prefetched.
 template <class T>
 POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* weights, const T* grad, const int64_t* index,
                                const Sizes& s, int64_t r0, int64_t r1) {
@@ -139,15 +139,15 @@ POINTGRAD_CLONES void add_rows(wide<T>* __restrict total, const T* weights, cons
 }
 
 template <class T> struct Attention {
-  const T *query, *key, *value, *bias;  // bias may be missing
+  const T *query, *key, *value, *bias;  // bias may be null
   const int64_t* index;
   wide<T> scale;
-  Sizes sizes;  // width: of a head's queries and keys
+  Sizes sizes;  // its width is that of the queries and keys of one head
   int64_t value_width, bias_heads;
 };
 
-// In place, over each of the columns of (rows, columns) logits: the exponentials below the largest, `top`, and
-// their sum, `total`. Rows are short and many, so the columns are walked side by side.
+// Replaces each column of (rows, columns) logits by exp(logit - top), where `top` is its largest logit, and stores the
+// sum of the exponentials in `total`. Columns are processed side by side.
 template <class R>
 POINTGRAD_INLINE void exponentials(R* __restrict logits, R* __restrict top, R* __restrict total, int64_t rows,
                                    int64_t columns) {
@@ -162,14 +162,14 @@ POINTGRAD_INLINE void exponentials(R* __restrict logits, R* __restrict top, R* _
   }
 }
 
-// Room for what one centre needs.
+// Temporary memory for one center.
 template <class T> struct Scratch {
   explicit Scratch(const Attention<T>& a)
       : query(a.sizes.channels()), top(a.sizes.groups), total(a.sizes.groups), inverse(a.sizes.groups) {}
   std::vector<wide<T>> query, top, total, inverse;
 };
 
-// (K, H) softmax weights of centre m.
+// (K, H) softmax weights of center m.
 template <class T>
 POINTGRAD_INLINE void weigh(wide<T>* __restrict weights, Scratch<T>& scratch, const Attention<T>& a, int64_t m,
                             int64_t last_pick) {
@@ -188,7 +188,7 @@ POINTGRAD_INLINE void weigh(wide<T>* __restrict weights, Scratch<T>& scratch, co
       std::fill_n(logits, heads, -std::numeric_limits<R>::infinity());
       continue;
     }
-    prefetch(values + a.index[pick] * channels, channels * sizeof(T));  // wanted after the softmax
+    prefetch(values + a.index[pick] * channels, channels * sizeof(T));  // used after the softmax
     dots(logits, query, keys + a.index[pick] * depth, heads, s.width);
     if (a.bias == nullptr) continue;
     const T* bias = a.bias + pick * a.bias_heads;
@@ -196,13 +196,13 @@ POINTGRAD_INLINE void weigh(wide<T>* __restrict weights, Scratch<T>& scratch, co
   }
   R *total = scratch.total.data(), *inverse = scratch.inverse.data();
   exponentials(weights, scratch.top.data(), total, s.neighbors, heads);
-  // Nothing to choose from: all weights are zero and stay so.
+  // If there is no neighbor, all weights are zero and remain zero.
   for (int64_t h = 0; h < heads; ++h) inverse[h] = total[h] == 0 ? R(0) : 1 / total[h];
   for (int64_t k = 0; k < s.neighbors; ++k)
     for (int64_t h = 0; h < heads; ++h) weights[k * heads + h] *= inverse[h];
 }
 
-// sum = the weighted rows of centre m's neighbours.
+// sum = the weighted sum of the rows of the neighbors of center m.
 template <class T>
 POINTGRAD_INLINE void sum_rows(wide<T>* __restrict sum, const wide<T>* weights, const T* values, const int64_t* index,
                                const Sizes& s, int64_t width, int64_t m) {
@@ -233,8 +233,8 @@ POINTGRAD_CLONES void attend(T* __restrict out, wide<T>* __restrict norm, const 
   }
 }
 
-// With weights p and the dot products d of the gradient with the values, the logits' gradient is
-// p (d - sum p d), and the query's the keys summed with it.
+// With the weights p and the dot products d of the gradient with the values, the gradient of the logits is
+// p (d - sum p d), and that of the query is the sum of the keys weighted with it.
 template <class T>
 POINTGRAD_CLONES void attend_backward(T* __restrict grad_query, wide<T>* __restrict weights, wide<T>* __restrict slopes,
                                       const T* grad, const Attention<T>& a, int64_t begin, int64_t end) {
@@ -259,42 +259,42 @@ POINTGRAD_CLONES void attend_backward(T* __restrict grad_query, wide<T>* __restr
     }
     for (int64_t k = 0; k < s.neighbors; ++k) {
       R *pk = p + k * s.groups, *dk = d + k * s.groups;
-      const bool there = a.index[m * s.neighbors + k] >= 0;
-      for (int64_t h = 0; h < s.groups; ++h) dk[h] = there ? pk[h] * (dk[h] - level[h]) : R(0);
+      const bool valid = a.index[m * s.neighbors + k] >= 0;
+      for (int64_t h = 0; h < s.groups; ++h) dk[h] = valid ? pk[h] * (dk[h] - level[h]) : R(0);
     }
     sum_rows(query, d, a.key, a.index, s, s.width, m);
     for (int64_t c = 0; c < depth; ++c) grad_query[m * depth + c] = narrow<T>(a.scale * query[c]);
   }
 }
 
-void aggregate(address out, address weights, address values, address index, int dtype, int64_t batch, int64_t rows,
-               int64_t centers, int64_t neighbors, int64_t groups, int64_t width, int threads) {
+void aggregate(Output out, Input weights, Input values, In<int64_t> index, DType dtype, int64_t batch, int64_t rows,
+               int64_t centers, int64_t neighbors, int64_t groups, int64_t width, Threads threads) {
   nb::gil_scoped_release release;
   const Sizes sizes{batch, rows, centers, neighbors, groups, width};
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
-      sum_neighbors<T>(at<T>(out), at<const T>(weights), at<const T>(values), at<const int64_t>(index), sizes, begin,
-                       end);
+      sum_neighbors<T>(out.as<T>(), weights.as<T>(), values.as<T>(), index, sizes, begin, end);
     });
   });
 }
 
-void aggregate_weights(address out, address grad, address values, address index, int dtype, int64_t batch,
-                       int64_t rows, int64_t centers, int64_t neighbors, int64_t groups, int64_t width, int threads) {
+void aggregate_weights(Output out, Input grad, Input values, In<int64_t> index, DType dtype, int64_t batch,
+                       int64_t rows, int64_t centers, int64_t neighbors, int64_t groups, int64_t width,
+                       Threads threads) {
   nb::gil_scoped_release release;
   const Sizes sizes{batch, rows, centers, neighbors, groups, width};
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
-      dot_neighbors<T>(at<T>(out), at<const T>(grad), at<const T>(values), at<const int64_t>(index), sizes, begin,
-                       end);
+      dot_neighbors<T>(out.as<T>(), grad.as<T>(), values.as<T>(), index, sizes, begin, end);
     });
   });
 }
 
-void aggregate_values(address total, address weights, address grad, address index, int dtype, int64_t batch,
-                      int64_t rows, int64_t centers, int64_t neighbors, int64_t groups, int64_t width, int threads) {
+void aggregate_values(Output total, Input weights, Input grad, In<int64_t> index, DType dtype, int64_t batch,
+                      int64_t rows, int64_t centers, int64_t neighbors, int64_t groups, int64_t width,
+                      Threads threads) {
   nb::gil_scoped_release release;
   const Sizes sizes{batch, rows, centers, neighbors, groups, width};
   const int64_t picks = centers * neighbors, channels = sizes.channels();
@@ -304,47 +304,45 @@ void aggregate_values(address total, address weights, address grad, address inde
     using T = decltype(tag);
     run_tasks(batch * parts, small ? 1 : threads, [&](int64_t task) {
       const int64_t b = task / parts, part = task % parts;
-      add_rows<T>(at<wide<T>>(total) + b * rows * channels, at<const T>(weights) + b * picks * groups,
-                  at<const T>(grad) + b * centers * channels, at<const int64_t>(index) + b * picks, sizes,
-                  rows * part / parts, rows * (part + 1) / parts);
+      add_rows<T>(total.as<wide<T>>() + b * rows * channels, weights.as<T>() + b * picks * groups,
+                  grad.as<T>() + b * centers * channels, index + b * picks, sizes, rows * part / parts,
+                  rows * (part + 1) / parts);
     });
   });
 }
 
 template <class T>
-Attention<T> attention(address query, address key, address value, address index, address bias, double scale,
+Attention<T> attention(Input query, Input key, Input value, In<int64_t> index, Input bias, double scale,
                        const Sizes& sizes, int64_t value_width, int64_t bias_heads) {
-  return {at<const T>(query), at<const T>(key), at<const T>(value), at<const T>(bias), at<const int64_t>(index),
-          static_cast<wide<T>>(scale), sizes, value_width, bias_heads};
+  return {query.as<T>(), key.as<T>(), value.as<T>(), bias.as<T>(), index, static_cast<wide<T>>(scale), sizes,
+          value_width, bias_heads};
 }
 
-void neighbor_attention(address out, address norm, address query, address key, address value, address index,
-                        address bias, double scale, int dtype, int64_t batch, int64_t rows, int64_t centers,
-                        int64_t neighbors, int64_t heads, int64_t depth, int64_t value_width, int64_t bias_heads,
-                        int threads) {
+void neighbor_attention(Output out, Output norm, Input query, Input key, Input value, In<int64_t> index, Input bias,
+                        double scale, DType dtype, int64_t batch, int64_t rows, int64_t centers, int64_t neighbors,
+                        int64_t heads, int64_t depth, int64_t value_width, int64_t bias_heads, Threads threads) {
   nb::gil_scoped_release release;
   const Sizes sizes{batch, rows, centers, neighbors, heads, depth};
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const auto a = attention<T>(query, key, value, index, bias, scale, sizes, value_width, bias_heads);
     parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
-      attend<T>(at<T>(out), at<wide<T>>(norm), a, begin, end);
+      attend<T>(out.as<T>(), norm.as<wide<T>>(), a, begin, end);
     });
   });
 }
 
-void neighbor_attention_backward(address grad_query, address weights, address slopes, address grad, address query,
-                                 address key, address value, address index, address bias, double scale, int dtype,
-                                 int64_t batch, int64_t rows, int64_t centers, int64_t neighbors, int64_t heads,
-                                 int64_t depth, int64_t value_width, int64_t bias_heads, int threads) {
+void neighbor_attention_backward(Output grad_query, Output weights, Output slopes, Input grad, Input query, Input key,
+                                 Input value, In<int64_t> index, Input bias, double scale, DType dtype, int64_t batch,
+                                 int64_t rows, int64_t centers, int64_t neighbors, int64_t heads, int64_t depth,
+                                 int64_t value_width, int64_t bias_heads, Threads threads) {
   nb::gil_scoped_release release;
   const Sizes sizes{batch, rows, centers, neighbors, heads, depth};
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const auto a = attention<T>(query, key, value, index, bias, scale, sizes, value_width, bias_heads);
     parallel_for(sizes.all_centers(), sizes.grain(), threads, [&](int64_t begin, int64_t end) {
-      attend_backward<T>(at<T>(grad_query), at<wide<T>>(weights), at<wide<T>>(slopes), at<const T>(grad), a, begin,
-                         end);
+      attend_backward<T>(grad_query.as<T>(), weights.as<wide<T>>(), slopes.as<wide<T>>(), grad.as<T>(), a, begin, end);
     });
   });
 }
@@ -353,9 +351,18 @@ void neighbor_attention_backward(address grad_query, address weights, address sl
 }  // namespace pointgrad
 
 POINTGRAD_KERNELS(module) {
-  module.def("aggregate", &pointgrad::aggregate);
-  module.def("aggregate_values", &pointgrad::aggregate_values);
-  module.def("aggregate_weights", &pointgrad::aggregate_weights);
-  module.def("neighbor_attention", &pointgrad::neighbor_attention);
-  module.def("neighbor_attention_backward", &pointgrad::neighbor_attention_backward);
+  using namespace pointgrad;
+  module.def("aggregate", &aggregate, nb::kw_only(), "out"_a, "weights"_a, "values"_a, "index"_a, "dtype"_a, "batch"_a,
+             "rows"_a, "centers"_a, "neighbors"_a, "groups"_a, "width"_a, kThreads);
+  module.def("aggregate_values", &aggregate_values, nb::kw_only(), "total"_a, "weights"_a, "grad"_a, "index"_a,
+             "dtype"_a, "batch"_a, "rows"_a, "centers"_a, "neighbors"_a, "groups"_a, "width"_a, kThreads);
+  module.def("aggregate_weights", &aggregate_weights, nb::kw_only(), "out"_a, "grad"_a, "values"_a, "index"_a,
+             "dtype"_a, "batch"_a, "rows"_a, "centers"_a, "neighbors"_a, "groups"_a, "width"_a, kThreads);
+  module.def("neighbor_attention", &neighbor_attention, nb::kw_only(), "out"_a, "norm"_a, "query"_a, "key"_a, "value"_a,
+             "index"_a, "bias"_a.none(), "scale"_a, "dtype"_a, "batch"_a, "rows"_a, "centers"_a, "neighbors"_a,
+             "heads"_a, "depth"_a, "value_width"_a, "bias_heads"_a, kThreads);
+  module.def("neighbor_attention_backward", &neighbor_attention_backward, nb::kw_only(), "grad_query"_a, "weights"_a,
+             "slopes"_a, "grad"_a, "query"_a, "key"_a, "value"_a, "index"_a, "bias"_a.none(), "scale"_a, "dtype"_a,
+             "batch"_a, "rows"_a, "centers"_a, "neighbors"_a, "heads"_a, "depth"_a, "value_width"_a, "bias_heads"_a,
+             kThreads);
 }

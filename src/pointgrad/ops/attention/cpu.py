@@ -1,34 +1,49 @@
-"""Hands tensors to the C++ kernels of this room."""
+"""Calls of the C++ kernels of this family."""
 
-from collections.abc import Callable
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from .. import native
+from ..sums import sum_dtype
 
 
 def aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
     out = native.empty(values, (*index.shape[:-1], values.shape[-1]))
-    groups = weights.shape[-1]
-    _call(
-        native.module.aggregate, [out], [weights, values], index, values.shape[-2], groups, values.shape[-1] // groups
+    native.module.aggregate(
+        out=out,
+        weights=weights.contiguous(),
+        values=values.contiguous(),
+        dtype=values.dtype,
+        **_neighbors(index, values.shape[-2]),
+        **_channels(values, weights.shape[-1]),
     )
     return out
 
 
 def aggregate_values(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int) -> Tensor:
-    summed_in = torch.promote_types(grad.dtype, torch.float32)
-    total = native.empty(grad, (*grad.shape[:-2], num_rows, grad.shape[-1]), summed_in)
-    groups = weights.shape[-1]
-    _call(native.module.aggregate_values, [total], [weights, grad], index, num_rows, groups, grad.shape[-1] // groups)
+    total = native.empty(grad, (*grad.shape[:-2], num_rows, grad.shape[-1]), sum_dtype(grad.dtype))
+    native.module.aggregate_values(
+        total=total,
+        weights=weights.contiguous(),
+        grad=grad.contiguous(),
+        dtype=grad.dtype,
+        **_neighbors(index, num_rows),
+        **_channels(grad, weights.shape[-1]),
+    )
     return total.to(grad.dtype)
 
 
 def aggregate_weights(grad: Tensor, values: Tensor, index: Tensor, groups: int) -> Tensor:
     out = native.empty(grad, (*index.shape, groups))
-    width = grad.shape[-1] // groups
-    _call(native.module.aggregate_weights, [out], [grad, values], index, values.shape[-2], groups, width)
+    native.module.aggregate_weights(
+        out=out,
+        grad=grad.contiguous(),
+        values=values.contiguous(),
+        dtype=grad.dtype,
+        **_neighbors(index, values.shape[-2]),
+        **_channels(grad, groups),
+    )
     return out
 
 
@@ -36,8 +51,8 @@ def neighbor_attention(
     query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     out = native.empty(query, (*query.shape[:-1], value.shape[-1]))
-    norm = native.empty(query, (*query.shape[:-1], 2), torch.promote_types(query.dtype, torch.float32))
-    _attend(native.module.neighbor_attention, [out, norm], [], query, key, value, index, bias, scale)
+    norm = native.empty(query, (*query.shape[:-1], 2), sum_dtype(query.dtype))
+    native.module.neighbor_attention(out=out, norm=norm, **_attention(query, key, value, index, bias, scale))
     return out, norm
 
 
@@ -51,60 +66,52 @@ def neighbor_attention_backward(
     scale: float,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Needs no `norm`: here all logits of a centre are at hand at once."""
+    """The kernel does not need `norm`: it has all logits of a center at once."""
     grad_query = native.empty(query, query.shape)
     weights = native.empty(query, (*index.shape, query.shape[-2]), norm.dtype)
     slopes = native.empty(weights, weights.shape)
-    outputs = [grad_query, weights, slopes]
-    _attend(native.module.neighbor_attention_backward, outputs, [grad], query, key, value, index, bias, scale)
+    native.module.neighbor_attention_backward(
+        grad_query=grad_query,
+        weights=weights,
+        slopes=slopes,
+        grad=grad.contiguous(),
+        **_attention(query, key, value, index, bias, scale),
+    )
     return grad_query, weights, slopes
 
 
-def _attend(
-    kernel: Callable[..., None],
-    outputs: list[Tensor],
-    first: list[Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    index: Tensor,
-    bias: Tensor | None,
-    scale: float,
-) -> None:
-    solid = [tensor.contiguous() for tensor in (*first, query, key, value, index)]
-    bias = None if bias is None else bias.contiguous()
-    kernel(
-        *(tensor.data_ptr() for tensor in (*outputs, *solid)),
-        native.address(bias),
-        scale,
-        native.DTYPE_CODES[query.dtype],
-        index.shape[0] if index.dim() == 3 else 1,
-        key.shape[-3],
-        *index.shape[-2:],
-        *query.shape[-2:],
-        value.shape[-1],
-        0 if bias is None else bias.shape[-1],
-        torch.get_num_threads(),
-    )
+def _neighbors(index: Tensor, rows: int) -> dict[str, Any]:
+    """The arguments that describe lists of neighbors."""
+    centers, neighbors = index.shape[-2:]
+    return {
+        "index": index.contiguous(),
+        "batch": index.shape[0] if index.dim() == 3 else 1,
+        "rows": rows,
+        "centers": centers,
+        "neighbors": neighbors,
+    }
 
 
-def _call(
-    kernel: Callable[..., None],
-    outputs: list[Tensor],
-    inputs: list[Tensor],
-    index: Tensor,
-    rows: int,
-    groups: int,
-    width: int,
-) -> None:
-    solid = [tensor.contiguous() for tensor in (*inputs, index)]
-    kernel(
-        *(tensor.data_ptr() for tensor in (*outputs, *solid)),
-        native.DTYPE_CODES[inputs[0].dtype],
-        index.shape[0] if index.dim() == 3 else 1,
-        rows,
-        *index.shape[-2:],
-        groups,
-        width,
-        torch.get_num_threads(),
-    )
+def _channels(values: Tensor, groups: int) -> dict[str, int]:
+    """The arguments that describe groups of channels."""
+    return {"groups": groups, "width": values.shape[-1] // groups}
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+) -> dict[str, Any]:
+    """The arguments that describe attention."""
+    heads, depth = query.shape[-2:]
+    return {
+        "query": query.contiguous(),
+        "key": key.contiguous(),
+        "value": value.contiguous(),
+        "bias": None if bias is None else bias.contiguous(),
+        "scale": scale,
+        "dtype": query.dtype,
+        "heads": heads,
+        "depth": depth,
+        "value_width": value.shape[-1],
+        "bias_heads": 0 if bias is None else bias.shape[-1],
+        **_neighbors(index, key.shape[-3]),
+    }

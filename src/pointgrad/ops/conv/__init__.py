@@ -1,6 +1,6 @@
-"""Windows of images: unfold and fold, convolutions made of them, and max pooling.
+"""Windows of images: unfold and fold, convolutions, and max pooling.
 
-Layouts, signatures and results are those of `torch.nn.functional`: images are (N, C, H, W), channels before pixels.
+Layouts, signatures and results are those of `torch.nn.functional`. Images are (N, C, H, W).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,23 +20,28 @@ _WEIGHTS = {1: "(O, C / groups, k)", 2: "(O, C / groups, kh, kw)"}
 
 
 def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
-    """The values of each window of an image as a column (im2col), arranged as by `torch.nn.functional.unfold`.
+    """Copy each window of an image into a column (im2col), like `torch.nn.functional.unfold`.
 
-    input: (N, C, H, W), or (C, H, W); float64 to bfloat16.
-    kernel_size: of a window, (kh, kw). Here and below, one int stands for both axes.
-    dilation: the distance between neighbouring values of a window. stride: the distance between windows.
-    padding: how many zeros are put around the image.
-    returns: (N, C * kh * kw, L), or without N. `out[n, (c * kh + i) * kw + j, y * ow + x]` is the value (i, j) of
-        window (y, x) in channel c. L = oh * ow counts the windows, which along each axis are
-        `(size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1`.
+    Gradients flow to `input`, to any order. The backward is `fold`.
 
-    Gradients reach `input`, to any order: the backward is `fold`, which adds up where windows overlap.
+    Args:
+        input: (N, C, H, W) or (C, H, W); float64 to bfloat16.
+        kernel_size: The size of a window, (kh, kw). For this and the following arguments, an int applies to both axes.
+        dilation: The distance between adjacent values of a window.
+        padding: The number of zeros on each side of the image.
+        stride: The distance between windows.
 
-    >>> unfold(torch.arange(9.).reshape(1, 3, 3), 2)
-    tensor([[0., 1., 3., 4.],
-            [1., 2., 4., 5.],
-            [3., 4., 6., 7.],
-            [4., 5., 7., 8.]])
+    Returns:
+        (N, C * kh * kw, L), or without N. `out[n, (c * kh + i) * kw + j, y * ow + x]` is value (i, j) of window (y, x)
+        in channel c. There are L = oh * ow windows, with
+        `(size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1` along each axis.
+
+    Example:
+        >>> unfold(torch.arange(9.).reshape(1, 3, 3), 2)
+        tensor([[0., 1., 3., 4.],
+                [1., 2., 4., 5.],
+                [3., 4., 6., 7.],
+                [4., 5., 7., 8.]])
     """
     checks.tensor("input", input)
     kernel, steps = _sizes("kernel_size", kernel_size), _steps(dilation, padding, stride)
@@ -57,21 +62,29 @@ def fold(
     padding: Sizes = 0,
     stride: Sizes = 1,
 ) -> Tensor:
-    """Adds the columns of windows into an image (col2im): the adjoint of `unfold`, not its inverse.
-
-    input: (N, C * kh * kw, L), or (C * kh * kw, L), as `unfold` returns them for an image of `output_size`.
-    output_size: (H, W) of the image. kernel_size, dilation, padding, stride: as for `unfold`.
-    returns: (N, C, H, W), or without N. A pixel is the sum of its values in all the windows that cover it, zero where
-        none does. What falls onto the padding is dropped. Sums are kept in at least float32.
+    """Sum columns of windows into an image (col2im): the adjoint of `unfold`, not its inverse.
 
     `(unfold(x) * y).sum()` equals `(x * fold(y)).sum()`. `fold(unfold(x))` is x times the number of windows that cover
-    each pixel, which is `fold(unfold(torch.ones_like(x)))`. Gradients reach `input`, to any order: the backward is
-    `unfold`. The order of a sum is that of the kernel's places, on every device.
+    each pixel, which is `fold(unfold(torch.ones_like(x)))`. Gradients flow to `input`, to any order. The backward is
+    `unfold`. Sums are in the order of the positions in the kernel, on every device, and accumulated in at least
+    float32.
 
-    >>> fold(unfold(torch.arange(9.).reshape(1, 3, 3), 2), 3, 2)
-    tensor([[[ 0.,  2.,  2.],
-             [ 6., 16., 10.],
-             [ 6., 14.,  8.]]])
+    Args:
+        input: (N, C * kh * kw, L) or (C * kh * kw, L), as returned by `unfold` for an image of `output_size`.
+        output_size: (H, W) of the image.
+        kernel_size: As for `unfold`.
+        dilation: As for `unfold`.
+        padding: As for `unfold`. Values in the padding are dropped.
+        stride: As for `unfold`.
+
+    Returns:
+        (N, C, H, W), or without N. A pixel is the sum of its values in all windows that cover it, zero without windows.
+
+    Example:
+        >>> fold(unfold(torch.arange(9.).reshape(1, 3, 3), 2), 3, 2)
+        tensor([[[ 0.,  2.,  2.],
+                 [ 6., 16., 10.],
+                 [ 6., 14.,  8.]]])
     """
     checks.tensor("input", input)
     size, kernel = _sizes("output_size", output_size), _sizes("kernel_size", kernel_size)
@@ -102,24 +115,32 @@ def conv2d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The product of each window with each of O kernels: a matrix product with the columns of `unfold`.
+    """Convolve an image: a matrix product of the weight with the columns of `unfold`.
 
-    input: (N, C, H, W), or (C, H, W); float64 to bfloat16.
-    weight: (O, C / groups, kh, kw). bias: (O,).
-    stride, padding, dilation: as for `unfold`; padding may be "valid" (none) or, with stride 1, "same": as many zeros
-        as make the output as large as the input, if odd one more at the bottom and right.
-    groups: input and output channels are cut into so many parts, and each output part sees its own input part only.
-    returns: (N, O, oh, ow), or without N. Sums are kept in at least float32.
+    Gradients flow to `input`, `weight` and `bias`, to any order. Only `input` and `weight` are saved for the backward;
+    the columns, which have kh * kw times as many values as the input, are computed again. Large batches are processed
+    in portions, which limits the memory of the columns. On a GPU the settings of `torch.backends.cuda.matmul` apply.
+    Under autocast the inputs are cast to the widest dtype among them.
 
-    Gradients reach input, weight and bias, to any order. Kept for the backward are input and weight, not the columns,
-    which have kh * kw times the values of the input and are made again. A batch is worked on in portions, so that the
-    columns of few images are there at a time. On a GPU the product follows `torch.backends.cuda.matmul`. Under
-    autocast the inputs are cast to the widest dtype among them.
+    Args:
+        input: (N, C, H, W) or (C, H, W); float64 to bfloat16.
+        weight: (O, C / groups, kh, kw).
+        bias: (O,).
+        stride: As for `unfold`.
+        padding: As for `unfold`, or "valid" (no padding), or, with stride 1, "same": the output has the size of the
+            input, and an odd number of zeros puts one more at the bottom or right.
+        dilation: As for `unfold`.
+        groups: The number of parts into which input and output channels are divided. Each part of the output depends
+            only on the same part of the input.
 
-    >>> image = torch.arange(16.).reshape(1, 1, 4, 4)
-    >>> conv2d(image, torch.tensor([[[[1., 0.], [0., -1.]]]]), torch.tensor([100.]), stride=2)
-    tensor([[[[95., 95.],
-              [95., 95.]]]])
+    Returns:
+        (N, O, oh, ow), or without N. Sums are accumulated in at least float32.
+
+    Example:
+        >>> image = torch.arange(16.).reshape(1, 1, 4, 4)
+        >>> conv2d(image, torch.tensor([[[[1., 0.], [0., -1.]]]]), torch.tensor([100.]), stride=2)
+        tensor([[[[95., 95.],
+                  [95., 95.]]]])
     """
     return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -133,13 +154,23 @@ def conv1d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`conv2d` of an image with a height of one.
+    """Convolve sequences: `conv2d` of an image with a height of one.
 
-    input: (N, C, L), or (C, L). weight: (O, C / groups, k). bias: (O,).
-    returns: (N, O, windows), or without N. Everything else is as for `conv2d`.
+    Args:
+        input: (N, C, L) or (C, L).
+        weight: (O, C / groups, k).
+        bias: (O,).
+        stride: As for `conv2d`, along one axis.
+        padding: As for `conv2d`, along one axis.
+        dilation: As for `conv2d`, along one axis.
+        groups: As for `conv2d`.
 
-    >>> conv1d(torch.tensor([[1., 2., 4., 8.]]), torch.tensor([[[-1., 1.]]]))
-    tensor([[1., 2., 4.]])
+    Returns:
+        (N, O, windows), or without N.
+
+    Example:
+        >>> conv1d(torch.tensor([[1., 2., 4., 8.]]), torch.tensor([[[-1., 1.]]]))
+        tensor([[1., 2., 4.]])
     """
     return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
 
@@ -174,21 +205,27 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The largest value of each window, as `torch.nn.functional.max_pool2d` finds it.
+    """Compute the maximum of each window, like `torch.nn.functional.max_pool2d`.
 
-    input: (N, C, H, W), or (C, H, W); float64 to bfloat16.
-    kernel_size, dilation: as for `unfold`. stride: that of the windows, by default the kernel's size.
-    padding: at most half the kernel; it is never the maximum.
-    ceil_mode: whether a last window that only begins in the image, or before it, counts.
-    return_indices: also return where each maximum is: int64, its `row * W + column`.
-    returns: (N, C, oh, ow), or without N; or this and the indices.
+    Of equal values the first one in row-major order is chosen. NaN is the maximum; of several NaNs the last one is
+    chosen, as in PyTorch. A window without any pixel, which a large dilation makes possible, gives -inf and index -1.
+    Gradients flow to the chosen pixels of `input`, to any order, and are summed in at least float32.
 
-    Of equal values the first wins, row by row. A NaN is the maximum; of several the last, as in PyTorch. A window that
-    has no pixel at all, which a large dilation can leave, gives -inf and the index -1. Gradients reach `input`, to any
-    order: each goes to the pixel that won, which adds up those of all its windows, in at least float32.
+    Args:
+        input: (N, C, H, W) or (C, H, W); float64 to bfloat16.
+        kernel_size: As for `unfold`.
+        stride: The distance between windows, by default `kernel_size`.
+        padding: As for `unfold`, at most half of `kernel_size`. Padding is never the maximum.
+        dilation: As for `unfold`.
+        ceil_mode: Whether to keep a last window that extends beyond the padded image.
+        return_indices: Whether to also return the pixel of each maximum, `row * W + column`, int64.
 
-    >>> max_pool2d(torch.tensor([[[1., 5., 2.], [7., 0., 7.]]]), (2, 2), stride=1, return_indices=True)
-    (tensor([[[7., 7.]]]), tensor([[[3, 5]]]))
+    Returns:
+        (N, C, oh, ow), or without N; with `return_indices` a tuple of this and the indices.
+
+    Example:
+        >>> max_pool2d(torch.tensor([[[1., 5., 2.], [7., 0., 7.]]]), (2, 2), stride=1, return_indices=True)
+        (tensor([[[7., 7.]]]), tensor([[[3, 5]]]))
     """
     checks.tensor("input", input)
     kernel = _sizes("kernel_size", kernel_size)
@@ -225,7 +262,7 @@ def _convolve(
     channels, size, kernel = input.shape[-axes - 1], input.shape[-axes:], weight.shape[2:]
     whole = weight.dim() == axes + 2 and all(length > 0 for length in kernel)
     checks.shape(whole, "weight", _WEIGHTS[axes], weight)
-    if groups >= 1:  # or it is refused below, with the other values
+    if groups >= 1:  # else it is rejected below, with the other values
         fits = weight.shape[1] * groups == channels and weight.shape[0] % groups == 0
         checks.shape(
             fits,
@@ -260,7 +297,7 @@ def _convolve(
 
 
 def _sizes(name: str, received: Any, axes: int = 2) -> list[int]:
-    """One size per axis, from one int or from as many as there are axes."""
+    """One size for each axis, from one int or from one int per axis."""
     sizes = [received] * axes if checks.is_integer(received) else received
     several = isinstance(sizes, Sequence) and not isinstance(sizes, str)
     if several and len(sizes) == 1:
@@ -300,15 +337,15 @@ def _windows(
     stride: list[int],
     ceil_mode: bool = False,
 ) -> list[int]:
-    """How many windows there are along each axis; `name` holds the kernel."""
+    """The number of windows along each axis. `name` is the argument that holds the kernel."""
     padded = [length + 2 * zeros for length, zeros in zip(size, padding, strict=True)]
     reach = [step * (length - 1) + 1 for step, length in zip(dilation, kernel, strict=True)]
     windows = []
     for axis, step in enumerate(stride):
-        room = padded[axis] - reach[axis]
-        count = (room + (step - 1 if ceil_mode else 0)) // step + 1
+        slack = padded[axis] - reach[axis]
+        count = (slack + (step - 1 if ceil_mode else 0)) // step + 1
         if ceil_mode and (count - 1) * step >= size[axis] + padding[axis]:
-            count -= 1  # it would begin behind the image
+            count -= 1  # the last window would begin after the image
         windows.append(count)
     checks.value(
         all(count >= 1 for count in windows),
@@ -320,5 +357,5 @@ def _windows(
 
 
 def _batched(value: Tensor, dims: int, call: Callable[[Tensor], Tensor]) -> Tensor:
-    """The result for a value that may come without its first dimension, the batch."""
+    """Call with a batch dimension, which is added and removed if the value has none."""
     return call(value) if value.dim() == dims else call(value.unsqueeze(0)).squeeze(0)

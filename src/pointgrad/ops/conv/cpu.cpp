@@ -1,6 +1,6 @@
-// Windows of images: copying them into columns, adding them back, and their maxima. All is limited by memory, so
-// inner loops run along rows of pixels. Every pixel and every window belongs to one thread, and sums go through the
-// places of the kernel in order: no result depends on how the work was split.
+// Windows of images: copying them into columns, adding them back, and their maxima. All of this is limited by memory
+// bandwidth, so inner loops run along rows of pixels. Each pixel and each window belongs to one thread, and sums are in
+// the order of the kernel's positions, so results do not depend on how the work is divided.
 #include <nanobind/stl/array.h>
 
 #include <algorithm>
@@ -15,34 +15,36 @@ namespace pointgrad {
 namespace {
 
 constexpr int64_t kValuesPerTask = 1 << 15;
-constexpr int64_t kBandValues = 1 << 14;  // of an image, while everything that goes into them comes by
+constexpr int64_t kBandValues = 1 << 14;  // sums that are kept in the cache while windows are added to them
 
-// One axis: window o has its place k at o * stride - padding + k * dilation.
+// One axis: position k of the kernel in window o is at pixel o * stride - padding + k * dilation.
 struct Axis {
   int64_t size, kernel, stride, dilation, padding, windows;
 
   int64_t at(int64_t window, int64_t k) const { return window * stride - padding + k * dilation; }
 
-  // The first window whose place k is at `position` or behind it.
-  int64_t first_from(int64_t position, int64_t k) const {
-    const int64_t distance = position - at(0, k);
-    return distance <= 0 ? 0 : std::min(windows, (distance - 1) / stride + 1);  // no sum may overflow
+  // The first window whose position k is at `pixel` or after it.
+  int64_t first_from(int64_t pixel, int64_t k) const {
+    const int64_t distance = pixel - at(0, k);
+    return distance <= 0 ? 0 : std::min(windows, (distance - 1) / stride + 1);  // written so that nothing overflows
   }
 };
 
-using Numbers = std::array<int64_t, 12>;  // size, kernel, stride, dilation, padding, windows: each for y, then x
+using Pair = std::array<int64_t, 2>;  // along y and x
 
 struct Geometry {
   Axis y, x;
 
-  explicit Geometry(const Numbers& n)
-      : y{n[0], n[2], n[4], n[6], n[8], n[10]}, x{n[1], n[3], n[5], n[7], n[9], n[11]} {}
+  Geometry(Pair size, Pair kernel, Pair stride, Pair dilation, Pair padding, Pair windows)
+      : y{size[0], kernel[0], stride[0], dilation[0], padding[0], windows[0]},
+        x{size[1], kernel[1], stride[1], dilation[1], padding[1], windows[1]} {}
   int64_t pixels() const { return y.size * x.size; }
   int64_t places() const { return y.kernel * x.kernel; }
   int64_t windows() const { return y.windows * x.windows; }
 };
 
-// Rows [begin, end) of windows at place (i, j) of the kernel: in each zeros, pixels, zeros. T only has a value's size.
+// Rows [begin, end) of windows at position (i, j) of the kernel. Each consists of zeros, pixels, and zeros. Values are
+// only copied, so T is any type of the right size.
 template <class T>
 POINTGRAD_CLONES void copy_rows(T* __restrict out, const T* __restrict image, const Geometry& g, int64_t i, int64_t j,
                                 int64_t begin, int64_t end) {
@@ -67,7 +69,7 @@ POINTGRAD_CLONES void copy_rows(T* __restrict out, const T* __restrict image, co
 
 template <class T>
 void unfold_as(T* out, const T* images, int64_t planes, const Geometry& g, int threads) {
-  const int64_t rows = planes * g.places() * g.y.windows;  // of windows, as long as g.x.windows
+  const int64_t rows = planes * g.places() * g.y.windows;  // each has g.x.windows values
   parallel_for(rows, std::max<int64_t>(1, kValuesPerTask / g.x.windows), threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end;) {
       const int64_t column = row / g.y.windows, place = column % g.places(), top = row % g.y.windows;
@@ -79,17 +81,18 @@ void unfold_as(T* out, const T* images, int64_t planes, const Geometry& g, int t
   });
 }
 
-void unfold(address out, address images, int value_bytes, int64_t planes, const Numbers& numbers, int threads) {
+void unfold(Output out, Input images, int value_bytes, int64_t planes, Pair size, Pair kernel, Pair stride,
+            Pair dilation, Pair padding, Pair windows, Threads threads) {
   nb::gil_scoped_release release;
-  const Geometry g(numbers);
+  const Geometry g(size, kernel, stride, dilation, padding, windows);
   switch (value_bytes) {
-    case 2: return unfold_as(at<uint16_t>(out), at<const uint16_t>(images), planes, g, threads);
-    case 4: return unfold_as(at<uint32_t>(out), at<const uint32_t>(images), planes, g, threads);
-    default: return unfold_as(at<uint64_t>(out), at<const uint64_t>(images), planes, g, threads);
+    case 2: return unfold_as(out.as<uint16_t>(), images.as<uint16_t>(), planes, g, threads);
+    case 4: return unfold_as(out.as<uint32_t>(), images.as<uint32_t>(), planes, g, threads);
+    default: return unfold_as(out.as<uint64_t>(), images.as<uint64_t>(), planes, g, threads);
   }
 }
 
-// Rows [top, bottom) of one plane, from its columns (places, windows).
+// Rows [top, bottom) of one plane, from its columns (positions, windows).
 template <class T>
 POINTGRAD_CLONES void add_windows(wide<T>* __restrict total, const T* __restrict columns, const Geometry& g,
                                   int64_t top, int64_t bottom) {
@@ -116,7 +119,7 @@ template <class T> POINTGRAD_CLONES void narrow_all(T* out, const wide<T>* value
   for (int64_t i = 0; i < count; ++i) out[i] = narrow<T>(values[i]);
 }
 
-// Lets sum(total) fill `count` sums in the wide type, which are then rounded into `out` where that is another one.
+// Calls sum(total) to compute `count` sums in the wide type, and rounds them into `out` if T is narrower.
 template <class T, class Sum> void summed_wide(T* out, std::vector<wide<T>>& scratch, int64_t count, Sum&& sum) {
   if constexpr (std::is_same_v<T, wide<T>>) {
     sum(out);
@@ -127,9 +130,10 @@ template <class T, class Sum> void summed_wide(T* out, std::vector<wide<T>>& scr
   }
 }
 
-void fold(address out, address columns, int dtype, int64_t planes, const Numbers& numbers, int threads) {
+void fold(Output out, Input columns, DType dtype, int64_t planes, Pair size, Pair kernel, Pair stride, Pair dilation,
+          Pair padding, Pair windows, Threads threads) {
   nb::gil_scoped_release release;
-  const Geometry g(numbers);
+  const Geometry g(size, kernel, stride, dilation, padding, windows);
   const int64_t band = std::max<int64_t>(1, kBandValues / g.x.size);
   const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (g.x.size * g.places()));
   with_float_type(dtype, [&](auto tag) {
@@ -139,8 +143,8 @@ void fold(address out, address columns, int dtype, int64_t planes, const Numbers
       for (int64_t row = begin; row < end;) {
         const int64_t plane = row / g.y.size, top = row % g.y.size;
         const int64_t bottom = std::min({g.y.size, top + band, top + (end - row)});
-        summed_wide<T>(at<T>(out) + row * g.x.size, scratch, (bottom - top) * g.x.size, [&](wide<T>* total) {
-          add_windows<T>(total, at<const T>(columns) + plane * g.places() * g.windows(), g, top, bottom);
+        summed_wide<T>(out.as<T>() + row * g.x.size, scratch, (bottom - top) * g.x.size, [&](wide<T>* total) {
+          add_windows<T>(total, columns.as<T>() + plane * g.places() * g.windows(), g, top, bottom);
         });
         row += bottom - top;
       }
@@ -148,7 +152,7 @@ void fold(address out, address columns, int dtype, int64_t planes, const Numbers
   });
 }
 
-// One row of windows against one row of pixels at place (i, j): which place is the largest so far, and its value.
+// Updates the maxima of one row of windows, `best`, and their positions in the kernel, `which`, with one row of pixels.
 template <class T>
 POINTGRAD_CLONES void compare_row(wide<T>* __restrict best, int32_t* __restrict which, const T* __restrict row,
                                   const Axis& x, int64_t j, int32_t place) {
@@ -169,10 +173,10 @@ POINTGRAD_CLONES void compare_row(wide<T>* __restrict best, int32_t* __restrict 
   }
 }
 
-void max_pool2d(address values, address index, address images, int dtype, int64_t planes, const Numbers& numbers,
-                int threads) {
+void max_pool2d(Output values, Out<int64_t> index, Input images, DType dtype, int64_t planes, Pair size, Pair kernel,
+                Pair stride, Pair dilation, Pair padding, Pair windows, Threads threads) {
   nb::gil_scoped_release release;
-  const Geometry g(numbers);
+  const Geometry g(size, kernel, stride, dilation, padding, windows);
   const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (g.x.windows * g.places()));
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
@@ -183,7 +187,7 @@ void max_pool2d(address values, address index, address images, int dtype, int64_
         std::fill(best.begin(), best.end(), -std::numeric_limits<wide<T>>::infinity());
         std::fill(which.begin(), which.end(), -1);
         const int64_t window = row % g.y.windows;
-        const T* image = at<const T>(images) + row / g.y.windows * g.pixels();
+        const T* image = images.as<T>() + row / g.y.windows * g.pixels();
         for (int64_t i = 0; i < g.y.kernel; ++i) {
           const int64_t y = g.y.at(window, i);
           if (y < 0 || y >= g.y.size) continue;
@@ -192,8 +196,8 @@ void max_pool2d(address values, address index, address images, int dtype, int64_
                            static_cast<int32_t>(i * g.x.kernel + j));
           }
         }
-        narrow_all<T>(at<T>(values) + row * g.x.windows, best.data(), g.x.windows);
-        int64_t* to = at<int64_t>(index) + row * g.x.windows;
+        narrow_all<T>(values.as<T>() + row * g.x.windows, best.data(), g.x.windows);
+        int64_t* to = index + row * g.x.windows;
         for (int64_t o = 0; o < g.x.windows; ++o) {
           const int64_t y = g.y.at(window, which[o] / g.x.kernel), x = g.x.at(o, which[o] % g.x.kernel);
           to[o] = which[o] < 0 ? -1 : y * g.x.size + x;
@@ -203,8 +207,8 @@ void max_pool2d(address values, address index, address images, int dtype, int64_
   });
 }
 
-void max_pool2d_backward(address out, address grad, address index, int dtype, int64_t planes, int64_t pixels,
-                         int64_t windows, int threads) {
+void max_pool2d_backward(Output out, Input grad, In<int64_t> index, DType dtype, int64_t planes, int64_t pixels,
+                         int64_t windows, Threads threads) {
   nb::gil_scoped_release release;
   const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (pixels + windows));
   with_float_type(dtype, [&](auto tag) {
@@ -212,12 +216,12 @@ void max_pool2d_backward(address out, address grad, address index, int dtype, in
     parallel_for(planes, grain, threads, [&](int64_t begin, int64_t end) {
       std::vector<wide<T>> scratch;
       for (int64_t plane = begin; plane < end; ++plane) {
-        const T* from = at<const T>(grad) + plane * windows;
-        const int64_t* to = at<const int64_t>(index) + plane * windows;
-        summed_wide<T>(at<T>(out) + plane * pixels, scratch, pixels, [&](wide<T>* total) {
+        const T* from = grad.as<T>() + plane * windows;
+        const int64_t* to = index + plane * windows;
+        summed_wide<T>(out.as<T>() + plane * pixels, scratch, pixels, [&](wide<T>* total) {
           std::fill(total, total + pixels, wide<T>(0));
           for (int64_t o = 0; o < windows; ++o) {
-            // As unsigned numbers, so that -1 (no pixel) is out of range as well.
+            // Compared as unsigned numbers, -1 (no pixel) is out of range as well.
             if (static_cast<uint64_t>(to[o]) < static_cast<uint64_t>(pixels)) total[to[o]] += widen(from[o]);
           }
         });
@@ -230,8 +234,13 @@ void max_pool2d_backward(address out, address grad, address index, int dtype, in
 }  // namespace pointgrad
 
 POINTGRAD_KERNELS(module) {
-  module.def("unfold", &pointgrad::unfold);
-  module.def("fold", &pointgrad::fold);
-  module.def("max_pool2d", &pointgrad::max_pool2d);
-  module.def("max_pool2d_backward", &pointgrad::max_pool2d_backward);
+  using namespace pointgrad;
+  module.def("unfold", &unfold, nb::kw_only(), "out"_a, "images"_a, "value_bytes"_a, "planes"_a, "size"_a, "kernel"_a,
+             "stride"_a, "dilation"_a, "padding"_a, "windows"_a, kThreads);
+  module.def("fold", &fold, nb::kw_only(), "out"_a, "columns"_a, "dtype"_a, "planes"_a, "size"_a, "kernel"_a,
+             "stride"_a, "dilation"_a, "padding"_a, "windows"_a, kThreads);
+  module.def("max_pool2d", &max_pool2d, nb::kw_only(), "values"_a, "index"_a, "images"_a, "dtype"_a, "planes"_a,
+             "size"_a, "kernel"_a, "stride"_a, "dilation"_a, "padding"_a, "windows"_a, kThreads);
+  module.def("max_pool2d_backward", &max_pool2d_backward, nb::kw_only(), "out"_a, "grad"_a, "index"_a, "dtype"_a,
+             "planes"_a, "pixels"_a, "windows"_a, kThreads);
 }

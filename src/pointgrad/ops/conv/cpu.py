@@ -1,26 +1,26 @@
-"""Hands tensors to the C++ kernels of this room."""
-
-from collections.abc import Sequence
+"""Calls of the C++ kernels of this family."""
 
 import torch
 from torch import Tensor
 
 from .. import native
-
-Pair = Sequence[int]
+from .reference import Pair
 
 
 def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
-    input = input.contiguous()
     images, channels, *size = input.shape
     out = native.empty(input, (images, channels * kernel[0] * kernel[1], windows[0] * windows[1]))
     native.module.unfold(
-        out.data_ptr(),
-        input.data_ptr(),
-        input.element_size(),
-        images * channels,
-        [*size, *kernel, *stride, *dilation, *padding, *windows],
-        torch.get_num_threads(),
+        out=out,
+        images=input.contiguous(),
+        value_bytes=input.element_size(),
+        planes=images * channels,
+        size=size,
+        kernel=kernel,
+        stride=stride,
+        dilation=dilation,
+        padding=padding,
+        windows=windows,
     )
     return out
 
@@ -28,16 +28,19 @@ def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: P
 def fold(
     columns: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
 ) -> Tensor:
-    columns = columns.contiguous()
     images, channels = columns.shape[0], columns.shape[1] // (kernel[0] * kernel[1])
     out = native.empty(columns, (images, channels, *size))
     native.module.fold(
-        out.data_ptr(),
-        columns.data_ptr(),
-        native.DTYPE_CODES[columns.dtype],
-        images * channels,
-        [*size, *kernel, *stride, *dilation, *padding, *windows],
-        torch.get_num_threads(),
+        out=out,
+        columns=columns.contiguous(),
+        dtype=columns.dtype,
+        planes=images * channels,
+        size=size,
+        kernel=kernel,
+        stride=stride,
+        dilation=dilation,
+        padding=padding,
+        windows=windows,
     )
     return out
 
@@ -45,18 +48,21 @@ def fold(
 def max_pool2d(
     input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
 ) -> tuple[Tensor, Tensor]:
-    input = input.contiguous()
     images, channels, *size = input.shape
     values = native.empty(input, (images, channels, *windows))
     index = native.empty(input, values.shape, torch.int64)
     native.module.max_pool2d(
-        values.data_ptr(),
-        index.data_ptr(),
-        input.data_ptr(),
-        native.DTYPE_CODES[input.dtype],
-        images * channels,
-        [*size, *kernel, *stride, *dilation, *padding, *windows],
-        torch.get_num_threads(),
+        values=values,
+        index=index,
+        images=input.contiguous(),
+        dtype=input.dtype,
+        planes=images * channels,
+        size=size,
+        kernel=kernel,
+        stride=stride,
+        dilation=dilation,
+        padding=padding,
+        windows=windows,
     )
     return values, index
 
@@ -64,17 +70,15 @@ def max_pool2d(
 def max_pool2d_backward(
     grad: Tensor, index: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair
 ) -> Tensor:
-    grad, index = grad.contiguous(), index.contiguous()
     images, channels, *windows = grad.shape
     out = native.empty(grad, (images, channels, *size))
     native.module.max_pool2d_backward(
-        out.data_ptr(),
-        grad.data_ptr(),
-        index.data_ptr(),
-        native.DTYPE_CODES[grad.dtype],
-        images * channels,
-        size[0] * size[1],
-        windows[0] * windows[1],
-        torch.get_num_threads(),
+        out=out,
+        grad=grad.contiguous(),
+        index=index.contiguous(),
+        dtype=grad.dtype,
+        planes=images * channels,
+        pixels=size[0] * size[1],
+        windows=windows[0] * windows[1],
     )
     return out

@@ -1,11 +1,10 @@
-"""Triton kernels of this room.
+"""Triton kernels of this family.
 
-A tile is BLOCK_R planes by BLOCK_P pixels or windows: what must be divided to know where a lane is, is divided once for
-all places of the kernel. Sums are gathered: a pixel looks for the
-windows that cover it, in the order of the kernel's places, so there are no atomics and the same bits on every device.
+Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size. A tile has BLOCK_R planes and BLOCK_P pixels or
+windows, so the divisions that locate a lane are done once for all positions of the kernel. `fold` gathers: each pixel
+sums the windows that cover it, in the order of the positions in the kernel. So there are no atomics, and the result is
+the same on every device.
 """
-
-from collections.abc import Sequence
 
 import torch
 import triton
@@ -13,10 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch import INTERPRETED, power_of_2
+from .reference import Pair
 
-Pair = Sequence[int]
-
-_FEW_PLACES = 1 if INTERPRETED else 25
+_FEW_POSITIONS = 1 if INTERPRETED else 25
 
 
 def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
@@ -26,9 +24,17 @@ def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: P
     out = input.new_empty(images, channels * kernel[0] * kernel[1], count)
     if out.numel():
         rows = images * channels
-        grid, how = _tiles(rows, count, size[0] * size[1])
-        numbers = (*size, *stride, *dilation, *padding, windows[1])
-        _unfold[grid](out, input, rows, count, *numbers, **_places(kernel), **how)
+        grid, options = _tiles(rows, count, size[0] * size[1])
+        _unfold[grid](
+            out_ptr=out,
+            images_ptr=input,
+            rows=rows,
+            windows=count,
+            windows_x=windows[1],
+            **_geometry(size, stride, dilation, padding),
+            **_positions(kernel),
+            **options,
+        )
     return out
 
 
@@ -39,11 +45,7 @@ def fold(
     images, channels = columns.shape[0], columns.shape[1] // (kernel[0] * kernel[1])
     out = columns.new_empty(images, channels, *size)
     if out.numel():
-        rows = images * channels
-        grid, how = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
-        numbers = (*size, *stride, *dilation, *padding, *windows)
-        places = _places(kernel)
-        _fold[grid](out, columns, out, rows, *numbers, **places, **how, WINNERS=False, WIDE=_wide(out))
+        _launch_fold(out, columns, None, size, kernel, stride, dilation, padding, windows)
     return out
 
 
@@ -56,9 +58,20 @@ def max_pool2d(
     index = values.new_empty(values.shape, dtype=torch.int64)
     if values.numel():
         rows, count = images * channels, windows[0] * windows[1]
-        grid, how = _tiles(rows, count, size[0] * size[1])
-        numbers = (*size, *kernel, *stride, *dilation, *padding, windows[1])
-        _max_pool[grid](values, index, input, rows, count, *numbers, **how, WIDE=_wide(input))
+        grid, options = _tiles(rows, count, size[0] * size[1])
+        _max_pool[grid](
+            values_ptr=values,
+            index_ptr=index,
+            images_ptr=input,
+            rows=rows,
+            windows=count,
+            windows_x=windows[1],
+            kernel_y=kernel[0],
+            kernel_x=kernel[1],
+            **_geometry(size, stride, dilation, padding),
+            WIDE=_wide(input),
+            **options,
+        )
     return values, index
 
 
@@ -69,27 +82,65 @@ def max_pool2d_backward(
     images, channels, *windows = grad.shape
     out = grad.new_empty(images, channels, *size)
     if out.numel():
-        rows = images * channels
-        grid, how = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
-        numbers = (*size, *stride, *dilation, *padding, *windows)
-        places = _places(kernel)
-        _fold[grid](out, grad, index, rows, *numbers, **places, **how, WINNERS=True, WIDE=_wide(out))
+        _launch_fold(out, grad, index, size, kernel, stride, dilation, padding, windows)
     return out
 
 
+def _launch_fold(
+    out: Tensor,
+    values: Tensor,
+    index: Tensor | None,
+    size: Pair,
+    kernel: Pair,
+    stride: Pair,
+    dilation: Pair,
+    padding: Pair,
+    windows: Pair,
+) -> None:
+    rows = out.shape[0] * out.shape[1]
+    grid, options = _tiles(rows, size[0] * size[1], windows[0] * windows[1])
+    _fold[grid](
+        out_ptr=out,
+        values_ptr=values,
+        index_ptr=out if index is None else index,
+        rows=rows,
+        windows_y=windows[0],
+        windows_x=windows[1],
+        **_geometry(size, stride, dilation, padding),
+        **_positions(kernel),
+        MAXIMA=index is not None,
+        WIDE=_wide(out),
+        **options,
+    )
+
+
 def _tiles(rows: int, columns: int, others: int) -> tuple[tuple[int], dict[str, int]]:
-    """The grid, and how tiles are launched. columns: pixels or windows of a plane; others: its windows or pixels."""
+    """The launch grid and options. `columns` are the pixels or windows of a plane, `others` its windows or pixels."""
     if max(columns, others) >= 2**31:
         raise ValueError(f"an image must have fewer than 2^31 pixels and windows on a GPU, got {max(columns, others)}")
     block_p = power_of_2(columns, 16, 128)
-    block_r = power_of_2(rows, 1, (1024 if INTERPRETED else 128) // block_p)  # the interpreter pays per operation
-    how = {"BLOCK_R": block_r, "BLOCK_P": block_p, "num_warps": 4, "enable_fp_fusion": False}
-    return (triton.cdiv(rows, block_r) * triton.cdiv(columns, block_p),), how
+    block_r = power_of_2(rows, 1, (1024 if INTERPRETED else 128) // block_p)  # large tiles for the interpreter
+    options = {"BLOCK_R": block_r, "BLOCK_P": block_p, "num_warps": 4, "enable_fp_fusion": False}
+    return (triton.cdiv(rows, block_r) * triton.cdiv(columns, block_p),), options
 
 
-def _places(kernel: Pair) -> dict[str, int | bool]:
-    """Of a kernel. The loop over few of them is written out, so that all their loads are under way together."""
-    return {"KERNEL_Y": kernel[0], "KERNEL_X": kernel[1], "FEW": kernel[0] * kernel[1] <= _FEW_PLACES}
+def _geometry(size: Pair, stride: Pair, dilation: Pair, padding: Pair) -> dict[str, int]:
+    """The arguments of an image and its windows."""
+    return {
+        "height": size[0],
+        "width": size[1],
+        "stride_y": stride[0],
+        "stride_x": stride[1],
+        "dilation_y": dilation[0],
+        "dilation_x": dilation[1],
+        "padding_y": padding[0],
+        "padding_x": padding[1],
+    }
+
+
+def _positions(kernel: Pair) -> dict[str, int | bool]:
+    """The arguments of a kernel. A loop over few positions is unrolled, so that all their loads overlap."""
+    return {"KERNEL_Y": kernel[0], "KERNEL_X": kernel[1], "FEW": kernel[0] * kernel[1] <= _FEW_POSITIONS}
 
 
 def _wide(values: Tensor) -> tl.dtype:
@@ -98,7 +149,7 @@ def _wide(values: Tensor) -> tl.dtype:
 
 @triton.jit
 def _tile(rows, columns, BLOCK_R: tl.constexpr, BLOCK_P: tl.constexpr):
-    """This program's rows (BLOCK_R, 1) and columns (1, BLOCK_P)."""
+    """The rows (BLOCK_R, 1) and columns (1, BLOCK_P) of this program."""
     tiles = tl.cdiv(columns, BLOCK_P)
     row = (tl.program_id(0) // tiles).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     column = (tl.program_id(0) % tiles) * BLOCK_P + tl.arange(0, BLOCK_P)
@@ -143,7 +194,7 @@ def _unfold(
 
 @triton.jit
 def _copy_pixels(to_ptr, from_ptr, y, x, height, width, windows, mask):
-    """The pixels of one place of the kernel, or zero; returns where those of the next place go."""
+    """Copy the pixels of one position of the kernel, zero outside; return the address for the next position."""
     inside = mask & (y >= 0) & (y < height) & (x >= 0) & (x < width)
     tl.store(to_ptr, tl.load(from_ptr + (y * width + x), mask=inside, other=0), mask=mask)
     return to_ptr + windows
@@ -170,36 +221,36 @@ def _fold(
     FEW: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_P: tl.constexpr,
-    WINNERS: tl.constexpr,
+    MAXIMA: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Each pixel adds up the windows that cover it: its value in each of them, or those of which it is the maximum."""
+    """Each pixel sums its values in the windows that cover it, or, if MAXIMA, those of windows whose maximum it is."""
     pixels, windows = height * width, windows_y * windows_x
     plane, pixel = _tile(rows, pixels, BLOCK_R, BLOCK_P)
     mask = (plane < rows) & (pixel < pixels)
     y, x = pixel // width + padding_y, pixel % width + padding_x
-    step = 0 if WINNERS else windows  # from a place of the kernel to the next
-    values_ptr += plane * windows * (1 if WINNERS else KERNEL_Y * KERNEL_X)
+    step = 0 if MAXIMA else windows  # from one position of the kernel to the next
+    values_ptr += plane * windows * (1 if MAXIMA else KERNEL_Y * KERNEL_X)
     index_ptr += plane * windows
     total = tl.zeros([BLOCK_R, BLOCK_P], WIDE)
     if FEW:
         for place in tl.static_range(KERNEL_Y * KERNEL_X):
             top, left = y - place // KERNEL_X * dilation_y, x - place % KERNEL_X * dilation_x
             at, covered = _window(top, left, stride_y, stride_x, windows_y, windows_x)
-            total += _share(values_ptr, index_ptr, at, pixel, covered & mask, WINNERS, WIDE)
+            total += _share(values_ptr, index_ptr, at, pixel, covered & mask, MAXIMA, WIDE)
             values_ptr += step
     else:
         for place in range(KERNEL_Y * KERNEL_X):
             top, left = y - place // KERNEL_X * dilation_y, x - place % KERNEL_X * dilation_x
             at, covered = _window(top, left, stride_y, stride_x, windows_y, windows_x)
-            total += _share(values_ptr, index_ptr, at, pixel, covered & mask, WINNERS, WIDE)
+            total += _share(values_ptr, index_ptr, at, pixel, covered & mask, MAXIMA, WIDE)
             values_ptr += step
     tl.store(out_ptr + plane * pixels + pixel, total.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def _window(top, left, stride_y, stride_x, windows_y, windows_x):
-    """Which window begins there, and whether one does."""
+    """The window that begins at this pixel, and whether there is one."""
     window_y, window_x = top // stride_y, left // stride_x
     begins = (window_y * stride_y == top) & (window_x * stride_x == left)
     inside = (top >= 0) & (left >= 0) & (window_y < windows_y) & (window_x < windows_x)
@@ -207,9 +258,9 @@ def _window(top, left, stride_y, stride_x, windows_y, windows_x):
 
 
 @triton.jit
-def _share(values_ptr, index_ptr, window, pixel, covered, WINNERS: tl.constexpr, WIDE: tl.constexpr):
-    """What the pixels receive from these windows."""
-    if WINNERS:
+def _share(values_ptr, index_ptr, window, pixel, covered, MAXIMA: tl.constexpr, WIDE: tl.constexpr):
+    """The values that the pixels receive from these windows."""
+    if MAXIMA:
         covered = covered & (tl.load(index_ptr + window, mask=covered, other=-1) == pixel)
     return tl.load(values_ptr + window, mask=covered, other=0).to(WIDE)
 

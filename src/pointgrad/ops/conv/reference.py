@@ -1,22 +1,23 @@
-"""What the operators of this room mean, in plain PyTorch.
+"""The operators of this family in plain PyTorch.
 
-Images are (N, C, H, W), columns (N, C * K, L): the K = kernel[0] * kernel[1] values of each of the L windows. Window o
-begins at `o * stride - padding` along each axis, and its place k lies `k * dilation` further. What is outside of the
-image is zero. The number of windows is given, so that what is padded behind the image needs no number of its own.
+Images are (N, C, H, W), columns (N, C * K, L): the K = kernel[0] * kernel[1] values of each of the L windows. Along
+each axis, window o begins at pixel `o * stride - padding`, and position k of the kernel is `k * dilation` after that.
+Pixels outside of the image are zero. The number of windows is given, so the padding after the image is not needed.
 
-The three products of a convolution use the registered `unfold` and `fold`, which run on the backend that was chosen.
+The three products of a convolution call the registered `unfold` and `fold`, which run on the chosen backend.
 """
 
-from collections.abc import Iterator, Sequence
+import typing
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from . import register
+from ..sums import sum_dtype
 
-Pair = Sequence[int]
+Pair = typing.Sequence[int]  # torch 2.6 infers no schema from list[int] or collections.abc.Sequence[int]
 
-# Convolutions take as many images at a time as have so many values in their columns, or one image.
+# Convolutions process as many images at a time as have at most this many values in their columns, but at least one.
 _COLUMN_VALUES = 1 << 24
 
 
@@ -29,7 +30,7 @@ def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: P
 def fold(
     columns: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
 ) -> Tensor:
-    wide = columns.to(torch.promote_types(columns.dtype, torch.float32))
+    wide = columns.to(sum_dtype(columns.dtype))
     channels, places = columns.shape[1] // (kernel[0] * kernel[1]), kernel[0] * kernel[1]
     values = wide.reshape(columns.shape[0], channels, places, *windows)
     nothing = wide.new_zeros(columns.shape[0], channels, *size)
@@ -54,7 +55,7 @@ def conv2d(
     matrix = _wide(weight).reshape(groups, weight.shape[0] // groups, weight.shape[1:].numel())
     out = input.new_empty(input.shape[0], weight.shape[0], *windows)
     for some in _portions(input.shape[0], input.shape[1] * kernel.numel() * out.shape[2:].numel()):
-        columns = register.unfold(input[some], kernel, stride, dilation, padding, windows)
+        columns = torch.ops.pointgrad.unfold(input[some], kernel, stride, dilation, padding, windows)
         product = matrix @ _by_group(columns, groups)  # (n, G, O / G, L)
         product = product.reshape(out[some].shape)
         out[some] = product if bias is None else product + _wide(bias)[:, None, None]
@@ -69,7 +70,7 @@ def conv2d_input(
     out = grad.new_empty(grad.shape[0], weight.shape[1] * groups, *size)
     for some in _portions(grad.shape[0], out.shape[1] * kernel.numel() * windows.numel()):
         columns = matrix.mT @ _by_group(grad[some].flatten(2), groups)  # (n, G, C / G * K, L)
-        out[some] = register.fold(columns.flatten(1, 2), size, kernel, stride, dilation, padding, windows)
+        out[some] = torch.ops.pointgrad.fold(columns.flatten(1, 2), size, kernel, stride, dilation, padding, windows)
     return out
 
 
@@ -78,9 +79,9 @@ def conv2d_weight(
 ) -> Tensor:
     windows, places = grad.shape[2:], kernel[0] * kernel[1]
     shape = (groups, grad.shape[1] // groups, input.shape[1] // groups * places)
-    total = grad.new_zeros(shape, dtype=torch.promote_types(grad.dtype, torch.float32))
+    total = grad.new_zeros(shape, dtype=sum_dtype(grad.dtype))
     for some in _portions(grad.shape[0], input.shape[1] * places * windows.numel() + total.numel()):
-        columns = register.unfold(input[some], kernel, stride, dilation, padding, windows)
+        columns = torch.ops.pointgrad.unfold(input[some], kernel, stride, dilation, padding, windows)
         product = _by_group(grad[some].flatten(2), groups) @ _by_group(columns, groups).mT  # (n, G, O / G, C / G * K)
         total += product.sum(0, dtype=total.dtype)
     return total.to(grad.dtype).reshape(grad.shape[1], input.shape[1] // groups, *kernel)
@@ -89,7 +90,7 @@ def conv2d_weight(
 def max_pool2d(
     input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
 ) -> tuple[Tensor, Tensor]:
-    """The largest of each window, and its place row * W + column; -inf and -1 where all of a window is padding."""
+    """The maximum of each window and its pixel, row * W + column; -inf and -1 if a window contains only padding."""
     padded = _padded(input, kernel, stride, dilation, padding, windows)
     row = torch.arange(padded.shape[2], device=input.device)[:, None] - padding[0]
     col = torch.arange(padded.shape[3], device=input.device) - padding[1]
@@ -108,14 +109,14 @@ def max_pool2d_backward(
     grad: Tensor, index: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair
 ) -> Tensor:
     pixels = size[0] * size[1]
-    wide = grad.to(torch.promote_types(grad.dtype, torch.float32))
+    wide = grad.to(sum_dtype(grad.dtype))
     total = wide.new_zeros(*grad.shape[:2], pixels + 1)
     total.scatter_add_(2, torch.where(index >= 0, index, pixels).flatten(2), wide.flatten(2))
     return total[..., :pixels].to(grad.dtype, copy=True).reshape(*grad.shape[:2], *size)
 
 
 def _places(kernel: Pair, stride: Pair, dilation: Pair, windows: Pair) -> Iterator[tuple[slice, slice]]:
-    """For each place of the kernel, row by row: which pixels of the padded image it is in all the windows."""
+    """For each position of the kernel, row by row: its pixels in the padded image, one for each window."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             top, left = i * dilation[0], j * dilation[1]
@@ -124,10 +125,10 @@ def _places(kernel: Pair, stride: Pair, dilation: Pair, windows: Pair) -> Iterat
 
 
 def _padded(image: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
-    """The image with zeros around it, as far as the windows reach."""
+    """The image with zeros around it, so that it contains all windows."""
     reach = [(windows[a] - 1) * stride[a] + (kernel[a] - 1) * dilation[a] + 1 for a in (0, 1)]
-    behind = [max(0, reach[a] - padding[a] - image.shape[2 + a]) for a in (0, 1)]
-    return torch.nn.functional.pad(image, (padding[1], behind[1], padding[0], behind[0]))
+    after = [max(0, reach[a] - padding[a] - image.shape[2 + a]) for a in (0, 1)]
+    return torch.nn.functional.pad(image, (padding[1], after[1], padding[0], after[0]))
 
 
 def _by_group(values: Tensor, groups: int) -> Tensor:
@@ -136,11 +137,11 @@ def _by_group(values: Tensor, groups: int) -> Tensor:
 
 
 def _wide(values: Tensor) -> Tensor:
-    """Products of 16-bit numbers are summed in float32; the matrix units of a GPU do that by themselves."""
-    return values if values.is_cuda else values.to(torch.promote_types(values.dtype, torch.float32))
+    """Products of 16-bit numbers are summed in float32, which GPUs do without a cast."""
+    return values if values.is_cuda else values.to(sum_dtype(values.dtype))
 
 
 def _portions(images: int, values: int) -> Iterator[slice]:
-    """Slices of the batch, by the number of values that one image needs."""
+    """Slices of the batch, given the number of values that one image needs."""
     step = max(1, _COLUMN_VALUES // max(1, values))
     return (slice(begin, begin + step) for begin in range(0, images, step))

@@ -1,4 +1,4 @@
-"""How far two clouds lie apart."""
+"""Distances between clouds."""
 
 from typing import Literal, NamedTuple, get_args
 
@@ -13,12 +13,17 @@ __all__ = ["NearestDistances", "chamfer_distance"]
 
 Direction = Literal["both", "to_targets", "to_points"]
 Reduction = Literal["mean", "sum", "none"]
-_DIRECTIONS, _REDUCTIONS = get_args(Direction), get_args(Reduction)  # asked once: torch 2.6 cannot trace the question
+_DIRECTIONS, _REDUCTIONS = get_args(Direction), get_args(Reduction)  # at import: torch 2.6 cannot trace it
 
 
 class NearestDistances(NamedTuple):
-    """to_targets: (N,) or (B, N), from each point the squared distance to the nearest target of its cloud.
-    to_points: the same from each target. 0 where there is none; None for a direction that was not asked for."""
+    """Result of `chamfer_distance(..., reduction="none")`.
+
+    Attributes:
+        to_targets: (N,) or (B, N), the squared distance from each point to the nearest target of its cloud, 0 if there
+            is none. None if `direction` excludes it.
+        to_points: (M,) or (B, M), the same from each target.
+    """
 
     to_targets: Tensor | None
     to_points: Tensor | None
@@ -36,20 +41,31 @@ def chamfer_distance(
     reduction: Reduction = "mean",
     batch_reduction: Reduction = "mean",
 ) -> Tensor | NearestDistances:
-    """The squared distance from each point to the nearest target, and from each target to the nearest point.
+    """Chamfer distance: squared distances between points and their nearest targets, in both directions.
 
-    points, targets: (N, D) and (M, D) packed, or (B, N, D) and (B, M, D) padded, any D, same dtype.
-    offsets, lengths: where the clouds of the points lie; `target_offsets`, `target_lengths` for the targets.
-    direction: "both" adds both directions; "to_targets" only looks from the points, "to_points" from the targets.
-    reduction: over the points of a cloud: "mean", "sum", or "none", which returns `NearestDistances` as they are.
-    batch_reduction: over clouds: "mean", "sum", or "none" for one number per cloud, (B,).
-    returns: float32, or float64 for float64 clouds: a number, (B,), or `NearestDistances`.
+    A point without a nearest target, because the cloud has none or the point is not finite, contributes nothing and is
+    not counted in a mean. So a pair with an empty cloud has distance 0.
 
-    A point that has no nearest target, because the cloud has none or because it is not finite, adds nothing and
-    is not counted in a mean; so a pair with an empty cloud has distance 0. Gradients reach both clouds, twice.
+    Args:
+        points: (N, D) packed, or (B, N, D) padded, any D.
+        targets: (M, D) or (B, M, D), with the dtype of the points.
+        offsets: (B + 1,), packed points only: cloud b is `points[offsets[b]:offsets[b + 1]]`. By default one cloud.
+        target_offsets: The same for packed targets.
+        lengths: (B,), padded points only: cloud b is `points[b, :lengths[b]]`. By default all N points.
+        target_lengths: The same for padded targets.
+        direction: "both" adds both directions, "to_targets" uses only distances from points to targets, "to_points"
+            only distances from targets to points.
+        reduction: Reduction over the points of a cloud: "mean", "sum", or "none", which returns `NearestDistances`.
+        batch_reduction: Reduction over clouds: "mean", "sum", or "none", which returns one value per cloud (B,).
 
-    >>> chamfer_distance(torch.tensor([[0.], [1.]]), torch.tensor([[0.], [3.]]))
-    tensor(2.5000)
+    Returns:
+        float32, or float64 for float64 clouds: a scalar, (B,), or `NearestDistances`.
+
+    Gradients flow to both clouds, twice.
+
+    Example:
+        >>> chamfer_distance(torch.tensor([[0.], [1.]]), torch.tensor([[0.], [3.]]))
+        tensor(2.5000)
     """
     for name, value, allowed in (
         ("direction", direction, _DIRECTIONS),
@@ -61,13 +77,13 @@ def chamfer_distance(
         checks.value(value in allowed, name, contract, repr(value))
     checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     clouds.check_partner(points, offsets, targets, target_offsets, target_lengths, "targets", "target_")
-    if points.device.type == "cpu" and not torch.compiler.is_compiling():  # or the search would name its own arguments
-        clouds.check_values(points, offsets, lengths)
-        clouds.check_values(targets, target_offsets, target_lengths, prefix="target_")
-    here = (points, offsets, lengths)
-    there = (targets, target_offsets, target_lengths)
-    to_targets = _nearest(here, there) if direction != "to_points" else None
-    to_points = _nearest(there, here) if direction != "to_targets" else None
+    if points.device.type == "cpu" and not torch.compiler.is_compiling():  # knn would name its own arguments
+        clouds.check_values(points, clouds.as_sizes(offsets, lengths))
+        clouds.check_values(targets, clouds.as_sizes(target_offsets, target_lengths), prefix="target_")
+    ours = (points, offsets, lengths)
+    theirs = (targets, target_offsets, target_lengths)
+    to_targets = _nearest(ours, theirs) if direction != "to_points" else None
+    to_points = _nearest(theirs, ours) if direction != "to_targets" else None
     if reduction == "none":
         return NearestDistances(*(None if side is None else side[0] for side in (to_targets, to_points)))
     sides = [
@@ -84,10 +100,10 @@ def chamfer_distance(
 Clouds = tuple[Tensor, Tensor | None, Tensor | None]
 
 
-def _nearest(source: Clouds, aim: Clouds) -> tuple[Tensor, Tensor]:
-    """From each point of the source, how far the nearest of the aim is, squared, 0 without one; and which have one."""
+def _nearest(source: Clouds, target: Clouds) -> tuple[Tensor, Tensor]:
+    """The squared distance of each source point to the nearest target, 0 if there is none, and whether there is one."""
     points, offsets, lengths = source
-    targets, target_offsets, target_lengths = aim
+    targets, target_offsets, target_lengths = target
     found = knn(
         targets, 1, points,
         offsets=target_offsets, lengths=target_lengths, query_offsets=offsets, query_lengths=lengths,
@@ -97,9 +113,9 @@ def _nearest(source: Clouds, aim: Clouds) -> tuple[Tensor, Tensor]:
 
 
 def _per_cloud(distance2: Tensor, has_one: Tensor, offsets: Tensor | None, reduction: str) -> Tensor:
-    """(B,) the sum or mean over those that have a nearest."""
+    """(B,) the sum or mean over the points that have a nearest neighbor."""
     both = torch.stack([distance2, has_one.to(distance2.dtype)], dim=-1)
-    # Without offsets padded, or a single packed cloud.
+    # Without offsets: padded clouds, or a single packed cloud.
     sums = both.sum(-2).reshape(-1, 2) if offsets is None else segment(both, offsets)
     total, count = sums.unbind(1)
     return total if reduction == "sum" else total / count.clamp(min=1)

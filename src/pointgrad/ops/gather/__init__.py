@@ -1,4 +1,4 @@
-"""Picking rows of features by index, and adding their gradients back."""
+"""Selecting rows of features by index."""
 
 import torch
 from torch import Tensor
@@ -12,40 +12,55 @@ _FEATURES = (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, 
 
 
 def gather(features: Tensor, index: Tensor) -> Tensor:
-    """The rows of `features` named by `index`: one row per picked point.
+    """Select rows of `features` by index.
 
-    features: (N, C) packed, or (B, N, C) padded; float64 to bfloat16, any signed integer, uint8 or bool.
-    index: (M,) packed (global), or (B, M) padded (local to its cloud); int64 or int32.
-    returns: (M, C) or (B, M, C). If `index[i] = j` then `out[i] = features[j]`; if `index[i] = -1`
-        (nothing here) then `out[i]` is zero and passes no gradient.
+    Args:
+        features: (N, C) packed, or (B, N, C) padded. Any floating dtype, signed integers, uint8 or bool.
+        index: (M,) packed, with global indices, or (B, M) padded, with indices local to their cloud. int64 or int32.
 
-    Gradients reach `features`: each row receives the sum of the gradients of all its copies, summed in
-    at least float32. Any other index out of range is a ValueError on the CPU; on a GPU it counts as -1,
-    because finding it would stall the stream.
+    Returns:
+        (M, C) or (B, M, C). If `index[i] = j` then `out[i] = features[j]`. If `index[i] = -1` (nothing here) then
+        `out[i]` is zero and passes no gradient.
 
-    >>> gather(torch.tensor([[1., 2.], [3., 4.]]), torch.tensor([1, 1, -1]))
-    tensor([[3., 4.],
-            [3., 4.],
-            [0., 0.]])
+    Raises:
+        ValueError: An index is out of range, on the CPU. On a GPU such an index counts as -1, because checking it would
+            stall the stream.
+
+    Gradients flow to `features`: each row receives the sum of the gradients of all its copies, summed in at least
+    float32.
+
+    Example:
+        >>> gather(torch.tensor([[1., 2.], [3., 4.]]), torch.tensor([1, 1, -1]))
+        tensor([[3., 4.],
+                [3., 4.],
+                [0., 0.]])
     """
     checks.rows(features, index, per_row=0, dtypes=_FEATURES)
     return register.gather(features, index.long())
 
 
 def group(features: Tensor, index: Tensor, *, points: Tensor | None = None, centers: Tensor | None = None) -> Tensor:
-    """The rows of `features` for lists of neighbours: `gather` with K indices per centre.
+    """Select the rows of `features` for lists of neighbors: `gather` with K indices per center.
 
-    features: (N, C) packed, or (B, N, C) padded.
-    index: (M, K) packed (global), or (B, M, K) padded (local), as a neighbour search returns it.
-    points, centers: (N, 3) and (M, 3), or (B, N, 3) and (B, M, 3), given together: each neighbour's
-        position relative to its centre, `points[index] - centers`, is put before its features. Same
-        dtype as `features`; under autocast the result has the widest dtype of the three.
-    returns: (M, K, C) or (B, M, K, C), with C + 3 channels when points are given; -1 gives zeros.
+    Args:
+        features: (N, C) packed, or (B, N, C) padded.
+        index: (M, K) packed (global), or (B, M, K) padded (local), as a neighbor search returns it. -1 gives zeros.
+        points: (N, 3) or (B, N, 3), together with `centers`. The position of each neighbor relative to its center,
+            `points[index] - centers`, is put before its features.
+        centers: (M, 3) or (B, M, 3). Points and centers have the dtype of `features`; under autocast the result has the
+            widest dtype of the three.
 
-    Gradients reach `features`, `points` and `centers`. Indices out of range: as for `gather`.
+    Returns:
+        (M, K, C) or (B, M, K, C), with C + 3 channels when points are given.
 
-    >>> group(torch.tensor([[1.], [2.]]), torch.tensor([[0, 1], [1, -1]])).tolist()
-    [[[1.0], [2.0]], [[2.0], [0.0]]]
+    Raises:
+        ValueError: An index is out of range, on the CPU. See `gather`.
+
+    Gradients flow to `features`, `points` and `centers`.
+
+    Example:
+        >>> group(torch.tensor([[1.], [2.]]), torch.tensor([[0, 1], [1, -1]])).tolist()
+        [[[1.0], [2.0]], [[2.0], [0.0]]]
     """
     relative = points is not None or centers is not None
     if relative:
@@ -63,6 +78,6 @@ def group(features: Tensor, index: Tensor, *, points: Tensor | None = None, cent
             checks.same_dtype(name, value, "features", features)
         checks.device(name, value, "features", features)
     offset = register.gather(points, index) - centers.unsqueeze(-2)
-    there = (index >= 0) & (index < features.shape[-2])
-    offset = torch.where(there.unsqueeze(-1), offset, 0)
+    valid = (index >= 0) & (index < features.shape[-2])
+    offset = torch.where(valid.unsqueeze(-1), offset, 0)
     return torch.cat([offset, register.gather(features, index)], dim=-1)  # under autocast, in the wider dtype

@@ -1,4 +1,4 @@
-// Row copies and their adjoint. Both are limited by memory, so what counts is what moves through it.
+// Row copies and their adjoint. Both are limited by memory bandwidth.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@ namespace pointgrad {
 namespace {
 
 constexpr int64_t kBytesPerTask = 1 << 18;
-constexpr int64_t kAhead = 16;  // rows to fetch before their turn: memory answers slowly
+constexpr int64_t kAhead = 16;  // rows to prefetch
 
 // Rows [begin, end) of the flat (batch * picks) output.
 void copy_rows(char* out, const char* features, const int64_t* index, int64_t rows, int64_t picks,
@@ -32,16 +32,15 @@ void copy_rows(char* out, const char* features, const int64_t* index, int64_t ro
   }
 }
 
-void gather(address out, address features, address index, int64_t batch, int64_t rows, int64_t picks,
-            int64_t row_bytes, int threads) {
+void gather(Output out, Input features, In<int64_t> index, int64_t batch, int64_t rows, int64_t picks,
+            int64_t row_bytes, Threads threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * picks;
-  if (row_bytes == 0) return;  // an empty tensor has no address to copy to
-  const bool stream = total * row_bytes > kLargerThanCache && can_copy_past_cache(out, row_bytes);
+  if (row_bytes == 0) return;  // nothing to copy, and an empty tensor has no address
+  const bool stream = total * row_bytes > kLargerThanCache && can_copy_past_cache(out.data, row_bytes);
   const int64_t grain = std::max<int64_t>(1, kBytesPerTask / row_bytes);
   parallel_for(total, grain, threads, [&](int64_t begin, int64_t end) {
-    copy_rows(at<char>(out), at<const char>(features), at<const int64_t>(index), rows, picks, row_bytes, stream,
-              begin, end);
+    copy_rows(out.as<char>(), features.as<char>(), index, rows, picks, row_bytes, stream, begin, end);
     finish_copies();
   });
 }
@@ -71,24 +70,24 @@ POINTGRAD_CLONES void add_entries(wide<T>* __restrict total, const T* __restrict
   }
 }
 
-void gather_backward(address total, address grad, address index, address scratch, int dtype, int64_t batch,
-                     int64_t rows, int64_t picks, int64_t channels, int threads) {
+void gather_backward(Output total, Input grad, In<int64_t> index, Out<uint64_t> scratch, DType dtype, int64_t batch,
+                     int64_t rows, int64_t picks, int64_t channels, Threads threads) {
   nb::gil_scoped_release release;
-  if (batch * (picks + rows) * channels < kBytesPerTask / 4) threads = 1;
+  if (batch * (picks + rows) * channels < kBytesPerTask / 4) threads.count = 1;
   with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    // Sorting costs more than adding so little, unless many threads share it.
+    // For few channels sorting costs more than adding, unless many threads share it.
     if (channels <= 2 && threads <= 4 * batch) {
       return run_tasks(batch, threads, [&](int64_t b) {
-        add_entries<T>(at<wide<T>>(total) + b * rows * channels, at<const T>(grad) + b * picks * channels,
-                       at<const int64_t>(index) + b * picks, rows, picks, channels);
+        add_entries<T>(total.as<wide<T>>() + b * rows * channels, grad.as<T>() + b * picks * channels,
+                       index + b * picks, rows, picks, channels);
       });
     }
-    const Tiles tiles(at<uint64_t>(scratch), at<const int64_t>(index), batch, rows, picks,
+    const Tiles tiles(scratch, index, batch, rows, picks,
                       channels * sizeof(wide<T>), threads);
     run_tasks(tiles.count(), threads, [&](int64_t tile) {
       const int64_t b = tiles.cloud(tile), first = tiles.first(tile);
-      add_rows<T>(at<wide<T>>(total) + (b * rows + first) * channels, at<const T>(grad) + b * picks * channels,
+      add_rows<T>(total.as<wide<T>>() + (b * rows + first) * channels, grad.as<T>() + b * picks * channels,
                   tiles.begin(tile), tiles.end(tile), tiles.last(tile) - first, channels);
     });
   });
@@ -98,6 +97,9 @@ void gather_backward(address total, address grad, address index, address scratch
 }  // namespace pointgrad
 
 POINTGRAD_KERNELS(module) {
-  module.def("gather", &pointgrad::gather);
-  module.def("gather_backward", &pointgrad::gather_backward);
+  using namespace pointgrad;
+  module.def("gather", &gather, nb::kw_only(), "out"_a, "features"_a, "index"_a, "batch"_a, "rows"_a, "picks"_a,
+             "row_bytes"_a, kThreads);
+  module.def("gather_backward", &gather_backward, nb::kw_only(), "total"_a, "grad"_a, "index"_a, "scratch"_a, "dtype"_a,
+             "batch"_a, "rows"_a, "picks"_a, "channels"_a, kThreads);
 }

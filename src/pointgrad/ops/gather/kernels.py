@@ -1,7 +1,7 @@
-"""Triton kernels of this room.
+"""Triton kernels of this family.
 
-Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside.
-Addresses are 64-bit. Each program owns BLOCK_M picks and walks the channels.
+Naming in all kernels: `*_ptr` addresses, BLOCK_* tile sizes, `*_mask` lanes inside the bounds. Addresses are 64-bit.
+Each program handles BLOCK_M picks and loops over the channels.
 """
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..launch import power_of_2
 from ..segments import reduce_segments, sort_by_row
+from ..sums import sum_dtype
 
 
 def gather(features: Tensor, index: Tensor) -> Tensor:
@@ -24,12 +25,12 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
         picks = index.numel() // batch
         block_c, block_m = _tile(channels, features.element_size())
         _gather[(triton.cdiv(picks, block_m) * batch,)](
-            target,
-            source,
-            index,
-            rows,
-            picks,
-            channels,
+            out_ptr=target,
+            features_ptr=source,
+            index_ptr=index,
+            rows=rows,
+            picks=picks,
+            channels=channels,
             BLOCK_M=block_m,
             BLOCK_C=block_c,
             num_warps=4,
@@ -53,15 +54,14 @@ def gather_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) ->
 def _add_atomically(grad: Tensor, index: Tensor, batch: int, shape: tuple[int, ...]) -> Tensor:
     channels, num_rows, picks = shape[-1], shape[-2], index.numel() // batch
     block_c, block_m = _tile(channels, 4)
-    summed_in = torch.promote_types(grad.dtype, torch.float32) if grad.is_floating_point() else grad.dtype
-    total = grad.new_zeros(shape, dtype=summed_in)
+    total = grad.new_zeros(shape, dtype=sum_dtype(grad.dtype))
     _scatter_add[(triton.cdiv(picks, block_m) * batch,)](
-        total,
-        grad,
-        index,
-        num_rows,
-        picks,
-        channels,
+        total_ptr=total,
+        grad_ptr=grad,
+        index_ptr=index,
+        rows=num_rows,
+        picks=picks,
+        channels=channels,
         BLOCK_M=block_m,
         BLOCK_C=block_c,
         num_warps=4,
@@ -83,14 +83,14 @@ def _gather(out_ptr, features_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl
     pick = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     pick_mask = pick < picks
     row = tl.load(index_ptr + cloud * picks + pick, mask=pick_mask, other=-1)
-    row_mask = (row >= 0) & (row < rows)  # everything else reads as zero
+    row_mask = (row >= 0) & (row < rows)  # others read as zero
     from_ptr = features_ptr + (cloud * rows + row) * channels
     to_ptr = out_ptr + (cloud * picks + pick) * channels
     for start in range(0, channels, BLOCK_C):
         channel = start + tl.arange(0, BLOCK_C)
         channel_mask = channel < channels
         mask = row_mask[:, None] & channel_mask[None, :]
-        # What is read is read again, what is written is not: the features stay in the cache.
+        # Features may be read again, outputs are not: keep the features in the cache.
         value = tl.load(from_ptr[:, None] + channel[None, :], mask=mask, other=0, eviction_policy="evict_last")
         mask = pick_mask[:, None] & channel_mask[None, :]
         tl.store(to_ptr[:, None] + channel[None, :], value, mask=mask, eviction_policy="evict_first")
@@ -109,7 +109,7 @@ def _scatter_add(total_ptr, grad_ptr, index_ptr, rows, picks, channels, BLOCK_M:
     for start in range(0, channels, BLOCK_C):
         channel = start + tl.arange(0, BLOCK_C)
         channel_mask = (channel < channels)[None, :]
-        # Not masked by the row, so that the index and the gradient are on their way together.
+        # Not masked by the row, so that the loads of index and gradient overlap.
         mask = pick_mask[:, None] & channel_mask
         value = tl.load(from_ptr[:, None] + channel[None, :], mask=mask, other=0, eviction_policy="evict_first")
         value = value.to(total_ptr.dtype.element_ty)

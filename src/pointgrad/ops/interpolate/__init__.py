@@ -1,4 +1,4 @@
-"""Interpolating features at points."""
+"""Interpolation of features at points."""
 
 import numbers
 from collections.abc import Sequence
@@ -29,24 +29,36 @@ def interpolate(
     lengths: Tensor | None = None,
     query_lengths: Tensor | None = None,
 ) -> Tensor:
-    """Features at queries from those of the k nearest points, weighted by the inverse of their distance.
+    """Interpolate features at queries from the k nearest points, weighted by inverse distance.
 
-    features: (N, C) packed, or (B, N, C) padded: one row for each of `points`.
-    points, queries, k, offsets, lengths, query_offsets, query_lengths: as for `knn`.
-    power: the weight of a point at distance d is `1 / d**power`, divided by the sum of all k. Networks use 1;
-        2 is the form of the PointNet++ paper, and smoother.
-    returns: (M, C) or (B, M, C), in the dtype of `features`, which need not be that of the points.
+    A query that coincides with points takes their features (the mean if there are several). If there are fewer than k
+    points, their weights still sum to one; without points the result is zero. No epsilon is added to distances, so the
+    result does not depend on the scale of the clouds. Only points nearer than 3e-16 (float64: 1e-146) count as
+    coinciding, because derivatives would overflow.
 
-    A query that coincides with points takes their features (their mean, if several do). Fewer than k points share
-    the weight among them; none give zeros. No small number is added to a distance, so clouds of any scale
-    are interpolated alike; only what is nearer than 3e-16 (float64: 1e-146) coincides, because slopes would overflow.
-    Gradients reach features, points and queries, twice; the weights of a query that coincides with a point pass
-    none, because they have a cusp there.
+    Gradients flow to `features`, `points` and `queries`, up to second order. The weights of a query that coincides with
+    a point have no gradient, because they are not differentiable there.
 
-    >>> points = torch.tensor([[0.], [1.]])
-    >>> interpolate(torch.tensor([[10.], [20.]]), points, torch.tensor([[0.25], [1.]]), k=2)
-    tensor([[12.5000],
-            [20.0000]])
+    Args:
+        features: (N, C) packed, or (B, N, C) padded, with one row for each point.
+        points: (N, D) packed, or (B, N, D) padded.
+        queries: (M, D) or (B, M, D).
+        k: The number of neighbors.
+        power: The weight of a point at distance d is proportional to `1 / d**power`. Networks use 1; 2 is the form in
+            the PointNet++ paper, and smoother.
+        offsets: (B + 1,) of packed points.
+        query_offsets: (B + 1,) of packed queries.
+        lengths: (B,) of padded points.
+        query_lengths: (B,) of padded queries.
+
+    Returns:
+        (M, C) or (B, M, C) in the dtype of `features`, which may differ from that of the points.
+
+    Example:
+        >>> points = torch.tensor([[0.], [1.]])
+        >>> interpolate(torch.tensor([[10.], [20.]]), points, torch.tensor([[0.25], [1.]]), k=2)
+        tensor([[12.5000],
+                [20.0000]])
     """
     checks.tensor("features", features)
     is_number = isinstance(power, numbers.Real) and not isinstance(power, bool)
@@ -64,23 +76,28 @@ def interpolate(
         offsets=offsets, query_offsets=query_offsets, lengths=lengths, query_lengths=query_lengths,
     )  # fmt: skip
     weights = _inverse_distance(found.distance2, found.index >= 0, float(power))
-    # In the wider dtype: weights, and their gradients, do not fit into 16 bits.
+    # In the wider dtype, because weights and their gradients can overflow in 16 bits.
     widest = torch.promote_types(weights.dtype, features.dtype)
     return aggregate(weights.to(widest), features.to(widest), found.index).to(features.dtype)
 
 
 def interpolate_at(features: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-    """Weighted sums of features with given neighbours and weights: what `interpolate` does once it has both.
+    """Sum features with given neighbors and weights, the last step of `interpolate`.
 
-    features: (N, C) packed, or (B, N, C) padded.
-    index, weights: (M, K) or (B, M, K), as a search returns the index; -1 adds nothing. Weights are used as they
-        are, in the dtype of `features`.
-    returns: (M, C) or (B, M, C). Gradients reach features and weights, to any order.
+    Equivalent to `aggregate(weights, features, index)`, which also accepts weights for groups of channels. Gradients
+    flow to `features` and `weights`, to any order.
 
-    The same as `aggregate(weights, features, index)`, which also takes weights for groups of channels.
+    Args:
+        features: (N, C) packed, or (B, N, C) padded.
+        index: (M, K) or (B, M, K), as returned by a neighbor search. -1 contributes nothing.
+        weights: Same shape as `index`, in the dtype of `features`. They are not normalized.
 
-    >>> interpolate_at(torch.tensor([[10.], [20.]]), torch.tensor([[0, 1]]), torch.tensor([[0.25, 0.75]]))
-    tensor([[17.5000]])
+    Returns:
+        (M, C) or (B, M, C).
+
+    Example:
+        >>> interpolate_at(torch.tensor([[10.], [20.]]), torch.tensor([[0, 1]]), torch.tensor([[0.25, 0.75]]))
+        tensor([[17.5000]])
     """
     checks.tensor("weights", weights)
     checks.rows(features, index, per_row=1, dtypes=checks.FLOATS)
@@ -92,37 +109,41 @@ def interpolate_at(features: Tensor, index: Tensor, weights: Tensor) -> Tensor:
     return aggregate(weights, features, index)
 
 
-def _inverse_distance(distance2: Tensor, there: Tensor, power: float) -> Tensor:
-    """Weights that sum to one. Distances are taken relative to the nearest, so nothing overflows."""
-    # The slope of a share is 1 / distance2: what a sum over channels may multiply it with must not make it infinite.
+def _inverse_distance(distance2: Tensor, valid: Tensor, power: float) -> Tensor:
+    """Weights that sum to one. Distances are relative to the nearest one, so that nothing overflows."""
+    # The derivative of a share is 1 / distance2. It must stay finite when a sum over channels multiplies it.
     limits = torch.finfo(distance2.dtype)
-    exact = there & (distance2 < limits.tiny / limits.eps)
+    exact = valid & (distance2 < limits.tiny / limits.eps)
     coincides = exact.any(-1, keepdim=True)
-    safe = torch.where(there & ~coincides, distance2, 1)
-    # The nearest comes first. Its own weight is one, whatever its distance: no difference of large slopes remains.
+    safe = torch.where(valid & ~coincides, distance2, 1)
+    # The nearest comes first. Its weight is the constant one, which avoids differences of large derivatives.
     nearest, others = safe[..., :1], safe[..., 1:]
     share = (nearest / others).clamp(min=limits.tiny) ** (power / 2)
     weights = torch.cat([torch.ones_like(nearest), share], dim=-1)
-    weights = torch.where(coincides, exact.to(weights.dtype), torch.where(there, weights, 0))
-    total = weights.sum(-1, keepdim=True)  # from one on, or zero where there is nothing
-    # Not clamp(min=1): a total that rounds to one has a derivative, which clamp keeps in some versions of torch only.
+    weights = torch.where(coincides, exact.to(weights.dtype), torch.where(valid, weights, 0))
+    total = weights.sum(-1, keepdim=True)  # at least one, or zero without neighbors
+    # Not clamp(min=1), which drops the derivative of a total of exactly one in some versions of torch.
     return weights / torch.where(total == 0, 1, total)
 
 
 def trilinear(corners: Tensor, points: Tensor) -> Tensor:
-    """Trilinear interpolation of the eight corner features of each point's cell.
+    """Interpolate the eight corner features of the cell of each point trilinearly.
 
-    corners: (N, 8, F); the corner at (x, y, z), each 0 or 1, is `corners[:, 4 * x + 2 * y + z]`.
-    points: (N, 3), each point's position in its own cell, which spans [-1, 1] on every axis. Outside
-        of it the same polynomial extrapolates.
-    returns: (N, F).
+    Gradients flow to `corners` and `points`, to any order: first and second derivatives have kernels, higher ones run
+    in plain PyTorch. Weights and sums are computed in at least float32. Under autocast the inputs are cast to the wider
+    of the two dtypes, as in `torch.nn.functional.grid_sample`.
 
-    Gradients reach `corners` and `points`, to any order: first and second derivatives have kernels,
-    higher ones run in plain PyTorch. Weights and sums are computed in at least float32. Under autocast
-    the inputs are cast to the wider dtype of the two, as `torch.nn.functional.grid_sample` does.
+    Args:
+        corners: (N, 8, F). The corner at (x, y, z), each 0 or 1, is `corners[:, 4 * x + 2 * y + z]`.
+        points: (N, 3), the position of each point in its own cell, which spans [-1, 1] on every axis. Outside of the
+            cell the same polynomial extrapolates.
 
-    >>> trilinear(torch.arange(8.0).reshape(1, 8, 1), torch.zeros(1, 3))
-    tensor([[3.5000]])
+    Returns:
+        (N, F).
+
+    Example:
+        >>> trilinear(torch.arange(8.0).reshape(1, 8, 1), torch.zeros(1, 3))
+        tensor([[3.5000]])
     """
     checks.tensor("corners", corners)
     checks.tensor("points", points)
@@ -137,26 +158,28 @@ def trilinear(corners: Tensor, points: Tensor) -> Tensor:
 
 
 def grid_sample(grid: Tensor, points: Tensor, *, padding_mode: str = "zeros", align_corners: bool = False) -> Tensor:
-    """Trilinear samples of a dense grid of voxels at points, as `torch.nn.functional.grid_sample` takes them.
+    """Sample a dense grid of voxels at points trilinearly, like `torch.nn.functional.grid_sample`.
 
-    grid: (B, C, D, H, W), at least one voxel.
-    points: (B, N, 3), positions (x, y, z) along (W, H, D); the grid spans [-1, 1] on every axis.
-    padding_mode: what lies outside: "zeros", the nearest voxel of the "border", or the grid's "reflection".
-    align_corners: whether -1 and 1 are the centres of the outermost voxels, or else their outer faces.
-    returns: (B, N, C).
+    A point with a NaN coordinate, or with an infinite one that is not moved to the border, samples zeros and gets no
+    gradient. Gradients flow to `grid` and `points`, to any order: first and second derivatives have kernels, higher
+    ones run in plain PyTorch. Where the result is not differentiable (at the center of a voxel or at a border), the
+    gradient of `points` is that of PyTorch. Positions, weights and sums are computed in at least float32. Under
+    autocast the inputs are cast to the wider of the two dtypes.
 
-    A point is nowhere if a coordinate is NaN, or infinite and not moved to the border: it samples zeros and
-    passes no gradient. Gradients reach `grid` and `points`, to any order: first and second derivatives have
-    kernels, higher ones run in plain PyTorch. At a kink (a voxel's centre, a border) the gradient for
-    `points` is the one that PyTorch takes. Positions, weights and sums are computed in at least float32.
-    Under autocast the inputs are cast to the wider dtype of the two.
+    Args:
+        grid: (B, C, D, H, W) with at least one voxel. `torch.channels_last_3d` format saves a copy.
+        points: (B, N, 3), positions (x, y, z) along (W, H, D). The grid spans [-1, 1] on every axis.
+        padding_mode: The values outside of the grid: "zeros", "border" (the nearest voxel) or "reflection".
+        align_corners: Whether -1 and 1 are the centers of the outermost voxels instead of their outer faces.
 
-    A grid in `torch.channels_last_3d` format saves the copy that otherwise puts its channels last.
+    Returns:
+        (B, N, C).
 
-    >>> grid = torch.arange(8.0).reshape(1, 1, 2, 2, 2)
-    >>> grid_sample(grid, torch.tensor([[[0.0, 0.0, 0.0], [1.0, -1.0, -1.0]]]), align_corners=True)
-    tensor([[[3.5000],
-             [1.0000]]])
+    Example:
+        >>> grid = torch.arange(8.0).reshape(1, 1, 2, 2, 2)
+        >>> grid_sample(grid, torch.tensor([[[0.0, 0.0, 0.0], [1.0, -1.0, -1.0]]]), align_corners=True)
+        tensor([[[3.5000],
+                 [1.0000]]])
     """
     checks.tensor("grid", grid)
     checks.tensor("points", points)
@@ -178,23 +201,27 @@ def splat(
     padding_mode: str = "zeros",
     align_corners: bool = False,
 ) -> Tensor:
-    """Adds the features of points to the eight voxels around each: the adjoint of `grid_sample`.
+    """Add the features of each point to the eight voxels around it: the adjoint of `grid_sample`.
 
-    features: (B, N, C).
-    points: (B, N, 3), positions (x, y, z) along (W, H, D); the grid spans [-1, 1] on every axis.
-    size: (D, H, W), at least 1 each.
-    padding_mode: where the share of a voxel outside goes: nowhere with "zeros", to the nearest voxel with
-        "border", to where the point is reflected with "reflection".
-    align_corners: whether -1 and 1 are the centres of the outermost voxels, or else their outer faces.
-    returns: (B, C, D, H, W), zero where no point came.
+    `(grid_sample(grid, points) * features).sum()` equals `(grid * splat(features, points, size)).sum()`. Gradients flow
+    to `features` and `points`, to any order. Non-finite points, derivatives and precision are treated as in
+    `grid_sample`. On a GPU the order of the sums varies from run to run, unless
+    `torch.use_deterministic_algorithms(True)` is set.
 
-    `(grid_sample(grid, points) * features).sum()` equals `(grid * splat(features, points, size)).sum()`.
-    What `grid_sample` says of NaN, gradients (here for `features` and `points`) and precision holds here.
-    On a GPU the order of the sums varies from run to run, but not under
-    `torch.use_deterministic_algorithms(True)`.
+    Args:
+        features: (B, N, C).
+        points: (B, N, 3), positions (x, y, z) along (W, H, D). The grid spans [-1, 1] on every axis.
+        size: (D, H, W), each at least 1.
+        padding_mode: Where the shares of voxels outside of the grid go: nowhere ("zeros"), to the nearest voxel
+            ("border"), or to the reflected position ("reflection").
+        align_corners: Whether -1 and 1 are the centers of the outermost voxels instead of their outer faces.
 
-    >>> splat(torch.ones(1, 1, 1), torch.tensor([[[0.5, -1.0, -1.0]]]), (1, 1, 2), align_corners=True)
-    tensor([[[[[0.2500, 0.7500]]]]])
+    Returns:
+        (B, C, D, H, W).
+
+    Example:
+        >>> splat(torch.ones(1, 1, 1), torch.tensor([[[0.5, -1.0, -1.0]]]), (1, 1, 2), align_corners=True)
+        tensor([[[[[0.2500, 0.7500]]]]])
     """
     checks.tensor("features", features)
     checks.tensor("points", points)

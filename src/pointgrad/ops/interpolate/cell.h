@@ -1,5 +1,5 @@
-// The weights of a cell's eight corners, and their derivatives. A corner has the number 4 x + 2 y + z. All of it
-// is in units of the upper corners' shares, tangents and slopes included.
+// The weights of the eight corners of a cell, and their derivatives. A corner has the number 4 x + 2 y + z. The weights
+// depend on the shares of the upper corners along each axis; tangents and slopes are in units of those shares.
 #pragma once
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 namespace pointgrad {
 
 template <class R> struct Cell {
-  R share[3];  // of the upper corner, per axis
+  R share[3];  // of the upper corner, for each axis
 
   // The eight weights, or their derivative along the tangent.
   POINTGRAD_INLINE void weights(const R* tangent, R* out) const {
@@ -17,7 +17,7 @@ template <class R> struct Cell {
     for (int axis = 0; axis < 3; ++axis) add(axis, -1, tangent[axis], out);
   }
 
-  // The derivative of weights() along one axis; second derivatives along the same axis vanish.
+  // The derivative of weights() along one axis. Second derivatives along the same axis are zero.
   POINTGRAD_INLINE void slopes(int axis, const R* tangent, R* out) const {
     std::fill_n(out, 8, R(0));
     if (tangent == nullptr) return add(axis, -1, R(1), out);
@@ -30,7 +30,7 @@ template <class R> struct Cell {
     R low, high;
   };
 
-  // The factors of an axis, differentiated if it is one of a or b.
+  // The factors of an axis, differentiated if it is a or b.
   POINTGRAD_INLINE Pair factor(int axis, int a, int b) const {
     return axis == a || axis == b ? Pair{R(-1), R(1)} : Pair{R(1) - share[axis], share[axis]};
   }
@@ -45,8 +45,7 @@ template <class R> struct Cell {
   }
 };
 
-// A dot product in 16 lanes that are summed at the end: without a fixed order of its own the compiler
-// may not vectorise it.
+// A dot product in 16 lanes that are summed at the end. The fixed order of summation allows the compiler to vectorize.
 template <class T> POINTGRAD_INLINE wide<T> dot(const T* a, const T* b, int64_t width) {
   using R = wide<T>;
   constexpr int kLanes = 16;

@@ -1,6 +1,6 @@
-"""What the Triton kernels of this room share: the weights of a cell's eight corners, and their derivatives.
+"""The weights of the eight corners of a cell and their derivatives, shared by the Triton kernels of this family.
 
-A corner has the number 4 x + 2 y + z. The weights depend on the upper corners' shares x, y and z in [0, 1];
+A corner has the number 4 x + 2 y + z. The weights depend on the shares x, y and z in [0, 1] of the upper corners;
 tangents and slopes are in units of those shares.
 """
 
@@ -27,7 +27,7 @@ def store_triple(ptr, row, row_mask, x, y, z):
 
 @triton.jit
 def weight(x, y, z, tx, ty, tz, corner: tl.constexpr, TANGENT: tl.constexpr):
-    """A corner's weight, or its derivative along the tangent."""
+    """The weight of a corner, or its derivative along the tangent."""
     if TANGENT:
         return (
             tx * _product(x, y, z, corner, 0, -1)
@@ -40,7 +40,7 @@ def weight(x, y, z, tx, ty, tz, corner: tl.constexpr, TANGENT: tl.constexpr):
 
 @triton.jit
 def weight_slope(x, y, z, tx, ty, tz, corner: tl.constexpr, axis: tl.constexpr, TANGENT: tl.constexpr):
-    """The derivative of `weight` along one axis; twice along the same axis it vanishes."""
+    """The derivative of `weight` along one axis. Second derivatives along the same axis are zero."""
     if TANGENT:
         first: tl.constexpr = (axis + 1) % 3
         second: tl.constexpr = (axis + 2) % 3
@@ -53,7 +53,7 @@ def weight_slope(x, y, z, tx, ty, tz, corner: tl.constexpr, axis: tl.constexpr, 
 
 @triton.jit
 def _product(x, y, z, corner: tl.constexpr, a: tl.constexpr, b: tl.constexpr):
-    """A corner's weight, differentiated along the axes a and b (-1: none)."""
+    """The weight of a corner, differentiated along the axes a and b (-1: not differentiated)."""
     return (
         _factor(x, corner // 4 % 2 == 1, (a == 0) | (b == 0))
         * _factor(y, corner // 2 % 2 == 1, (a == 1) | (b == 1))
@@ -63,7 +63,7 @@ def _product(x, y, z, corner: tl.constexpr, a: tl.constexpr, b: tl.constexpr):
 
 @triton.jit
 def _factor(share, upper: tl.constexpr, slope: tl.constexpr):
-    """One corner's factor along one axis, or its derivative."""
+    """The factor of a corner along one axis, or its derivative."""
     if slope:
         return tl.full(share.shape, 1.0 if upper else -1.0, share.dtype)
     else:

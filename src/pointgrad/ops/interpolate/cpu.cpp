@@ -1,5 +1,6 @@
-// Trilinear interpolation of (N, 8, F) corners: a weighted sum, its adjoint and its slope. The work is
-// in the F loops; the weights are computed per point. Derivations are in README.md.
+// Trilinear interpolation of (N, 8, F) corners: a weighted sum, its adjoint and its derivative by the point. The
+// weights are computed once per point; most of the work is in the loops over F. The formulas are derived in
+// docs/operators/interpolate.md.
 #include <algorithm>
 
 #include "cell.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int64_t kValuesPerTask = 1 << 15;
 
-// A point's cell spans [-1, 1], so shares move half as fast as points.
+// The cell of a point spans [-1, 1], so shares change half as fast as points.
 template <class T> struct Place {
   using R = wide<T>;
   Cell<R> cell;
@@ -25,7 +26,7 @@ template <class T> struct Place {
       if (tangents != nullptr) along[axis] = widen(tangents[3 * i + axis]) / R(2);
     }
   }
-  Place(const Place&) = delete;  // points into itself
+  Place(const Place&) = delete;  // `tangent` points to a member
 };
 
 template <class T>
@@ -81,37 +82,35 @@ POINTGRAD_CLONES void slope(T* __restrict out, const T* __restrict grad, const T
 
 int64_t grain(int64_t width) { return std::max<int64_t>(1, kValuesPerTask / (8 * std::max<int64_t>(width, 1))); }
 
-void trilinear(address out, address corners, address points, address tangent, int dtype, int64_t count,
-               int64_t width, int threads) {
+void trilinear(Output out, Input corners, Input points, Input tangent, DType dtype, int64_t count, int64_t width,
+               Threads threads) {
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     parallel_for(count, grain(width), threads, [&](int64_t begin, int64_t end) {
-      sum_corners<T>(at<T>(out), at<const T>(corners), at<const T>(points), at<const T>(tangent), width, begin,
-                     end);
+      sum_corners<T>(out.as<T>(), corners.as<T>(), points.as<T>(), tangent.as<T>(), width, begin, end);
     });
   });
 }
 
-void trilinear_spread(address out, address grad, address points, address tangent, int dtype, int64_t count,
-                      int64_t width, int threads) {
+void trilinear_spread(Output out, Input grad, Input points, Input tangent, DType dtype, int64_t count, int64_t width,
+                      Threads threads) {
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     parallel_for(count, grain(width), threads, [&](int64_t begin, int64_t end) {
-      spread<T>(at<T>(out), at<const T>(grad), at<const T>(points), at<const T>(tangent), width, begin, end);
+      spread<T>(out.as<T>(), grad.as<T>(), points.as<T>(), tangent.as<T>(), width, begin, end);
     });
   });
 }
 
-void trilinear_slope(address out, address grad, address corners, address points, address tangent, int dtype,
-                     int64_t count, int64_t width, int threads) {
+void trilinear_slope(Output out, Input grad, Input corners, Input points, Input tangent, DType dtype, int64_t count,
+                     int64_t width, Threads threads) {
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     parallel_for(count, grain(width), threads, [&](int64_t begin, int64_t end) {
-      slope<T>(at<T>(out), at<const T>(grad), at<const T>(corners), at<const T>(points), at<const T>(tangent),
-               width, begin, end);
+      slope<T>(out.as<T>(), grad.as<T>(), corners.as<T>(), points.as<T>(), tangent.as<T>(), width, begin, end);
     });
   });
 }
@@ -120,7 +119,11 @@ void trilinear_slope(address out, address grad, address corners, address points,
 }  // namespace pointgrad
 
 POINTGRAD_KERNELS(module) {
-  module.def("trilinear", &pointgrad::trilinear);
-  module.def("trilinear_spread", &pointgrad::trilinear_spread);
-  module.def("trilinear_slope", &pointgrad::trilinear_slope);
+  using namespace pointgrad;
+  module.def("trilinear", &trilinear, nb::kw_only(), "out"_a, "corners"_a, "points"_a, "tangent"_a.none(), "dtype"_a,
+             "count"_a, "width"_a, kThreads);
+  module.def("trilinear_spread", &trilinear_spread, nb::kw_only(), "out"_a, "grad"_a, "points"_a, "tangent"_a.none(),
+             "dtype"_a, "count"_a, "width"_a, kThreads);
+  module.def("trilinear_slope", &trilinear_slope, nb::kw_only(), "out"_a, "grad"_a, "corners"_a, "points"_a,
+             "tangent"_a.none(), "dtype"_a, "count"_a, "width"_a, kThreads);
 }

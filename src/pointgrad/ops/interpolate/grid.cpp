@@ -1,6 +1,6 @@
-// Samples of a dense grid at points, the adjoint and the slope. A corner's C values are far apart in a
-// (C, D, H, W) grid, so with many points the grid is first turned into rows (D, H, W, C), or the result is
-// summed in rows and turned back. Derivations are in README.md.
+// Sampling of a dense grid at points, the adjoint, and the derivative by the point. The C values of a corner are far
+// apart in a (C, D, H, W) grid, so for many points the grid is first transposed into rows (D, H, W, C), or the result is
+// summed in rows and transposed back. The formulas are derived in docs/operators/interpolate.md.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -16,7 +16,7 @@ namespace pointgrad {
 namespace {
 
 constexpr int64_t kValuesPerTask = 1 << 15;
-constexpr int64_t kPiece = 64;  // points whose cells are found, and fetched, before they are used
+constexpr int64_t kPiece = 64;  // points whose cells are computed and prefetched before they are used
 
 enum Padding { kZeros = 0, kBorder = 1, kReflection = 2 };
 
@@ -28,7 +28,8 @@ struct Shape {
   int64_t voxels() const { return sizes[0] * sizes[1] * sizes[2]; }
 };
 
-// One coordinate in [-1, 1] in voxels, -2 for nowhere, and how fast it changes: as PyTorch's, kinks included.
+// Converts one coordinate in [-1, 1] to units of voxels (-2 if it samples nothing), with its derivative `speed`. Agrees
+// with PyTorch, at kinks too.
 template <class R> struct Units {
   R position, speed;
 
@@ -53,7 +54,7 @@ template <class R> struct Units {
     R away = position - low;
     if (away < R(0)) speed = -speed;
     away = std::fabs(away);
-    // There and back, exactly, from any distance; nowhere in a grid of one voxel.
+    // One period is there and back. fmod is exact at any distance. A grid of one voxel has no extent.
     if (!(away < span)) away = std::fmod(away, R(2) * std::max(span, R(1)));
     const bool turned = away > span;
     if (turned) speed = -speed;
@@ -61,7 +62,7 @@ template <class R> struct Units {
   }
 };
 
-// Where a point lies: the voxel below on each axis, and the cell's weights.
+// The position of a point: the lower voxel along each axis, and the weights within the cell.
 template <class T> struct Place {
   using R = wide<T>;
   Cell<R> cell;
@@ -80,47 +81,47 @@ template <class T> struct Place {
       if (tangents != nullptr) along[axis] = widen(tangents[3 * i + axis]) * units.speed;
     }
   }
-  Place(const Place&) = delete;  // points into itself
+  Place(const Place&) = delete;  // `tangent` points to a member
 
-  // The voxels of the corners, -1 for those outside.
+  // The voxels of the corners, -1 for corners outside of the grid.
   POINTGRAD_INLINE void voxels(const Shape& shape, int64_t* out) const {
-    bool there[3][2];
+    bool inside[3][2];
     for (int axis = 0; axis < 3; ++axis)
       for (int upper = 0; upper < 2; ++upper) {
         const int64_t at = lowest[axis] + upper;
-        there[axis][upper] = at >= 0 && at < shape.sizes[axis];
+        inside[axis][upper] = at >= 0 && at < shape.sizes[axis];
       }
     for (int k = 0; k < 8; ++k) {
       const int x = k / 4, y = k / 2 % 2, z = k % 2;
       const int64_t row = (lowest[2] + z) * shape.sizes[1] + lowest[1] + y;
-      out[k] = there[0][x] && there[1][y] && there[2][z] ? row * shape.sizes[0] + lowest[0] + x : -1;
+      out[k] = inside[0][x] && inside[1][y] && inside[2][z] ? row * shape.sizes[0] + lowest[0] + x : -1;
     }
   }
 };
 
-// The cells of one cloud, in rows (V, C) or channels first (C, V).
+// The voxels of one cloud, in rows (V, C) or channels first (C, V).
 template <class T> struct Cells {
   T* data;
   int64_t voxels, channels;
-  bool rows;
+  bool in_rows;
 
   POINTGRAD_INLINE T* row(int64_t voxel) const { return data + voxel * channels; }
 
   POINTGRAD_INLINE void fetch(const int64_t* corners) const {
-    if (!rows) return;
+    if (!in_rows) return;
     for (int k = 0; k < 8; ++k)
       if (corners[k] >= 0) prefetch(row(corners[k]), channels * sizeof(T));
   }
 
-  // C values of a voxel next to each other: where they lie, or copied to `space`.
+  // The C values of a voxel in consecutive memory, copied to `space` if necessary.
   POINTGRAD_INLINE const T* values(int64_t voxel, std::remove_const_t<T>* space) const {
-    if (rows) return row(voxel);
+    if (in_rows) return row(voxel);
     for (int64_t c = 0; c < channels; ++c) space[c] = data[c * voxels + voxel];
     return space;
   }
 };
 
-// What a piece of points needs, found before the first of them is used, so that memory can be asked ahead.
+// The voxels and weights of a piece of points, computed before the first of them is used, which allows prefetching.
 template <class R> struct Piece {
   int64_t voxels[kPiece][8];
   R weights[kPiece][8];
@@ -133,7 +134,7 @@ POINTGRAD_CLONES void sample(T* __restrict out, Cells<const T> cells, const Shap
   using R = wide<T>;
   const int64_t channels = cells.channels;
   const std::vector<T> nothing(channels, narrow<T>(R(0)));
-  std::vector<T> space(cells.rows ? 0 : 8 * channels);
+  std::vector<T> space(cells.in_rows ? 0 : 8 * channels);
   Piece<R> piece;
   for (int64_t base = begin; base < end; base += kPiece) {
     const int64_t count = std::min(kPiece, end - base);
@@ -149,7 +150,7 @@ POINTGRAD_CLONES void sample(T* __restrict out, Cells<const T> cells, const Shap
       for (int k = 0; k < 8; ++k) {
         const int64_t voxel = piece.voxels[j][k];
         w[k] = voxel < 0 ? R(0) : piece.weights[j][k];
-        v[k] = voxel < 0 ? nothing.data() : cells.values(voxel, space.data() + (cells.rows ? 0 : k * channels));
+        v[k] = voxel < 0 ? nothing.data() : cells.values(voxel, space.data() + (cells.in_rows ? 0 : k * channels));
       }
       T* o = out + (base + j) * channels;
       for (int64_t c = 0; c < channels; ++c) {
@@ -166,7 +167,7 @@ POINTGRAD_CLONES void slope(T* __restrict out, const T* __restrict grad, Cells<c
                             const T* points, const T* tangent, int64_t begin, int64_t end) {
   using R = wide<T>;
   const int64_t channels = cells.channels;
-  std::vector<T> space(cells.rows ? 0 : channels);
+  std::vector<T> space(cells.in_rows ? 0 : channels);
   int64_t voxels[kPiece][8];
   for (int64_t base = begin; base < end; base += kPiece) {
     const int64_t count = std::min(kPiece, end - base);
@@ -191,7 +192,7 @@ POINTGRAD_CLONES void slope(T* __restrict out, const T* __restrict grad, Cells<c
   }
 }
 
-// The voxel of each point's lowest corner, as if the grid went on beyond its ends.
+// The voxel of the lowest corner of each point, extrapolated if it is outside of the grid.
 template <class T>
 POINTGRAD_CLONES void find_lowest(int64_t* lowest, const Shape& shape, const T* points, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
@@ -200,8 +201,8 @@ POINTGRAD_CLONES void find_lowest(int64_t* lowest, const Shape& shape, const T* 
   }
 }
 
-// Adds the features of one cloud's points into its voxels [v0, v1), in the order of the points. A voxel belongs
-// to one task, so the bits do not depend on the number of threads.
+// Adds the features of the points of one cloud to its voxels [v0, v1), in the order of the points. A voxel belongs to
+// one task, so the result does not depend on the number of threads.
 template <class T>
 POINTGRAD_CLONES void add_points(Cells<wide<T>> total, const T* __restrict features, const int64_t* lowest,
                                  const Shape& shape, const T* points, const T* tangent, int64_t num_points,
@@ -209,7 +210,7 @@ POINTGRAD_CLONES void add_points(Cells<wide<T>> total, const T* __restrict featu
   using R = wide<T>;
   const int64_t channels = total.channels;
   const int64_t reach = (shape.sizes[1] + 1) * shape.sizes[0] + 1;  // from the lowest corner to the highest
-  if (total.rows) {
+  if (total.in_rows) {
     std::fill(total.row(v0), total.row(v1), R(0));
   } else {
     for (int64_t c = 0; c < channels; ++c) std::fill_n(total.data + c * total.voxels + v0, v1 - v0, R(0));
@@ -238,7 +239,7 @@ POINTGRAD_CLONES void add_points(Cells<wide<T>> total, const T* __restrict featu
         const int64_t voxel = piece.voxels[j][k];
         const R w = piece.weights[j][k];
         if (voxel < 0) continue;
-        if (total.rows) {
+        if (total.in_rows) {
           R* __restrict to = total.row(voxel);
           for (int64_t c = 0; c < channels; ++c) to[c] += w * widen(from[c]);
         } else {
@@ -249,7 +250,7 @@ POINTGRAD_CLONES void add_points(Cells<wide<T>> total, const T* __restrict featu
   }
 }
 
-// Tiles in which channels-first and rows are exchanged: few channels, whose voxels may share cache sets.
+// Tiles for transposing. They have few channels, because values of the same voxel may share a cache set.
 template <class Body> POINTGRAD_INLINE void for_tiles(int64_t channels, int64_t v0, int64_t v1, const Body& body) {
   constexpr int64_t kVoxels = 64, kChannels = 8;
   for (int64_t v = v0; v < v1; v += kVoxels)
@@ -257,7 +258,7 @@ template <class Body> POINTGRAD_INLINE void for_tiles(int64_t channels, int64_t 
       body(v, std::min(v1, v + kVoxels), c, std::min(channels, c + kChannels));
 }
 
-// Voxels [v0, v1) of a (C, V) grid into rows (V, C).
+// Transposes voxels [v0, v1) of a (C, V) grid into rows (V, C).
 template <class T>
 POINTGRAD_CLONES void into_rows(T* __restrict out, const T* __restrict in, int64_t voxels, int64_t channels,
                                 int64_t v0, int64_t v1) {
@@ -267,7 +268,7 @@ POINTGRAD_CLONES void into_rows(T* __restrict out, const T* __restrict in, int64
   });
 }
 
-// And back, rounded to T.
+// The inverse of into_rows, which also rounds to T.
 template <class T>
 POINTGRAD_CLONES void out_of_rows(T* __restrict out, const wide<T>* __restrict in, int64_t voxels, int64_t channels,
                                   int64_t v0, int64_t v1) {
@@ -277,9 +278,7 @@ POINTGRAD_CLONES void out_of_rows(T* __restrict out, const wide<T>* __restrict i
   });
 }
 
-int64_t grain(int64_t channels) {
-  return std::max<int64_t>(1, kValuesPerTask / (8 * std::max<int64_t>(channels, 1)));
-}
+int64_t grain(int64_t channels) { return std::max<int64_t>(1, kValuesPerTask / (8 * std::max<int64_t>(channels, 1))); }
 
 // Calls body(cloud, begin, end) on pieces of each cloud's points.
 template <class Body>
@@ -293,51 +292,47 @@ void for_points(int64_t batch, int64_t count, int64_t channels, int threads, con
   });
 }
 
-Shape shape_of(int64_t depth, int64_t height, int64_t width, int padding, bool align_corners) {
-  return {{width, height, depth}, padding, align_corners};
+template <class T> const T* cloud_at(Input tensor, int64_t offset) {
+  return tensor ? tensor.as<T>() + offset : nullptr;
 }
 
-template <class T> const T* cloud_at(address tensor, int64_t offset) {
-  return tensor == 0 ? nullptr : at<const T>(tensor) + offset;
-}
-
-void grid_sample(address out, address cells, bool rows, address points, address tangent, int dtype, int64_t batch,
+void grid_sample(Output out, Input cells, bool in_rows, Input points, Input tangent, DType dtype, int64_t batch,
                  int64_t count, int64_t channels, int64_t depth, int64_t height, int64_t width, int padding,
-                 bool align_corners, int threads) {
+                 bool align_corners, Threads threads) {
   nb::gil_scoped_release release;
-  const Shape shape = shape_of(depth, height, width, padding, align_corners);
+  const Shape shape{{width, height, depth}, padding, align_corners};
   const int64_t voxels = shape.voxels();
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     for_points(batch, count, channels, threads, [&](int64_t b, int64_t begin, int64_t end) {
-      sample<T>(at<T>(out) + b * count * channels,
-                {at<const T>(cells) + b * voxels * channels, voxels, channels, rows}, shape,
+      sample<T>(out.as<T>() + b * count * channels,
+                {cells.as<T>() + b * voxels * channels, voxels, channels, in_rows}, shape,
                 cloud_at<T>(points, b * count * 3), cloud_at<T>(tangent, b * count * 3), begin, end);
     });
   });
 }
 
-void grid_slope(address out, address grad, address cells, bool rows, address points, address tangent, int dtype,
+void grid_slope(Output out, Input grad, Input cells, bool in_rows, Input points, Input tangent, DType dtype,
                 int64_t batch, int64_t count, int64_t channels, int64_t depth, int64_t height, int64_t width,
-                int padding, bool align_corners, int threads) {
+                int padding, bool align_corners, Threads threads) {
   nb::gil_scoped_release release;
-  const Shape shape = shape_of(depth, height, width, padding, align_corners);
+  const Shape shape{{width, height, depth}, padding, align_corners};
   const int64_t voxels = shape.voxels();
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     for_points(batch, count, channels, threads, [&](int64_t b, int64_t begin, int64_t end) {
-      slope<T>(at<T>(out) + b * count * 3, at<const T>(grad) + b * count * channels,
-               {at<const T>(cells) + b * voxels * channels, voxels, channels, rows}, shape,
+      slope<T>(out.as<T>() + b * count * 3, grad.as<T>() + b * count * channels,
+               {cells.as<T>() + b * voxels * channels, voxels, channels, in_rows}, shape,
                cloud_at<T>(points, b * count * 3), cloud_at<T>(tangent, b * count * 3), begin, end);
     });
   });
 }
 
-void grid_splat(address total, address features, bool rows, address points, address tangent, int dtype,
-                int64_t batch, int64_t count, int64_t channels, int64_t depth, int64_t height, int64_t width,
-                int padding, bool align_corners, int threads) {
+void grid_splat(Output total, Input features, bool in_rows, Input points, Input tangent, DType dtype, int64_t batch,
+                int64_t count, int64_t channels, int64_t depth, int64_t height, int64_t width, int padding,
+                bool align_corners, Threads threads) {
   nb::gil_scoped_release release;
-  const Shape shape = shape_of(depth, height, width, padding, align_corners);
+  const Shape shape{{width, height, depth}, padding, align_corners};
   const int64_t voxels = shape.voxels();
   const bool small = batch * (8 * count + voxels) * channels < 2 * kValuesPerTask;
   const int64_t parts = small || batch >= threads ? 1 : std::min<int64_t>(threads, voxels);
@@ -349,35 +344,35 @@ void grid_splat(address total, address features, bool rows, address points, addr
     });
     run_tasks(batch * parts, small ? 1 : threads, [&](int64_t task) {
       const int64_t b = task / parts, part = task % parts;
-      add_points<T>({at<wide<T>>(total) + b * voxels * channels, voxels, channels, rows},
-                    at<const T>(features) + b * count * channels, lowest.data() + b * count, shape,
+      add_points<T>({total.as<wide<T>>() + b * voxels * channels, voxels, channels, in_rows},
+                    features.as<T>() + b * count * channels, lowest.data() + b * count, shape,
                     cloud_at<T>(points, b * count * 3), cloud_at<T>(tangent, b * count * 3), count,
                     voxels * part / parts, voxels * (part + 1) / parts);
     });
   });
 }
 
-void grid_into_rows(address out, address in, int dtype, int64_t batch, int64_t voxels, int64_t channels,
-                    int threads) {
+void grid_into_rows(Output out, Input source, DType dtype, int64_t batch, int64_t voxels, int64_t channels,
+                    Threads threads) {
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     for (int64_t b = 0; b < batch; ++b)
       parallel_for(voxels, grain(channels), threads, [&](int64_t v0, int64_t v1) {
-        into_rows<T>(at<T>(out) + b * voxels * channels, at<const T>(in) + b * voxels * channels, voxels, channels,
-                     v0, v1);
+        into_rows<T>(out.as<T>() + b * voxels * channels, source.as<T>() + b * voxels * channels, voxels, channels, v0,
+                     v1);
       });
   });
 }
 
-void grid_out_of_rows(address out, address in, int dtype, int64_t batch, int64_t voxels, int64_t channels,
-                      int threads) {
+void grid_out_of_rows(Output out, Input source, DType dtype, int64_t batch, int64_t voxels, int64_t channels,
+                      Threads threads) {
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     for (int64_t b = 0; b < batch; ++b)
       parallel_for(voxels, grain(channels), threads, [&](int64_t v0, int64_t v1) {
-        out_of_rows<T>(at<T>(out) + b * voxels * channels, at<const wide<T>>(in) + b * voxels * channels, voxels,
+        out_of_rows<T>(out.as<T>() + b * voxels * channels, source.as<wide<T>>() + b * voxels * channels, voxels,
                        channels, v0, v1);
       });
   });
@@ -387,9 +382,18 @@ void grid_out_of_rows(address out, address in, int dtype, int64_t batch, int64_t
 }  // namespace pointgrad
 
 POINTGRAD_KERNELS(module) {
-  module.def("grid_sample", &pointgrad::grid_sample);
-  module.def("grid_slope", &pointgrad::grid_slope);
-  module.def("grid_splat", &pointgrad::grid_splat);
-  module.def("grid_into_rows", &pointgrad::grid_into_rows);
-  module.def("grid_out_of_rows", &pointgrad::grid_out_of_rows);
+  using namespace pointgrad;
+  module.def("grid_sample", &grid_sample, nb::kw_only(), "out"_a, "cells"_a, "in_rows"_a, "points"_a,
+             "tangent"_a.none(), "dtype"_a, "batch"_a, "count"_a, "channels"_a, "depth"_a, "height"_a, "width"_a,
+             "padding"_a, "align_corners"_a, kThreads);
+  module.def("grid_slope", &grid_slope, nb::kw_only(), "out"_a, "grad"_a, "cells"_a, "in_rows"_a, "points"_a,
+             "tangent"_a.none(), "dtype"_a, "batch"_a, "count"_a, "channels"_a, "depth"_a, "height"_a, "width"_a,
+             "padding"_a, "align_corners"_a, kThreads);
+  module.def("grid_splat", &grid_splat, nb::kw_only(), "total"_a, "features"_a, "in_rows"_a, "points"_a,
+             "tangent"_a.none(), "dtype"_a, "batch"_a, "count"_a, "channels"_a, "depth"_a, "height"_a, "width"_a,
+             "padding"_a, "align_corners"_a, kThreads);
+  module.def("grid_into_rows", &grid_into_rows, nb::kw_only(), "out"_a, "source"_a, "dtype"_a, "batch"_a, "voxels"_a,
+             "channels"_a, kThreads);
+  module.def("grid_out_of_rows", &grid_out_of_rows, nb::kw_only(), "out"_a, "source"_a, "dtype"_a, "batch"_a,
+             "voxels"_a, "channels"_a, kThreads);
 }

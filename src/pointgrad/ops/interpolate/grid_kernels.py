@@ -1,9 +1,11 @@
-"""Triton kernels of grid_sample, grid_splat and grid_slope.
+"""Triton kernels of `grid_sample`, `grid_splat` and `grid_slope`.
 
-A corner's C values are far apart in a (C, D, H, W) grid. With many points the grid is therefore first turned
-into rows (D, H, W, C), or the result is summed in rows and turned back; with few points that would cost more
-than it saves. Positions are computed without fused multiply-add, so that every backend finds the same cells.
+The C values of a corner are far apart in a (C, D, H, W) grid. For many points, the grid is therefore first transposed
+into rows (D, H, W, C), or the result is summed in rows and transposed back; for few points that would cost more than it
+saves. Positions are computed without fused multiply-add, so that every backend finds the same cells.
 """
+
+from typing import Any
 
 import torch
 import triton
@@ -11,9 +13,11 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch import power_of_2
+from ..sums import sum_dtype
 from .cell_kernels import load_triple, store_triple, weight, weight_slope
+from .transpose_kernels import transposed
 
-# In rows a point touches a quarter of the memory, but turning touches every voxel twice.
+# With rows, a point accesses a quarter of the memory, but transposing accesses every voxel twice.
 _VOXELS_PER_POINT = 12
 
 
@@ -23,7 +27,7 @@ def grid_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mo
     if out.numel():
         cells, in_rows = _readable(grid, points.shape[1])
         settings = (tuple(grid.shape[2:]), padding_mode, align_corners)
-        _launch(_sample, (out, cells), points, tangent, channels, *settings, ROWS=in_rows)
+        _launch(_sample, points, tangent, channels, *settings, out_ptr=out, cells_ptr=cells, ROWS=in_rows)
     return out
 
 
@@ -36,7 +40,8 @@ def grid_slope(
     out = grad.new_empty(points.shape)
     cells, in_rows = _readable(grid, points.shape[1])
     settings = (tuple(grid.shape[2:]), padding_mode, align_corners)
-    _launch(_slope, (out, grad.contiguous(), cells), points, tangent, channels, *settings, ROWS=in_rows)
+    grad = grad.contiguous()
+    _launch(_slope, points, tangent, channels, *settings, out_ptr=out, grad_ptr=grad, cells_ptr=cells, ROWS=in_rows)
     return out
 
 
@@ -59,44 +64,27 @@ def grid_splat(
     settings = ((depth, height, width), padding_mode, align_corners)
     if torch.are_deterministic_algorithms_enabled():
         rows = _splat_in_order(features, points, tangent, *settings)
-        return _turned(rows, features.dtype).view(shape)
-    wide = torch.promote_types(features.dtype, torch.float32)
-    in_rows = _pays_to_turn(count, voxels)
+        return transposed(rows, features.dtype).view(shape)
+    wide = sum_dtype(features.dtype)
+    in_rows = _worth_transposing(count, voxels)
     total = features.new_zeros((batch, voxels, channels) if in_rows else (batch, channels, voxels), dtype=wide)
-    _launch(_splat, (total, features), points, tangent, channels, *settings, ROWS=in_rows)
-    return (_turned(total, features.dtype) if in_rows else total.to(features.dtype)).view(shape)
+    _launch(_splat, points, tangent, channels, *settings, total_ptr=total, features_ptr=features, ROWS=in_rows)
+    return (transposed(total, features.dtype) if in_rows else total.to(features.dtype)).view(shape)
 
 
-def _pays_to_turn(count: int, voxels: int) -> bool:
+def _worth_transposing(count: int, voxels: int) -> bool:
     return count * _VOXELS_PER_POINT >= voxels
 
 
 def _readable(grid: Tensor, count: int) -> tuple[Tensor, bool]:
-    """The grid as rows (B, D * H * W, C) if that pays, else as it is; and whether it is in rows."""
+    """The grid, in rows (B, D, H, W, C) if that is faster, and whether it is in rows."""
     batch, channels = grid.shape[:2]
     rows = grid.permute(0, 2, 3, 4, 1)
     if rows.is_contiguous():
         return rows, True
-    if not _pays_to_turn(count, grid.shape[2:].numel()):
+    if not _worth_transposing(count, grid.shape[2:].numel()):
         return grid.contiguous(), False
-    return _turned(grid.contiguous().view(batch, channels, -1), grid.dtype), True
-
-
-def _turned(matrices: Tensor, dtype: torch.dtype, tile: int = 64, num_warps: int = 4) -> Tensor:
-    """(B, M, N) as contiguous (B, N, M)."""
-    batch, rows, columns = matrices.shape
-    if rows == 1 or columns == 1:
-        return matrices.reshape(batch, columns, rows).to(dtype)
-    out = matrices.new_empty((batch, columns, rows), dtype=dtype)
-    # Short along the channels, long along the voxels: few lanes are idle.
-    block_r = power_of_2(rows, 1, tile)
-    block_c = power_of_2(columns, 1, tile * tile // block_r)
-    block_r = power_of_2(rows, 1, tile * tile // block_c)
-    _turn[(batch * triton.cdiv(rows, block_r) * triton.cdiv(columns, block_c),)](
-        out, matrices, rows, columns, BLOCK_R=block_r, BLOCK_C=block_c,
-        num_warps=num_warps, enable_fp_fusion=False,
-    )  # fmt: skip
-    return out
+    return transposed(grid.contiguous().view(batch, channels, -1), grid.dtype), True
 
 
 def _splat_in_order(
@@ -107,36 +95,45 @@ def _splat_in_order(
     padding_mode: str,
     align_corners: bool,
 ) -> Tensor:
-    """Equal voxels stand next to each other after a stable sort, so each is summed by one program, in order."""
+    """A stable sort makes entries of the same voxel adjacent, so that one program sums each voxel in a fixed order."""
     batch, count, channels = features.shape
     voxels = sizes[0] * sizes[1] * sizes[2]
-    wide = torch.promote_types(features.dtype, torch.float32)
+    wide = sum_dtype(features.dtype)
     voxel = torch.empty((batch, count * 8), dtype=torch.int64, device=features.device)
     weights = features.new_empty((batch, count * 8), dtype=wide)
-    _launch(_entries, (voxel, weights), points, tangent, channels, sizes, padding_mode, align_corners)
+    settings = (sizes, padding_mode, align_corners)
+    _launch(_entries, points, tangent, channels, *settings, voxel_ptr=voxel, weight_ptr=weights)
     voxel, order = torch.sort(voxel, dim=1, stable=True)
     bounds = torch.arange(voxels + 1, device=voxel.device).expand(batch, voxels + 1).contiguous()
     begin = torch.searchsorted(voxel, bounds)
     rows = features.new_empty((batch, voxels, channels))
     _sum_sorted[(batch * voxels,)](
-        rows, features, weights, order, begin, voxels, count, channels,
-        BLOCK_C=power_of_2(channels, 1, 256), num_warps=1, enable_fp_fusion=False,
-    )  # fmt: skip
+        rows_ptr=rows,
+        features_ptr=features,
+        weight_ptr=weights,
+        order_ptr=order,
+        begin_ptr=begin,
+        voxels=voxels,
+        count=count,
+        channels=channels,
+        BLOCK_C=power_of_2(channels, 1, 256),
+        num_warps=1,
+        enable_fp_fusion=False,
+    )
     return rows
 
 
 def _tile_size(channels: int, element_size: int) -> int:
-    """Two loads a thread for each corner, of 16 bytes where the compiler can tell that rows are aligned, or else four.
+    """Elements of a tile: per thread and corner two loads of 16 bytes if rows are aligned, else four loads.
 
-    Two short ones crash the compiler of Triton 3.6 (in LLVM, on `_slope` for three channels).
+    Two short loads crash the compiler of Triton 3.6 (in LLVM, on `_slope` for three channels).
     """
     aligned = channels % 16 == 0 or channels == triton.next_power_of_2(channels)
     return 64 * max(min(channels, 16 // max(element_size, 4)) if aligned else 2, 2)
 
 
 def _launch(
-    kernel,
-    tensors: tuple[Tensor, ...],
+    kernel: Any,
     points: Tensor,
     tangent: Tensor | None,
     channels: int,
@@ -145,24 +142,25 @@ def _launch(
     align_corners: bool,
     tile: int | None = None,
     num_warps: int = 1,
-    **constants: bool,
+    **arguments: Tensor | bool,
 ) -> None:
+    """Launch a kernel with its own arguments and those that all kernels of grids share."""
     points = points.contiguous()
-    # A pointer is needed even where it is never read.
-    tangent_or_points = points if tangent is None else tangent.contiguous()
     if tile is None:
         tile = _tile_size(channels, points.element_size())
     block_c = power_of_2(channels, 1, tile)
     block_n = tile // block_c
     batch, count, _ = points.shape
     kernel[(batch * triton.cdiv(count, block_n),)](
-        *tensors,
-        points,
-        tangent_or_points,
-        count,
-        channels,
-        sizes[0] * sizes[1] * sizes[2],
-        *sizes,
+        **arguments,
+        points_ptr=points,
+        tangent_ptr=points if tangent is None else tangent.contiguous(),  # without a tangent, it is not used
+        count=count,
+        num_channels=channels,
+        voxels=sizes[0] * sizes[1] * sizes[2],
+        depth=sizes[0],
+        height=sizes[1],
+        width=sizes[2],
         TANGENT=tangent is not None,
         PADDING=padding_mode,
         ALIGN=align_corners,
@@ -170,7 +168,6 @@ def _launch(
         WHOLE=channels == block_c,
         BLOCK_N=block_n,
         BLOCK_C=block_c,
-        **constants,
         num_warps=num_warps,
         enable_fp_fusion=False,
     )
@@ -178,10 +175,10 @@ def _launch(
 
 @triton.jit
 def _remainder(a, period):
-    """a modulo period, neither of them negative: exact from any distance, where a quotient has not digits enough.
+    """a modulo period, both non-negative, exact for any a; a rounded quotient would not be exact for large a.
 
-    Long division: the period times the largest power of two that a holds is taken off until less than one is left.
-    Both lie within a factor of two, so no difference is rounded. Most points are in the grid and need no round of it.
+    Long division: subtract the period times the largest possible power of two until the rest is less than one period.
+    Each difference is exact, because its operands are within a factor of two. Points in the grid need no iteration.
     """
     if a.dtype == tl.float64:
         bits: tl.constexpr = tl.int64
@@ -200,7 +197,7 @@ def _remainder(a, period):
 
 @triton.jit
 def _voxel_units(p, size, PADDING: tl.constexpr, ALIGN: tl.constexpr):
-    """One coordinate in [-1, 1] in voxels: the voxel below (-2: nowhere), the share of the one above, the speed."""
+    """One coordinate in [-1, 1]: the lower voxel (-2 if it samples nothing), the share of the upper one, the speed."""
     if ALIGN:
         units = (p + 1.0) * 0.5 * (size - 1)
         speed = tl.full(p.shape, 0.5, p.dtype) * (size - 1)
@@ -212,14 +209,14 @@ def _voxel_units(p, size, PADDING: tl.constexpr, ALIGN: tl.constexpr):
         span = size - 1 if ALIGN else size
         away = units - low
         speed = tl.where(away < 0, -speed, speed)
-        away = _remainder(tl.abs(away), (2 * tl.maximum(span, 1)).to(p.dtype))  # there and back
+        away = _remainder(tl.abs(away), (2 * tl.maximum(span, 1)).to(p.dtype))  # one period is there and back
         turned = away > span
         units = tl.where(turned, 2 * span - away, away) + low
         speed = tl.where(turned, -speed, speed)
     if PADDING != "zeros":
         speed = tl.where((units <= 0) | (units >= size - 1), 0.0, speed)
         units = tl.where(units <= 0, 0.0, tl.where(units >= size - 1, (size - 1) * 1.0, units))
-    units = tl.where((units >= -1.0) & (units < size), units, -2.0)  # not where it is NaN
+    units = tl.where((units >= -1.0) & (units < size), units, -2.0)  # -2 for NaN too
     lower = tl.floor(units)
     return lower.to(tl.int32), units - lower, speed
 
@@ -229,7 +226,7 @@ def _cell(
     points_ptr, tangent_ptr, row, row_mask, depth, height, width,
     PADDING: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Per row: the cell's lowest voxel, the upper corners' shares, the tangent along them, and their speed."""
+    """Per row: the lowest voxel of the cell, the shares of the upper corners, the tangent along them, the speeds."""
     x, y, z = load_triple(points_ptr, row, row_mask, WIDE)
     x0, x, vx = _voxel_units(x, width, PADDING, ALIGN)
     y0, y, vy = _voxel_units(y, height, PADDING, ALIGN)
@@ -240,7 +237,7 @@ def _cell(
 
 @triton.jit
 def _voxel(x0, y0, z0, corner: tl.constexpr, depth, height, width):
-    """The number of a corner's voxel, and whether it is inside."""
+    """The number of the voxel of a corner, and whether it is inside the grid."""
     x, y, z = x0 + corner // 4 % 2, y0 + corner // 2 % 2, z0 + corner % 2
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height) & (z >= 0) & (z < depth)
     return (z.to(tl.int64) * height + y) * width + x, inside
@@ -257,7 +254,7 @@ def _at(cells_ptr, cloud, voxel, channel, channels, voxels, ROWS: tl.constexpr):
 
 @triton.jit
 def _tile(count, BLOCK_N: tl.constexpr):
-    """This program's cloud, its rows of (B * N), and which of them are there."""
+    """The cloud of this program, its rows of (B * N), and their mask."""
     tiles = tl.cdiv(count, BLOCK_N)
     cloud = (tl.program_id(0) // tiles).to(tl.int64)
     place = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -345,7 +342,7 @@ def _entries(
     TANGENT: tl.constexpr, PADDING: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr,
     WHOLE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """The voxel (their number for those outside) and the weight of each point's corners."""
+    """The voxel (`voxels` if it is outside the grid) and the weight of each corner of each point."""
     _, row, row_mask = _tile(count, BLOCK_N)
     x0, y0, z0, x, y, z, tx, ty, tz, _, _, _ = _cell(
         points_ptr, tangent_ptr, row, row_mask, depth, height, width, PADDING, ALIGN, WIDE
@@ -375,18 +372,3 @@ def _sum_sorted(
             total += tl.load(weight_ptr + entry) * value
         to_ptr = rows_ptr + (cloud * voxels + voxel) * channels
         tl.store(to_ptr + channel, total.to(rows_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def _turn(out_ptr, in_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
-    """(B, rows, columns) into (B, columns, rows), a tile at a time."""
-    tiles_c = tl.cdiv(columns, BLOCK_C)
-    tiles = tl.cdiv(rows, BLOCK_R) * tiles_c
-    matrix = (tl.program_id(0) // tiles).to(tl.int64) * rows * columns
-    tile = tl.program_id(0) % tiles
-    row = (tile // tiles_c).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
-    column = (tile % tiles_c).to(tl.int64) * BLOCK_C + tl.arange(0, BLOCK_C)
-    mask = (row < rows)[:, None] & (column < columns)[None, :]
-    values = tl.load(in_ptr + matrix + row[:, None] * columns + column[None, :], mask=mask, other=0)
-    values = tl.trans(values.to(out_ptr.dtype.element_ty))
-    tl.store(out_ptr + matrix + column[:, None] * rows + row[None, :], values, mask=tl.trans(mask))

@@ -1,7 +1,9 @@
-"""Triton kernels of this room: the weights per point, then F values per corner.
+"""Triton kernels of `trilinear` and its derivatives. Those of grids are in `grid_kernels.py`.
 
-Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside.
+Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` tells which lanes are in range.
 """
+
+from typing import Any
 
 import torch
 import triton
@@ -16,65 +18,57 @@ from .grid_kernels import grid_splat as grid_splat
 
 
 def trilinear(corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    corners = corners.contiguous()
     count, _, width = corners.shape
     out = corners.new_empty((count, width))
-    _launch(_sum_corners, (out, corners), points, tangent, count, width, tiled=True)
+    _launch(_sum_corners, points, tangent, width, tiled=True, out_ptr=out, corners_ptr=corners.contiguous())
     return out
 
 
 def trilinear_spread(grad: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    grad = grad.contiguous()
     count, width = grad.shape
     out = grad.new_empty((count, 8, width))
-    _launch(_spread, (out, grad), points, tangent, count, width, tiled=True)
+    _launch(_spread, points, tangent, width, tiled=True, out_ptr=out, grad_ptr=grad.contiguous())
     return out
 
 
 def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    grad, corners = grad.contiguous(), corners.contiguous()
     count, width = grad.shape
     out = grad.new_empty((count, 3))
-    _launch(_slope, (out, grad, corners), points, tangent, count, width, tiled=False)
+    tensors = {"out_ptr": out, "grad_ptr": grad.contiguous(), "corners_ptr": corners.contiguous()}
+    _launch(_slope, points, tangent, width, tiled=False, **tensors)
     return out
 
 
 def _launch(
-    kernel,
-    tensors: tuple[Tensor, ...],
-    points: Tensor,
-    tangent: Tensor | None,
-    count: int,
-    width: int,
-    tiled: bool,
+    kernel: Any, points: Tensor, tangent: Tensor | None, width: int, *, tiled: bool, out_ptr: Tensor, **tensors: Tensor
 ) -> None:
-    if not count or not tensors[0].numel():
+    count = points.shape[0]
+    if not out_ptr.numel():
         return
     points = points.contiguous()
-    # A pointer is needed even where it is never read.
-    tangent_or_points = points if tangent is None else tangent.contiguous()
-    # Small tiles and one warp: many programs keep the memory busy.
+    # Small tiles and one warp, so that many programs keep the memory busy.
     block_f = power_of_2(width, 1, 256)
     block_n = 256 // block_f
     grid = (triton.cdiv(count, block_n), triton.cdiv(width, block_f) if tiled else 1)
     kernel[grid](
-        *tensors,
-        points,
-        tangent_or_points,
-        count,
-        width,
+        out_ptr=out_ptr,
+        **tensors,
+        points_ptr=points,
+        tangent_ptr=points if tangent is None else tangent.contiguous(),  # without a tangent, it is not used
+        count=count,
+        width=width,
         TANGENT=tangent is not None,
         WIDE=tl.float64 if points.dtype == torch.float64 else tl.float32,
         BLOCK_N=block_n,
         BLOCK_F=block_f,
         num_warps=1,
-        enable_fp_fusion=True,  # sums may fuse: the result is rounded less often
+        enable_fp_fusion=True,  # fused sums are rounded less often
     )
 
 
 @triton.jit
 def _shares(points_ptr, tangent_ptr, row, row_mask, WIDE: tl.constexpr):
-    """The upper corners' shares, and the tangent along them: they move half as fast as the points."""
+    """The shares of the upper corners and the tangent along them, which change half as fast as the points."""
     x, y, z = load_triple(points_ptr, row, row_mask, WIDE)
     tx, ty, tz = load_triple(tangent_ptr, row, row_mask, WIDE)
     return (x + 1.0) * 0.5, (y + 1.0) * 0.5, (z + 1.0) * 0.5, tx * 0.5, ty * 0.5, tz * 0.5

@@ -1,33 +1,35 @@
-"""What the operators of this room mean, in plain PyTorch. The formulas are derived in docs/operators/interpolate.md.
+"""The operators of this family in plain PyTorch. The formulas are derived in docs/operators/interpolate.md.
 
-Everything here is differentiable by autograd, in every floating argument and to any order.
+All functions are differentiable by autograd in every floating-point argument and to any order.
 """
 
 import torch
 from torch import Tensor
 
+from ..sums import sum_dtype
+
 
 def trilinear(corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    wide = _wide(corners)
+    wide = sum_dtype(corners.dtype)
     weights = _weights(_shares(points.to(wide)), _halved(tangent, wide))  # (N, 8)
     return (weights.unsqueeze(-1) * corners.to(wide)).sum(1).to(corners.dtype)
 
 
 def trilinear_spread(grad: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    wide = _wide(grad)
+    wide = sum_dtype(grad.dtype)
     weights = _weights(_shares(points.to(wide)), _halved(tangent, wide))
     return (weights.unsqueeze(-1) * grad.to(wide).unsqueeze(1)).to(grad.dtype)
 
 
 def trilinear_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tensor | None) -> Tensor:
-    wide = _wide(grad)
+    wide = sum_dtype(grad.dtype)
     products = (corners.to(wide) * grad.to(wide).unsqueeze(1)).sum(-1)  # (N, 8)
     slopes = _slopes(_shares(points.to(wide)), _halved(tangent, wide))  # (N, 3, 8)
     return _of_channels(grad.shape[-1], (slopes * products.unsqueeze(1)).sum(-1) / 2).to(grad.dtype)
 
 
 def grid_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool) -> Tensor:
-    wide = _wide(grid)
+    wide = sum_dtype(grid.dtype)
     shares, scale, voxel, inside = _places(points.to(wide), grid.shape[2:], padding_mode, align_corners)
     weights = _weights(shares, None if tangent is None else tangent.to(wide) * scale)  # (B, N, 8)
     return (weights.unsqueeze(-1) * _corners(grid.to(wide), voxel, inside)).sum(2).to(grid.dtype)
@@ -43,7 +45,7 @@ def grid_splat(
     padding_mode: str,
     align_corners: bool,
 ) -> Tensor:
-    wide = _wide(features)
+    wide = sum_dtype(features.dtype)
     batch, _, channels = features.shape
     shares, scale, voxel, inside = _places(points.to(wide), (depth, height, width), padding_mode, align_corners)
     weights = _weights(shares, None if tangent is None else tangent.to(wide) * scale)
@@ -58,28 +60,28 @@ def grid_splat(
 def grid_slope(
     grad: Tensor, grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str, align_corners: bool
 ) -> Tensor:
-    wide = _wide(grad)
+    wide = sum_dtype(grad.dtype)
     shares, scale, voxel, inside = _places(points.to(wide), grid.shape[2:], padding_mode, align_corners)
     products = (_corners(grid.to(wide), voxel, inside) * grad.to(wide).unsqueeze(2)).sum(-1)  # (B, N, 8)
-    products = torch.where(inside, products, 0)  # a corner outside takes no part, not even by zero times infinity
+    products = torch.where(inside, products, 0)  # or a corner outside could contribute zero times infinity
     slopes = _slopes(shares, None if tangent is None else tangent.to(wide) * scale)  # (B, N, 3, 8)
     return _of_channels(grad.shape[-1], (slopes * products.unsqueeze(2)).sum(-1) * scale).to(grad.dtype)
 
 
 def _of_channels(channels: int, slope: Tensor) -> Tensor:
-    """Without channels nothing depends on a point: its slope is no infinite weight times an empty sum."""
+    """The slope, or zeros without channels, where it would be an infinite weight times an empty sum."""
     return slope if channels else torch.where(torch.zeros_like(slope, dtype=torch.bool), slope, 0)
 
 
 def _weights(shares: Tensor, tangent: Tensor | None) -> Tensor:
-    """(..., 8): the weights of a cell's corners for shares (..., 3), or their derivative along `tangent`."""
+    """(..., 8) the weights of the corners of a cell for shares (..., 3), or their derivative along `tangent`."""
     if tangent is None:
         return _products(_factors(shares))
     return (_slopes(shares, None) * tangent.unsqueeze(-1)).sum(-2)
 
 
 def _slopes(shares: Tensor, tangent: Tensor | None) -> Tensor:
-    """(..., 3, 8): the derivative of `_weights` with respect to each share."""
+    """(..., 3, 8) the derivative of `_weights` with respect to each share."""
     factors = _factors(shares)
     rows = []
     for axis in range(3):
@@ -94,40 +96,40 @@ def _slopes(shares: Tensor, tangent: Tensor | None) -> Tensor:
 
 
 def _factors(shares: Tensor) -> list[Tensor]:
-    """Per axis, (..., 2): the share of the lower and of the upper corner."""
+    """For each axis (..., 2): the shares of the lower and of the upper corner."""
     return [torch.stack([1 - share, share], dim=-1) for share in shares.unbind(-1)]
 
 
 def _replaced(factors: list[Tensor], axis: int) -> list[Tensor]:
-    """The factors with one axis differentiated: one down, one up."""
+    """The factors with one axis differentiated."""
     one = torch.ones_like(factors[axis][..., 0])
     slope = torch.stack([-one, one], dim=-1)
     return [slope if i == axis else factor for i, factor in enumerate(factors)]
 
 
 def _products(factors: list[Tensor]) -> Tensor:
-    """(..., 8) in the order 4 a + 2 b + c, where a, b and c say upper or lower along the three axes."""
+    """(..., 8) in the order 4 a + 2 b + c, where a, b and c are 0 (lower) or 1 (upper) along the three axes."""
     a, b, c = factors
     return (a[..., :, None, None] * b[..., None, :, None] * c[..., None, None, :]).flatten(-3)
 
 
 def _shares(points: Tensor) -> Tensor:
-    """Trilinear: the upper corners' shares in a cell that spans [-1, 1]."""
+    """The shares of the upper corners in a cell that spans [-1, 1]."""
     return (points + 1) / 2
 
 
 def _halved(tangent: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Along the shares, which move half as fast as the points."""
+    """The tangent along the shares, which change half as fast as the points."""
     return None if tangent is None else tangent.to(dtype) / 2
 
 
 def _places(
     points: Tensor, sizes: tuple[int, ...], padding_mode: str, align_corners: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Where points (B, N, 3) lie in a grid of sizes (D, H, W).
+    """The positions of points (B, N, 3) in a grid of sizes (D, H, W).
 
-    The upper corners' shares (B, N, 3), how fast those change with the points (B, N, 3), the number of each
-    corner's voxel (B, N, 8), 0 for those outside, and which are inside (B, N, 8).
+    Returns the shares of the upper corners (B, N, 3), their derivative by the points (B, N, 3), the number of the voxel
+    of each corner (B, N, 8), 0 if it is outside the grid, and whether it is inside (B, N, 8).
     """
     placed = [_voxel_units(points[..., axis], sizes[2 - axis], padding_mode, align_corners) for axis in range(3)]
     units = torch.stack([position for position, _ in placed], dim=-1)
@@ -142,7 +144,7 @@ def _places(
 
 
 def _voxel_units(points: Tensor, size: int, padding_mode: str, align_corners: bool) -> tuple[Tensor, Tensor]:
-    """One coordinate in [-1, 1] in voxels, -2 for nowhere, and how fast it changes: as PyTorch's, kinks included."""
+    """One coordinate in [-1, 1] in units of voxels, -2 if it samples nothing, and its derivative, as in PyTorch."""
     if align_corners:
         units = (points + 1) / 2 * (size - 1)
         speed = torch.full_like(points, (size - 1) / 2)
@@ -154,23 +156,17 @@ def _voxel_units(points: Tensor, size: int, padding_mode: str, align_corners: bo
         low, span = (0.0, last) if align_corners else (-0.5, size)
         away = units - low
         speed = torch.where(away < 0, -speed, speed)
-        away = torch.fmod(away.abs(), 2 * max(span, 1))  # there and back; nowhere in a grid of one voxel
+        away = torch.fmod(away.abs(), 2 * max(span, 1))  # one period is there and back
         turned = away > span
         units = torch.where(turned, 2 * span - away, away) + low
         speed = torch.where(turned, -speed, speed)
     if padding_mode != "zeros":
         speed = torch.where((units <= 0) | (units >= last), 0, speed)
         units = torch.where(units <= 0, 0, torch.where(units >= last, last, units))
-    somewhere = (units >= -1) & (units < size)  # not where it is NaN
-    return torch.where(somewhere, units, -2), speed
+    return torch.where((units >= -1) & (units < size), units, -2), speed  # -2 for NaN too
 
 
 def _corners(grid: Tensor, voxel: Tensor, inside: Tensor) -> Tensor:
-    """(B, N, 8, C): the grid's values at the corners' voxels, zero outside."""
+    """(B, N, 8, C) the values of the grid at the corners, zero outside."""
     batch = torch.arange(grid.shape[0], device=grid.device).reshape(-1, 1, 1)
     return torch.where(inside.unsqueeze(-1), grid.flatten(2).transpose(1, 2)[batch, voxel], 0)
-
-
-def _wide(values: Tensor) -> torch.dtype:
-    """What a value is computed in."""
-    return torch.promote_types(values.dtype, torch.float32)

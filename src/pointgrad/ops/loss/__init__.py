@@ -1,4 +1,4 @@
-"""Losses of classification: from logits, and from logarithms of probabilities."""
+"""Classification losses: from logits, and from logarithms of probabilities."""
 
 import warnings
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import checks
+from ..sums import sum_dtype
 from . import register
 from .reference import counted
 
@@ -24,24 +25,34 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """`torch.nn.functional.cross_entropy`: minus the logarithm of the softmax of `input` at the target class.
+    """Compute minus the logarithm of the softmax of `input` at the target, like `torch.nn.functional.cross_entropy`.
 
-    input: (C,), (N, C) or (N, C, d1, ...) logits.
-    target: classes (), (N,) or (N, d1, ...), int64 (int32, uint8), in [0, C) or `ignore_index`; or probabilities of
-        the shape of `input`, floating.
-    weight: (C,), what each class counts. label_smoothing: in [0, 1], the part of the target that goes to all classes.
-    ignore_index: a class that counts nothing and passes no gradient; not with probabilities.
-    reduction: "none" (the shape of a class target), "sum", or "mean": over what is not ignored, by its weight; over all
-        positions with probabilities. size_average, reduce: PyTorch's deprecated forms of it.
-    returns: in the dtype of `input`, float32 under autocast; computed in at least float32.
+    Gradients flow to `input` and, if the target holds probabilities, to `target` and `weight`. Only the logits and two
+    numbers per position are saved for the backward, not the softmax.
 
-    Gradients reach `input`, and with probabilities `target` and `weight`. Kept for backward are the logits themselves
-    and two numbers per position, no softmax. A row of nothing but -inf has an infinite loss and passes no gradient; a
-    class whose coefficient is 0 takes no part, even at -inf (PyTorch: NaN both times). A class out of range is a
-    ValueError on the CPU; on a GPU it is ignored, because finding it would stall the stream.
+    In two cases the result differs from PyTorch, which returns NaN: a position whose logits are all -inf has an
+    infinite loss and no gradient, and a class whose coefficient is 0 does not contribute, even if its logit is -inf.
 
-    >>> cross_entropy(torch.tensor([[0.0, 0.0], [1e20, 0.0]]), torch.tensor([1, 0]), reduction="none")
-    tensor([0.6931, 0.0000])
+    Args:
+        input: (C,), (N, C) or (N, C, d1, ...) logits.
+        target: Classes (), (N,) or (N, d1, ...) in [0, C) or equal to `ignore_index`, int64, int32 or uint8; or
+            floating-point probabilities in the shape of `input`. A class out of range raises a ValueError on the CPU
+            and is ignored on a GPU, where checking it would require synchronization.
+        weight: (C,), the weight of each class.
+        size_average: Deprecated in PyTorch; use `reduction`.
+        ignore_index: A class that has no loss and no gradient. Not supported for probabilities.
+        reduce: Deprecated in PyTorch; use `reduction`.
+        reduction: "none", "sum" or "mean". The mean is weighted by class and leaves out ignored positions; for
+            probabilities it is taken over all positions.
+        label_smoothing: In [0, 1], the part of the target that is distributed evenly over all classes.
+
+    Returns:
+        A scalar, or for reduction "none" a tensor in the shape of a class target. It has the dtype of `input`, or
+        float32 under autocast, and is computed in at least float32.
+
+    Example:
+        >>> cross_entropy(torch.tensor([[0.0, 0.0], [1e20, 0.0]]), torch.tensor([1, 0]), reduction="none")
+        tensor([0.6931, 0.0000])
     """
     reduction = _reduction(size_average, reduce, reduction)
     soft = _check(input, target, weight, ignore_index, probabilities=True)
@@ -67,16 +78,26 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """`torch.nn.functional.nll_loss`: minus the input at the target class, input being logarithms of probabilities.
+    """Compute the negative log-likelihood of the target classes, like `torch.nn.functional.nll_loss`.
 
-    input: (C,), (N, C) or (N, C, d1, ...). target: classes (), (N,) or (N, d1, ...), int64 (int32, uint8).
-    weight, ignore_index, reduction, size_average, reduce, and a class out of range: as for `cross_entropy`.
-    returns: in the dtype of `input`, float32 under autocast; summed in at least float32.
+    Gradients flow to `input`. Only the target is saved for the backward, not the input.
 
-    Gradients reach `input`. Kept for backward is the target, not the input.
+    Args:
+        input: (C,), (N, C) or (N, C, d1, ...) logarithms of probabilities.
+        target: Classes (), (N,) or (N, d1, ...), int64, int32 or uint8, as for `cross_entropy`.
+        weight: (C,), the weight of each class.
+        size_average: Deprecated in PyTorch; use `reduction`.
+        ignore_index: A class that has no loss and no gradient.
+        reduce: Deprecated in PyTorch; use `reduction`.
+        reduction: "none", "sum" or "mean", as for `cross_entropy`.
 
-    >>> nll_loss(torch.tensor([[-0.5, -1.0], [-2.0, -0.1]]), torch.tensor([1, 0]))
-    tensor(1.5000)
+    Returns:
+        A scalar, or for reduction "none" a tensor in the shape of `target`. It has the dtype of `input`, or float32
+        under autocast, and is summed in at least float32.
+
+    Example:
+        >>> nll_loss(torch.tensor([[-0.5, -1.0], [-2.0, -0.1]]), torch.tensor([1, 0]))
+        tensor(1.5000)
     """
     reduction = _reduction(size_average, reduce, reduction)
     _check(input, target, weight, ignore_index, probabilities=False)
@@ -96,7 +117,7 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
 
 
 def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, probabilities: bool) -> bool:
-    """Whether the target is probabilities, which only some losses take."""
+    """Check the arguments, and return whether the target holds probabilities, which only some losses accept."""
     checks.tensor("input", input)
     checks.tensor("target", target)
     if weight is not None:
@@ -121,9 +142,9 @@ def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: i
         if value is not None:
             checks.device(name, value, "input", input)
     if weight is not None and not soft:
-        learnt = weight.requires_grad and torch.is_grad_enabled()
+        needs_grad = weight.requires_grad and torch.is_grad_enabled()
         contract = "a gradient when target holds class indices"
-        checks.value(not learnt, "weight", contract, "requires_grad=True", verb="not require")
+        checks.value(not needs_grad, "weight", contract, "requires_grad=True", verb="not require")
     checks.value(not soft or ignore_index < 0, "ignore_index", "negative when target holds probabilities", ignore_index)
     return soft
 
@@ -138,8 +159,8 @@ def _position_shape(input: Tensor) -> tuple[int, ...]:
 
 
 def _with_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Logits (N, C, S), classes (N, S), and the weight in the dtype that is computed in."""
-    wide = torch.promote_types(input.dtype, torch.float32)
+    """Logits (N, C, S), classes (N, S), and the weight in the dtype of the computation."""
+    wide = sum_dtype(input.dtype)
     logits = _flat(input, _classes_last(input))
     classes = target.long().reshape(logits.shape[0], logits.shape[2])
     return logits, classes, None if weight is None else weight.detach().to(wide)
@@ -154,7 +175,7 @@ def _with_probabilities(
     if dtype == torch.float64:
         input = input.double()
     if label_smoothing > 0 or weight is not None or target.dtype != input.dtype:
-        target = target.to(torch.promote_types(input.dtype, torch.float32))
+        target = target.to(sum_dtype(input.dtype))
     axis = _class_axis(input)
     if label_smoothing > 0:
         target = target * (1 - label_smoothing) + label_smoothing / max(input.shape[axis], 1)
@@ -173,7 +194,7 @@ def _classes_last(input: Tensor) -> bool:
 
 
 def _flat(input: Tensor, classes_last: bool) -> Tensor:
-    """(N, C, S). With the classes last in memory, each position is a row of its own, which needs no copy."""
+    """(N, C, S). If the classes are last in memory, each position becomes a row, which needs no copy."""
     rows = input.movedim(_class_axis(input), -1)
     if classes_last or input.dim() == 1:
         return rows.reshape(rows.shape[:-1].numel(), rows.shape[-1], 1)
@@ -181,15 +202,15 @@ def _flat(input: Tensor, classes_last: bool) -> Tensor:
 
 
 def _counts(target: Tensor, classes: int, weight: Tensor | None, ignore_index: int) -> Tensor:
-    """How much each position counts in a mean."""
+    """The weight of each position in a mean."""
     kept = counted(target, classes, ignore_index)
-    if weight is None or classes == 0:  # without a class there is none to look up
+    if weight is None or classes == 0:  # without classes there is no weight to look up
         return kept
     return torch.where(kept, weight[torch.where(kept, target, 0)], 0)
 
 
 def _reduced(rows: Tensor, counts: Tensor | None, input: Tensor, dtype: torch.dtype, reduction: str) -> Tensor:
-    """rows: the loss of each position. counts: how much each counts in the mean; None: all alike."""
+    """Reduce `rows`, the losses of positions. `counts` are their weights in a mean; None means equal weights."""
     dtype = rows.dtype if checks.autocasts(input) else dtype
     if reduction == "none":
         return rows.reshape(_position_shape(input)).to(dtype)

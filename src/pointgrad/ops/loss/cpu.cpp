@@ -1,8 +1,8 @@
-// Cross entropy and its gradient. Memory is read once forward, read and written once backward: a row, or a block of
-// positions, stays in the cache between its passes.
+// Cross entropy and its gradient. A row, or a block of positions, stays in the cache between passes, so the logits are
+// read from memory once in the forward, and read and written once in the backward.
 //
-// The loss of a position is sum_c a_c (log Z - x_c). Its coefficients are a_c = base_c + hit_t [c = t]: `base` is each
-// position's own (probabilities), shared by all (smoothing), or missing; `hit` is what the target class t adds.
+// The loss of a position is sum_c a_c (log Z - x_c) with coefficients a_c = base_c + hit_t [c = t]. `base` differs
+// between positions (probabilities), is shared by all (smoothing), or is absent; `hit` is added for the target class t.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,31 +15,31 @@
 namespace pointgrad {
 namespace {
 
-constexpr int kLanes = 32;  // sums run side by side: so they vectorise, in an order that nothing changes
-constexpr int64_t kPositions = 512;  // of a block, where positions lie one after another
+constexpr int kLanes = 32;  // parallel partial sums, which vectorize and have a fixed order
+constexpr int64_t kPositions = 512;  // in a block, where positions are consecutive in memory
 constexpr int64_t kValuesPerTask = 1 << 15;
 
 enum Base { kNone, kShared, kOwn };
 
-// What counts zero times counts nothing, were it infinite.
+// A product that is zero if the factor is zero, even if the value is infinite.
 template <class W> POINTGRAD_INLINE W times(W factor, W value) { return factor == W(0) ? W(0) : factor * value; }
 
 template <class T, class K> struct Problem {
   using W = wide<T>;
   const T* logits;        // (N, C, S)
-  const int64_t* target;  // (N, S) classes, or missing
+  const int64_t* target;  // (N, S) classes, or null
   const W* hit;           // (C,), with classes
-  const K* base;          // (N, C, S) or (C,), or missing
+  const K* base;          // (N, C, S) or (C,), or null
   int64_t ignore_index, clouds, classes, positions;
 
-  // The target class of a position, or -1 where it is to be ignored.
+  // The target class of a position, or -1 if it is ignored.
   POINTGRAD_INLINE int64_t chosen(int64_t position) const {
     const int64_t t = target[position];
     return t == ignore_index || t < 0 || t >= classes ? -1 : t;
   }
 };
 
-// The value in front of every exponent: the largest, but 0 if there is nothing above -inf.
+// What is subtracted from each logit: the largest logit, or 0 if all are -inf.
 template <class W> POINTGRAD_INLINE W front(W top) {
   return top == -std::numeric_limits<W>::infinity() ? W(0) : top;
 }
@@ -50,17 +50,17 @@ template <class W> struct Lanes {
   W value[kLanes];
   POINTGRAD_INLINE explicit Lanes(W first) { std::fill_n(value, kLanes, first); }
 
-  // The next values of a row; behind its end, what changes nothing.
-  template <class T> POINTGRAD_INLINE void load(const T* from, int64_t left, W nothing) {
+  // The next values of a row, filled with `neutral` after its end.
+  template <class T> POINTGRAD_INLINE void load(const T* from, int64_t left, W neutral) {
     if (left >= kLanes) {
       for (int k = 0; k < kLanes; ++k) value[k] = widen(from[k]);
     } else {
-      std::fill_n(value, kLanes, nothing);
+      std::fill_n(value, kLanes, neutral);
       for (int k = 0; k < left; ++k) value[k] = widen(from[k]);
     }
   }
 
-  // Both leave nothing of the lanes.
+  // Both overwrite the lanes.
   POINTGRAD_INLINE W sum() {
     for (int half = kLanes / 2; half > 0; half /= 2)
       for (int k = 0; k < half; ++k) value[k] += value[k + half];
@@ -132,7 +132,7 @@ POINTGRAD_CLONES void slopes_of_rows(T* out, const wide<T>* grad, const wide<T>*
     const W g = grad[r], top = tops[r];
     const W shared = kind == kNone ? W(0) : sum_of_row<W>(base, p.classes);
     const W amount = shared + (p.target ? p.hit[t] : W(0));
-    // The gradient comes last: it is infinite where the weights of a mean add up to zero.
+    // Multiplied with the gradient last, which is infinite if the weights of a mean sum to zero.
     if (amount == W(0)) {
       for (int64_t c = 0; c < p.classes; ++c) to[c] = narrow<T>(g * (kind == kNone ? W(0) : -widen(base[c])));
     } else {
@@ -142,7 +142,7 @@ POINTGRAD_CLONES void slopes_of_rows(T* out, const wide<T>* grad, const wide<T>*
         to[c] = narrow<T>(g * (kind == kNone ? share : share - widen(base[c])));
       }
     }
-    if (p.target) {  // again, so that a 16-bit result is rounded once
+    if (p.target) {  // computed again, so that a 16-bit result is rounded only once
       const W own = p.hit[t] + (kind == kNone ? W(0) : widen(base[t]));
       const W share = times<W>(amount, exp_of_negative(widen(x[t]) - top) / totals[r]);
       to[t] = narrow<T>(g * (share - own));
@@ -150,8 +150,9 @@ POINTGRAD_CLONES void slopes_of_rows(T* out, const wide<T>* grad, const wide<T>*
   }
 }
 
-// Positions [first, first + count) of one cloud, side by side. Their logits lie far apart, often at distances that share
-// their places in the cache, so one pass finds the largest and the sum: the sum shrinks whenever the largest grows.
+// Positions [first, first + count) of one cloud, side by side. The logits of a position are far apart, often at
+// distances that map to the same cache set, so one pass computes the largest and the sum. The sum is rescaled when the
+// largest grows.
 template <Base kind, class T, class K>
 POINTGRAD_CLONES void loss_of_positions(wide<T>* loss, wide<T>* tops, wide<T>* totals, const Problem<T, K>& p,
                                         int64_t cloud, int64_t first, int64_t count) {
@@ -174,7 +175,7 @@ POINTGRAD_CLONES void loss_of_positions(wide<T>* loss, wide<T>* tops, wide<T>* t
     }
   }
   for (int64_t s = 0; s < count; ++s) {
-    top[s] = total[s] == W(0) ? W(0) : top[s];  // nothing but -inf
+    top[s] = total[s] == W(0) ? W(0) : top[s];  // all logits are -inf
     total[s] = top[s] > std::numeric_limits<W>::max() ? top[s] - top[s] : total[s];  // +inf: NaN
   }
   for (int64_t c = 0; c < p.classes && kind != kNone; ++c) {
@@ -219,7 +220,7 @@ POINTGRAD_CLONES void slopes_of_positions(T* out, const wide<T>* grad, const wid
   const W *top = tops + row, *g = grad + row;
   for (int64_t c = 0; c < p.classes; ++c) {
     const int64_t at = begin + c * p.positions;
-    W slope[kPositions];  // rounded in a loop of its own: together with the rest it does not vectorise
+    W slope[kPositions];  // rounded in a separate loop, because the combined loop does not vectorize
     for (int64_t s = 0; s < count; ++s) {
       const W power = exp_of_negative(widen(p.logits[at + s]) - top[s]);
       slope[s] = amount[s] == W(0) ? W(0) : scale[s] * power;
@@ -240,9 +241,9 @@ POINTGRAD_CLONES void slopes_of_positions(T* out, const wide<T>* grad, const wid
   }
 }
 
-// Calls rows(begin, end) on pieces of the rows, or block(cloud, first, count) for every block of positions.
+// Calls rows(begin, end) on pieces of the rows, or block(cloud, first, count) for each block of positions.
 template <class Rows, class Block>
-void share_out(int64_t clouds, int64_t classes, int64_t positions, int threads, Rows&& rows, Block&& block) {
+void divide_work(int64_t clouds, int64_t classes, int64_t positions, int threads, Rows&& rows, Block&& block) {
   const int64_t width = std::max<int64_t>(classes, 1);
   if (positions == 1) return parallel_for(clouds, kValuesPerTask / width, threads, rows);
   const int64_t blocks = (positions + kPositions - 1) / kPositions;
@@ -260,57 +261,55 @@ template <class T, class K, class Body> void with_base(const Problem<T, K>& p, B
   return body(std::integral_constant<Base, kOwn>{});
 }
 
-// Coefficients of their own come in the type of the logits, or in the one that is computed in.
+// Coefficients per position have the type of the logits or, if `wide_base`, the type of the computation.
 template <class Body>
-void with_problem(int dtype, bool wide_base, address logits, address target, address hit, address base,
+void with_problem(DType dtype, bool wide_base, Input logits, In<int64_t> target, Input hit, Input base,
                   int64_t ignore_index, int64_t clouds, int64_t classes, int64_t positions, Body&& body) {
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const auto with = [&](auto base_tag) {
       using K = decltype(base_tag);
-      body(Problem<T, K>{at<const T>(logits), at<const int64_t>(target), at<const wide<T>>(hit), at<const K>(base),
-                         ignore_index, clouds, classes, positions});
+      body(Problem<T, K>{logits.as<T>(), target, hit.as<wide<T>>(), base.as<K>(), ignore_index, clouds, classes,
+                         positions});
     };
     wide_base ? with(wide<T>{}) : with(T{});
   });
 }
 
-void cross_entropy(address loss, address tops, address totals, address logits, address target, address hit,
-                   address base, bool wide_base, int64_t ignore_index, int dtype, int64_t clouds, int64_t classes,
-                   int64_t positions, int threads) {
+void cross_entropy(Output loss, Output top, Output total, Input logits, In<int64_t> target, Input hit, Input base,
+                   bool wide_base, int64_t ignore_index, DType dtype, int64_t clouds, int64_t classes,
+                   int64_t positions, Threads threads) {
   nb::gil_scoped_release release;
   with_problem(dtype, wide_base, logits, target, hit, base, ignore_index, clouds, classes, positions, [&](auto p) {
     using W = typename decltype(p)::W;
     with_base(p, [&](auto kind) {
-      share_out(
+      divide_work(
           clouds, classes, positions, threads,
           [&](int64_t begin, int64_t end) {
-            loss_of_rows<kind()>(at<W>(loss), at<W>(tops), at<W>(totals), p, begin, end);
+            loss_of_rows<kind()>(loss.as<W>(), top.as<W>(), total.as<W>(), p, begin, end);
           },
           [&](int64_t cloud, int64_t first, int64_t count) {
-            loss_of_positions<kind()>(at<W>(loss), at<W>(tops), at<W>(totals), p, cloud, first, count);
+            loss_of_positions<kind()>(loss.as<W>(), top.as<W>(), total.as<W>(), p, cloud, first, count);
           });
     });
   });
 }
 
-void cross_entropy_backward(address out, address grad, address tops, address totals, address logits, address target,
-                            address hit, address base, bool wide_base, int64_t ignore_index, int dtype, int64_t clouds,
-                            int64_t classes, int64_t positions, int threads) {
+void cross_entropy_backward(Output out, Input grad, Input top, Input total, Input logits, In<int64_t> target,
+                            Input hit, Input base, bool wide_base, int64_t ignore_index, DType dtype, int64_t clouds,
+                            int64_t classes, int64_t positions, Threads threads) {
   nb::gil_scoped_release release;
   with_problem(dtype, wide_base, logits, target, hit, base, ignore_index, clouds, classes, positions, [&](auto p) {
     using W = typename decltype(p)::W;
     using T = std::remove_const_t<std::remove_pointer_t<decltype(p.logits)>>;
     with_base(p, [&](auto kind) {
-      share_out(
+      divide_work(
           clouds, classes, positions, threads,
           [&](int64_t begin, int64_t end) {
-            slopes_of_rows<kind()>(at<T>(out), at<const W>(grad), at<const W>(tops), at<const W>(totals), p, begin,
-                                   end);
+            slopes_of_rows<kind()>(out.as<T>(), grad.as<W>(), top.as<W>(), total.as<W>(), p, begin, end);
           },
           [&](int64_t cloud, int64_t first, int64_t count) {
-            slopes_of_positions<kind()>(at<T>(out), at<const W>(grad), at<const W>(tops), at<const W>(totals), p, cloud,
-                                        first, count);
+            slopes_of_positions<kind()>(out.as<T>(), grad.as<W>(), top.as<W>(), total.as<W>(), p, cloud, first, count);
           });
     });
   });
@@ -320,6 +319,11 @@ void cross_entropy_backward(address out, address grad, address tops, address tot
 }  // namespace pointgrad
 
 POINTGRAD_KERNELS(module) {
-  module.def("cross_entropy", &pointgrad::cross_entropy);
-  module.def("cross_entropy_backward", &pointgrad::cross_entropy_backward);
+  using namespace pointgrad;
+  module.def("cross_entropy", &cross_entropy, nb::kw_only(), "loss"_a, "top"_a, "total"_a, "logits"_a,
+             "target"_a.none(), "hit"_a.none(), "base"_a.none(), "wide_base"_a, "ignore_index"_a, "dtype"_a, "clouds"_a,
+             "classes"_a, "positions"_a, kThreads);
+  module.def("cross_entropy_backward", &cross_entropy_backward, nb::kw_only(), "out"_a, "grad"_a, "top"_a, "total"_a,
+             "logits"_a, "target"_a.none(), "hit"_a.none(), "base"_a.none(), "wide_base"_a, "ignore_index"_a, "dtype"_a,
+             "clouds"_a, "classes"_a, "positions"_a, kThreads);
 }

@@ -1,20 +1,22 @@
-"""Hands tensors to the C++ kernels of this room."""
+"""Calls of the C++ kernels of this family."""
 
-from collections.abc import Callable
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from .. import native
+from ..sums import sum_dtype
 from .reference import hit_and_base
 
 
 def cross_entropy(
     logits: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, smoothing: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    loss, top, total = (native.empty(logits, (logits.shape[0], logits.shape[2]), wide) for _ in range(3))
-    _call(native.module.cross_entropy, [loss, top, total], logits, target, weight, ignore_index, smoothing)
+    shape, wide = (logits.shape[0], logits.shape[2]), sum_dtype(logits.dtype)
+    loss, top, total = (native.empty(logits, shape, wide) for _ in range(3))
+    native.module.cross_entropy(
+        loss=loss, top=top, total=total, **_problem(logits, target, weight, ignore_index, smoothing)
+    )
     return loss, top, total
 
 
@@ -29,31 +31,32 @@ def cross_entropy_backward(
     total: Tensor,
 ) -> Tensor:
     out = native.empty(logits, logits.shape)
-    tensors = [out, grad.contiguous(), top.contiguous(), total.contiguous()]
-    _call(native.module.cross_entropy_backward, tensors, logits, target, weight, ignore_index, smoothing)
+    native.module.cross_entropy_backward(
+        out=out,
+        grad=grad.contiguous(),
+        top=top.contiguous(),
+        total=total.contiguous(),
+        **_problem(logits, target, weight, ignore_index, smoothing),
+    )
     return out
 
 
-def _call(
-    kernel: Callable[..., None],
-    tensors: list[Tensor],
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    ignore_index: int,
-    smoothing: float,
-) -> None:
-    logits, target = logits.contiguous(), target.contiguous()
+def _problem(
+    logits: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, smoothing: float
+) -> dict[str, Any]:
+    """The arguments that both kernels share."""
+    target = target.contiguous()
     hit, base = hit_and_base(logits, target, weight, smoothing)
-    kernel(
-        *(tensor.data_ptr() for tensor in tensors),
-        logits.data_ptr(),
-        0 if target.is_floating_point() else target.data_ptr(),
-        native.address(hit),
-        native.address(base),
-        base is not None and base.dtype != logits.dtype,
-        ignore_index,
-        native.DTYPE_CODES[logits.dtype],
-        *logits.shape,
-        torch.get_num_threads(),
-    )
+    clouds, classes, positions = logits.shape
+    return {
+        "logits": logits.contiguous(),
+        "target": None if target.is_floating_point() else target,
+        "hit": hit,
+        "base": base,
+        "wide_base": base is not None and base.dtype != logits.dtype,
+        "ignore_index": ignore_index,
+        "dtype": logits.dtype,
+        "clouds": clouds,
+        "classes": classes,
+        "positions": positions,
+    }

@@ -1,29 +1,31 @@
-"""Triton kernels of this room.
+"""Triton kernels of this family.
 
-Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside. Addresses are
-64-bit. Each program owns BLOCK_S positions and walks the classes in tiles of BLOCK_C; a row that fits in one tile is
-read once (WHOLE). BY_ROW: a position's classes lie one after another; else those of one class do. The coefficients of
-a position are `base` (OWN: each position's, else shared by all) plus `hit` at its class.
+Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` tells which lanes are in range.
+Addresses are 64-bit. Each program processes BLOCK_S positions and loops over the classes in tiles of BLOCK_C. Rows that
+fit into one tile (WHOLE) are read once. With BY_ROW the classes of a position are consecutive in memory, else the
+positions of a class. The coefficients of a position are `base` (different for each position if OWN) plus `hit` at its
+class.
 """
 
 import math
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ..launch import power_of_2
+from ..sums import sum_dtype
 from .reference import hit_and_base
 
 
 def cross_entropy(
     logits: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, smoothing: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    loss, top, total = (logits.new_empty((logits.shape[0], logits.shape[2]), dtype=wide) for _ in range(3))
-    _launch(_loss, (loss, top, total), logits, target, weight, ignore_index, smoothing)
+    shape, wide = (logits.shape[0], logits.shape[2]), sum_dtype(logits.dtype)
+    loss, top, total = (logits.new_empty(shape, dtype=wide) for _ in range(3))
+    tensors = {"loss_ptr": loss, "top_ptr": top, "total_ptr": total}
+    _launch(_loss, tensors, logits, target, weight, ignore_index, smoothing)
     return loss, top, total
 
 
@@ -38,14 +40,19 @@ def cross_entropy_backward(
     total: Tensor,
 ) -> Tensor:
     out = logits.new_empty(logits.shape)
-    tensors = (out, grad.contiguous(), top.contiguous(), total.contiguous())
+    tensors = {
+        "out_ptr": out,
+        "grad_ptr": grad.contiguous(),
+        "top_ptr": top.contiguous(),
+        "total_ptr": total.contiguous(),
+    }
     _launch(_slopes, tensors, logits, target, weight, ignore_index, smoothing)
     return out
 
 
 def _launch(
     kernel: Any,
-    tensors: tuple[Tensor, ...],
+    tensors: dict[str, Tensor],
     logits: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -63,14 +70,14 @@ def _launch(
     block_c = power_of_2(classes, 1, 1024 if by_row else 32)
     block_s = power_of_2(2048 // block_c, 1, 64)
     kernel[(triton.cdiv(inner, block_s) * outer,)](
-        *tensors,
-        logits,
-        target,
-        logits if hit is None else hit,
-        logits if base is None else base,
-        inner,
-        classes // unit,
-        ignore_index,
+        **tensors,
+        logits_ptr=logits,
+        target_ptr=target,
+        hit_ptr=logits if hit is None else hit,
+        base_ptr=logits if base is None else base,
+        inner=inner,
+        units=classes // unit,
+        ignore_index=ignore_index,
         UNIT=unit,
         BY_ROW=by_row,
         HARD=hit is not None,
@@ -86,13 +93,13 @@ def _launch(
 
 @triton.jit
 def _times(factor, value):
-    """What counts zero times counts nothing, were it infinite."""
+    """A product that is zero if the factor is zero, even if the value is infinite."""
     return tl.where(factor == 0, 0.0, factor * value)
 
 
 @triton.jit
 def _tile(x_ptr, start, classes, class_step, position_mask, WIDE: tl.constexpr, BLOCK_C: tl.constexpr):
-    """(BLOCK_S, BLOCK_C) logits from `start` on; -inf outside."""
+    """(BLOCK_S, BLOCK_C) logits beginning at class `start`; -inf out of range."""
     c = start + tl.arange(0, BLOCK_C)
     mask = position_mask[:, None] & (c < classes)[None, :]
     return tl.load(x_ptr[:, None] + (c.to(tl.int64) * class_step)[None, :], mask=mask, other=-float("inf")).to(WIDE)
@@ -110,7 +117,7 @@ def _base_tile(
     OWN: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """(BLOCK_S, BLOCK_C) or (1, BLOCK_C) coefficients from `start` on; 0 outside."""
+    """(BLOCK_S, BLOCK_C) or (1, BLOCK_C) coefficients beginning at class `start`; 0 out of range."""
     c = start + tl.arange(0, BLOCK_C)
     if OWN:
         at = offset[:, None] + (c.to(tl.int64) * class_step)[None, :]
@@ -122,11 +129,11 @@ def _base_tile(
 
 @triton.jit
 def _place(inner, units, UNIT: tl.constexpr, BY_ROW: tl.constexpr, BLOCK_S: tl.constexpr):
-    """The positions of this program: their number among all, where their logits begin, which of them exist."""
+    """The positions of this program, the offsets of their logits, and their mask."""
     if BY_ROW:
         s = tl.program_id(0).to(tl.int64) * BLOCK_S + tl.arange(0, BLOCK_S)
         position = s
-        offset = s * units * UNIT  # UNIT tells the compiler how rows are aligned
+        offset = s * units * UNIT  # the constant UNIT shows the compiler the alignment of rows
     else:
         tiles = tl.cdiv(inner, BLOCK_S)
         outer = (tl.program_id(0) // tiles).to(tl.int64)
@@ -162,7 +169,7 @@ def _loss(
     classes = units * UNIT
     class_step = 1 if BY_ROW else inner
     x_ptr = logits_ptr + offset
-    # Tiles are added up whole and reduced at the end: Triton 3.6 fails on a sum over an axis inside a loop.
+    # Whole tiles are summed and reduced at the end, because Triton 3.6 fails on a sum over an axis inside a loop.
     dots = tl.zeros((BLOCK_S, BLOCK_C), WIDE)
     amounts = tl.zeros((BLOCK_S, BLOCK_C), WIDE)
     if WHOLE:

@@ -1,23 +1,27 @@
-"""What the operators of this room mean, in plain PyTorch. The formulas are derived in docs/operators/loss.md.
+"""The operators of this family in plain PyTorch. The formulas are derived in docs/operators/loss.md.
 
 Logits are (N, C, S): N clouds or rows, C classes, S positions within each. A target is (N, S) classes, or (N, C, S)
-coefficients. A class that is `ignore_index`, or out of range, makes its position count nothing.
+coefficients. A position whose class is `ignore_index` or out of range has no loss.
 """
 
 import torch
 from torch import Tensor
 
+from ..sums import sum_dtype
+
 
 def cross_entropy(
     logits: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, smoothing: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x = logits.to(_wide(logits))
+    x = logits.to(sum_dtype(logits.dtype))
     a = coefficients(x, target, weight, ignore_index, smoothing)
     lowest = x.new_full((x.shape[0], 1, x.shape[2]), -torch.inf)
-    top = torch.cat([x, lowest], 1).nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(1)  # NaN comes with the total
+    top = (
+        torch.cat([x, lowest], 1).nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(1)
+    )  # the total becomes NaN if needed
     top = torch.where(top == -torch.inf, 0, top)
     total = (x - top.unsqueeze(1)).exp().sum(1)
-    log_total = torch.where(total == 0, 0, total.log())  # of nothing but -inf: the distances below are infinite
+    log_total = torch.where(total == 0, 0, total.log())  # 0 if all are -inf: the differences below are infinite
     loss = _times(a, top.unsqueeze(1) - x).sum(1) + _times(a.sum(1), log_total)
     return loss, top, total
 
@@ -32,7 +36,7 @@ def cross_entropy_backward(
     top: Tensor,
     total: Tensor,
 ) -> Tensor:
-    x = logits.to(_wide(logits))
+    x = logits.to(sum_dtype(logits.dtype))
     a = coefficients(x, target, weight, ignore_index, smoothing)
     p = (x - top.unsqueeze(1)).exp() / total.unsqueeze(1)
     slopes = grad.unsqueeze(1) * (_times(a.sum(1, keepdim=True), p) - a)
@@ -44,7 +48,7 @@ def cross_entropy_backward(
 
 def nll(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
     if input.shape[1] == 0:
-        return input.new_zeros(target.shape, dtype=_wide(input))
+        return input.new_zeros(target.shape, dtype=sum_dtype(input.dtype))
     kept, chosen, factor = _chosen(input, target, weight, ignore_index)
     return torch.where(kept, _times(factor, -input.gather(1, chosen).squeeze(1).to(factor.dtype)), 0)
 
@@ -61,7 +65,7 @@ def nll_backward(
 
 
 def coefficients(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, smoothing: float) -> Tensor:
-    """(N, C, S): how much the loss of a position counts minus the logarithm of each probability."""
+    """(N, C, S) the coefficient of minus the logarithm of each probability in the loss of a position."""
     hit, base = hit_and_base(x, target, weight, smoothing)
     if hit is None:
         return target.to(x.dtype)
@@ -75,34 +79,32 @@ def coefficients(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index:
 def hit_and_base(
     x: Tensor, target: Tensor, weight: Tensor | None, smoothing: float
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The two parts of the coefficients: (C,) what a target class adds, and what all positions share, (C,), or what is
-    each position's own, (N, C, S). None stands for zeros."""
+    """The two parts of the coefficients, where None means zero.
+
+    `hit` (C,) is added for the target class. `base` is (C,) if all positions share it, else (N, C, S).
+    """
     if target.is_floating_point():
         return None, target
-    weight = x.new_ones(x.shape[1], dtype=_wide(x)) if weight is None else weight
+    weight = x.new_ones(x.shape[1], dtype=sum_dtype(x.dtype)) if weight is None else weight
     base = (smoothing / max(x.shape[1], 1)) * weight if smoothing > 0 else None
     return (1 - smoothing) * weight, base
 
 
 def counted(target: Tensor, classes: int, ignore_index: int) -> Tensor:
-    """Which targets are classes, and not to be ignored."""
+    """Whether targets are valid classes that are not ignored."""
     return (target != ignore_index) & (target >= 0) & (target < classes)
 
 
 def _chosen(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, S) which positions count, (N, 1, S) their classes, (N, S) the weights of those."""
+    """(N, S) whether positions are counted, (N, 1, S) their classes, (N, S) the weights of these classes."""
     kept = counted(target, input.shape[1], ignore_index)
     chosen = torch.where(kept, target, 0)
-    factor = kept.to(_wide(input))
+    factor = kept.to(sum_dtype(input.dtype))
     if weight is not None:
         factor = factor * weight.to(factor.dtype)[chosen]
     return kept, chosen.unsqueeze(1), factor
 
 
 def _times(factor: Tensor, value: Tensor) -> Tensor:
-    """What counts zero times counts nothing, were it infinite."""
+    """A product that is zero if the factor is zero, even if the value is infinite."""
     return torch.where(factor == 0, 0, factor * value)
-
-
-def _wide(value: Tensor) -> torch.dtype:
-    return torch.promote_types(value.dtype, torch.float32)

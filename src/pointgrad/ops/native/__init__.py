@@ -1,7 +1,12 @@
-"""The door to the C++ kernels: the module if it was built, and how tensors are handed to it."""
+"""The C++ kernels: the compiled module, if it was built, and memory for its results.
+
+Kernels are called with keyword arguments, `native.module.gather(out=out, features=features, ...)`. Tensors, None and
+dtypes are passed as they are (module.h). A kernel reads raw memory, so its tensors must be contiguous.
+"""
 
 import importlib
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +18,11 @@ try:
     module = importlib.import_module("pointgrad._native")
 except ImportError as error:  # a checkout that was not built, or a build that does not load
     module, why_missing = None, str(error)
+else:
+    # The order of with_float_type and with_number_type in numbers.h.
+    _DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32]
+    module.use_torch(_DTYPES, torch.get_num_threads)
 
-# The order of with_float_type and with_number_type in numbers.h.
 DTYPE_CODES = {
     torch.float32: 0,
     torch.float64: 1,
@@ -22,35 +30,48 @@ DTYPE_CODES = {
     torch.bfloat16: 3,
     torch.int64: 4,
     torch.int32: 5,
-}
+}  # transitional
 
 
-# From here on mapping fresh pages costs more than a tensor from torch is worth.
+def address(tensor: torch.Tensor | None) -> int:  # transitional
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+# A fresh tensor of this many bytes or more costs more than a reused buffer, because its pages must be mapped.
 _LARGE = 4 * 2**20
+_REUSES_BUFFERS = hasattr(module, "large_buffer") and os.environ.get("POINTGRAD_REUSE_BUFFERS", "1") != "0"
 
 
 def empty(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
-    """`like.new_empty(shape)`; if it is large, on memory that was used before (see `large.cpp`)."""
+    """`like.new_empty(shape)`, in a reused buffer if it is large (see `large.cpp`)."""
     dtype = like.dtype if dtype is None else dtype
     size = math.prod(shape) * dtype.itemsize
-    if size >= 2**48:  # more than a processor addresses
+    if size >= 2**48:  # more than a processor can address
         raise MemoryError(f"a result of shape {tuple(shape)} in {dtype} has {size} bytes")
-    if size < _LARGE or not hasattr(module, "large_buffer"):
+    if size < _LARGE or not _REUSES_BUFFERS:
         return like.new_empty(shape, dtype=dtype)
     storage = module.large_buffer(size).untyped_storage()
-    # Not a view of the buffer, which autograd would not let be changed in place.
+    # A view of the buffer would not do: autograd forbids in-place changes of views that custom functions return.
     return like.new_empty(0, dtype=dtype).set_(storage).resize_(shape)
 
 
+def release_buffers() -> None:
+    """Return the memory of large CPU results that are no longer in use to the system.
+
+    Large results of the C++ kernels are written into buffers that are kept for the next call, because mapping fresh
+    memory takes longer than writing it. At most eight buffers are kept, and the system may reclaim them at any time.
+    `POINTGRAD_REUSE_BUFFERS=0` in the environment turns this off. Tensors that are in use are not affected.
+
+    Example:
+        >>> pointgrad.release_buffers()
+    """
+    if hasattr(module, "release_buffers"):
+        module.release_buffers()
+
+
 def bounds(index: torch.Tensor) -> tuple[int, int]:
-    """The smallest and largest entry of an int64 tensor that is not empty."""
+    """The smallest and the largest entry of an int64 tensor that is not empty."""
     if module is None:
         lowest, highest = torch.aminmax(index)
         return int(lowest), int(highest)
-    index = index.contiguous()
-    return module.bounds(index.data_ptr(), index.numel(), torch.get_num_threads())
-
-
-def address(tensor: torch.Tensor | None) -> int:
-    """Where a contiguous tensor's data begins; 0 for an argument that was not given."""
-    return 0 if tensor is None else tensor.data_ptr()
+    return module.bounds(index=index.contiguous(), count=index.numel())

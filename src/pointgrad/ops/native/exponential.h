@@ -1,23 +1,23 @@
-// e^x for x <= 0, by arithmetic that vectorises: e^x = 2^n e^r with |r| <= log(2) / 2. Within two units in the last
-// place, denormal results included; NaN stays.
+// e^x for x <= 0 in arithmetic that vectorizes: e^x = 2^n e^r with |r| <= log(2) / 2. The error is at most two units in
+// the last place, for denormal results too. NaN gives NaN.
 #pragma once
 #include "numbers.h"
 
 namespace pointgrad {
 
 POINTGRAD_INLINE float exp_of_negative(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves a rounded integer in the low bits
-  const float clamped = x < -104.0f ? -104.0f : x;  // below, the result rounds to 0
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23; adding it leaves a rounded integer in the low bits
+  const float clamped = x < -104.0f ? -104.0f : x;  // below this the result rounds to 0
   const float shifted = clamped * 1.44269504f + kRound;
   const float n = shifted - kRound;
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;  // log(2) in two parts, the first exact
+  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;  // log(2) in two parts, the first is exact
   float series = r * (1.0f / 5040) + 1.0f / 720;
   series = series * r + 1.0f / 120;
   series = series * r + 1.0f / 24;
   series = series * r + 1.0f / 6;
   series = series * r + 0.5f;
   series = series * r * r + r + 1.0f;
-  // 2^n in two factors: the result may be a denormal, which one factor would flush to 0.
+  // 2^n in two factors, because the result may be denormal, where a single factor would be 0.
   const int32_t power = bit_cast<int32_t>(shifted) - bit_cast<int32_t>(kRound), half = power >> 1;
   return series * bit_cast<float>(static_cast<uint32_t>(half + 127) << 23) *
          bit_cast<float>(static_cast<uint32_t>(power - half + 127) << 23);
@@ -41,7 +41,7 @@ POINTGRAD_INLINE double exp_of_negative(double x) {
   series = series * r + 1.0 / 6;
   series = series * r + 0.5;
   series = series * r * r + r + 1.0;
-  // Halved as a floating number: AVX2 cannot shift 64-bit integers with their sign.
+  // Halved in floating point, because AVX2 has no arithmetic shift of 64-bit integers.
   const double halved = n * 0.5 + kRound, rest = n - (halved - kRound) + kRound;
   constexpr uint64_t kBias = 1023 - 0x4338000000000000u;  // the bits of kRound
   return series * bit_cast<double>((bit_cast<uint64_t>(halved) + kBias) << 52) *

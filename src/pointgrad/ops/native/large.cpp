@@ -1,8 +1,7 @@
-// Memory for large outputs, used again instead of being returned to the system. A fresh large tensor is
-// mapped and zeroed page by page as it is first written, which takes longer than writing it. Blocks wait
-// for their next use marked as free: the system takes their pages back whenever it runs short.
+// Reused memory for large outputs. A fresh large tensor is mapped and zeroed page by page when it is first written,
+// which takes longer than writing it. Idle blocks are marked as free, so the system may reclaim their pages at any time.
 //
-// AddressSanitizer sees the ends of torch's tensors, not of these.
+// Not under AddressSanitizer, which sees the ends of torch's tensors but not of these blocks.
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
 #include <nanobind/ndarray.h>
 #include <pthread.h>
@@ -19,35 +18,36 @@ namespace pointgrad {
 namespace {
 
 constexpr size_t kPage = size_t{2} << 20;
-constexpr size_t kMostWaiting = 8;
+constexpr size_t kMostIdle = 8;
 
 struct Block {
   char* data;
   size_t bytes;
 };
 
-struct Waiting {
+struct Idle {
   std::mutex lock;
-  std::vector<Block> blocks;  // the longest waiting first
-  Waiting() { blocks.reserve(kMostWaiting + 1); }  // giving back must not fail
+  std::vector<Block> blocks;  // the longest idle first
+  Idle() { blocks.reserve(kMostIdle + 1); }  // so that give_back cannot fail
 };
 
-// Never destroyed: tensors may be let go of after static destruction.
-Waiting& waiting = *new Waiting;
+// Never destroyed: tensors may be freed after static destruction.
+Idle& idle = *new Idle;
 
-// Without a GIL, a fork may come while another thread holds the lock: it would stay locked in the child for ever.
-[[maybe_unused]] const int at_fork = pthread_atfork([] { waiting.lock.lock(); }, [] { waiting.lock.unlock(); },
-                                                    [] { waiting.lock.unlock(); });
+// Without a GIL, a fork may happen while a second thread holds the lock, which would stay locked in the child.
+[[maybe_unused]] const int at_fork = pthread_atfork([] { idle.lock.lock(); }, [] { idle.lock.unlock(); },
+                                                    [] { idle.lock.unlock(); });
+
+void release_buffers() {
+  std::lock_guard<std::mutex> hold(idle.lock);
+  for (const Block& block : idle.blocks) munmap(block.data, block.bytes);
+  idle.blocks.clear();
+}
 
 void* map(size_t bytes) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped != MAP_FAILED) return mapped;
-  {
-    // What waits may be what is missing.
-    std::lock_guard<std::mutex> hold(waiting.lock);
-    for (const Block& block : waiting.blocks) munmap(block.data, block.bytes);
-    waiting.blocks.clear();
-  }
+  release_buffers();  // the idle blocks may hold the memory that is missing
   mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   return mapped;
@@ -56,8 +56,8 @@ void* map(size_t bytes) {
 Block take(size_t bytes) {
   bytes = (bytes + kPage - 1) / kPage * kPage;
   {
-    std::lock_guard<std::mutex> hold(waiting.lock);
-    std::vector<Block>& blocks = waiting.blocks;
+    std::lock_guard<std::mutex> hold(idle.lock);
+    std::vector<Block>& blocks = idle.blocks;
     for (size_t i = blocks.size(); i-- > 0;) {
       const Block block = blocks[i];
       if (block.bytes < bytes || block.bytes > bytes + bytes / 4) continue;
@@ -76,16 +76,16 @@ Block take(size_t bytes) {
 
 void give_back(Block block) {
   madvise(block.data, block.bytes, MADV_FREE);
-  std::lock_guard<std::mutex> hold(waiting.lock);
-  std::vector<Block>& blocks = waiting.blocks;
+  std::lock_guard<std::mutex> hold(idle.lock);
+  std::vector<Block>& blocks = idle.blocks;
   blocks.push_back(block);
-  if (blocks.size() > kMostWaiting) {
+  if (blocks.size() > kMostIdle) {
     munmap(blocks.front().data, blocks.front().bytes);
     blocks.erase(blocks.begin());
   }
 }
 
-// A torch tensor of bytes whose memory comes back here when torch lets go of it.
+// A torch tensor of bytes whose memory returns to the idle blocks when torch frees it.
 nb::ndarray<nb::pytorch, uint8_t, nb::ndim<1>> large_buffer(size_t bytes) {
   auto block = std::make_unique<Block>(Block{nullptr, 0});
   *block = take(bytes);
@@ -101,5 +101,8 @@ nb::ndarray<nb::pytorch, uint8_t, nb::ndim<1>> large_buffer(size_t bytes) {
 }  // namespace
 }  // namespace pointgrad
 
-POINTGRAD_KERNELS(module) { module.def("large_buffer", &pointgrad::large_buffer); }
+POINTGRAD_KERNELS(module) {
+  module.def("large_buffer", &pointgrad::large_buffer);
+  module.def("release_buffers", &pointgrad::release_buffers);
+}
 #endif

@@ -11,17 +11,17 @@ namespace pointgrad {
 
 constexpr int64_t kLargerThanCache = int64_t{64} << 20;
 
-// Into the second-level cache: rows are asked for many at a time.
+// Into the second-level cache, because many rows are in flight at a time.
 inline void prefetch(const void* data, size_t bytes) {
   const char* line = static_cast<const char*>(data);
   for (size_t at = 0; at < bytes && at < 512; at += 64) __builtin_prefetch(line + at, 0, 2);
 }
 
-// Stores that go around the cache spare it a read of what is overwritten anyway: for outputs that would
-// not stay in it. Only for 16-byte aligned rows, on x86.
-inline bool can_copy_past_cache(uintptr_t to, size_t bytes) {
+// Stores that bypass the cache do not read the lines that they overwrite: for outputs larger than the cache.
+// Only for 16-byte aligned rows, on x86.
+inline bool can_copy_past_cache(const void* to, size_t bytes) {
 #if defined(__SSE2__)
-  return to % 16 == 0 && bytes % 64 == 0;
+  return reinterpret_cast<uintptr_t>(to) % 16 == 0 && bytes % 64 == 0;
 #else
   (void)to;
   (void)bytes;
@@ -29,7 +29,7 @@ inline bool can_copy_past_cache(uintptr_t to, size_t bytes) {
 #endif
 }
 
-// Before others are told that the copies are there.
+// Makes copies past the cache visible to other threads.
 inline void finish_copies() {
 #if defined(__SSE2__)
   _mm_sfence();

@@ -84,7 +84,7 @@ POINTGRAD_INLINE int32_t plus(int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
 
-// Calls body(T{}) for the type that the Python side names by torch's dtype order below.
+// Calls body(T{}) with the element type of a dtype code (DType in module.h).
 template <class Body> void with_float_type(int dtype, Body&& body) {
   switch (dtype) {
     case 0: return body(float{});
@@ -95,7 +95,16 @@ template <class Body> void with_float_type(int dtype, Body&& body) {
   }
 }
 
-// The same for the operators that take integers as well.
+// For kernels whose 16-bit inputs were converted to float32.
+template <class Body> void with_wide_type(int dtype, Body&& body) {
+  switch (dtype) {
+    case 0: return body(float{});
+    case 1: return body(double{});
+    default: throw std::invalid_argument("dtype must be float32 or float64");
+  }
+}
+
+// The same for operators that also take integers.
 template <class Body> void with_number_type(int dtype, Body&& body) {
   switch (dtype) {
     case 4: return body(int64_t{});

@@ -14,11 +14,11 @@ namespace pointgrad {
 namespace {
 
 struct Job {
-  Job(const std::function<void(int64_t)>& task, int64_t count) : task(task), count(count) { fegetenv(&rounding); }
+  Job(const std::function<void(int64_t)>& task, int64_t count) : task(task), count(count) { fegetenv(&environment); }
 
   const std::function<void(int64_t)>& task;
   const int64_t count;
-  fenv_t rounding;  // of the caller: helpers must flush denormals, or not, as it does
+  fenv_t environment;  // the caller's: helpers must round and treat denormals as it does
   std::atomic<int64_t> next{0};
   std::mutex error_lock;
   std::exception_ptr error;
@@ -46,7 +46,7 @@ class Pool {
       try {
         for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
       } catch (const std::system_error&) {
-        // No more threads to be had: those that are there, and the caller, do the work.
+        // No more threads can be started: the existing ones and the caller do the work.
       }
       job_ = &job;
       seats_ = helpers;
@@ -69,7 +69,7 @@ class Pool {
       ++working_;
       Job* job = job_;
       hold.unlock();
-      fesetenv(&job->rounding);
+      fesetenv(&job->environment);
       job->work();
       hold.lock();
       if (--working_ == 0) idle_.notify_one();
@@ -82,8 +82,8 @@ class Pool {
   int started_ = 0, seats_ = 0, working_ = 0;
 };
 
-// Never destroyed: its threads may outlive static destruction. A forked child inherits the memory but
-// not the threads, so it starts a pool of its own.
+// Never destroyed, because its threads may outlive static destruction. A forked child inherits the memory but not the
+// threads, so it starts its own pool.
 std::atomic<Pool*> current{nullptr};
 [[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { current.store(nullptr); });
 
@@ -92,7 +92,7 @@ Pool& pool() {
   if (mine != nullptr) return *mine;
   Pool* fresh = new Pool;
   if (current.compare_exchange_strong(mine, fresh)) return *fresh;
-  delete fresh;  // another thread was first; it has no threads yet
+  delete fresh;  // another thread was faster; this pool has no threads yet
   return *mine;
 }
 
@@ -101,7 +101,7 @@ Pool& pool() {
 void run_tasks(int64_t count, int threads, const std::function<void(int64_t)>& task) {
   Job job(task, count);
   const int helpers = static_cast<int>(count < threads ? count : threads) - 1;
-  // Two callers at once: the second works alone rather than wait for the first.
+  // If another caller is using the pool, this one works alone instead of waiting.
   if (helpers <= 0 || !pool().run(job, helpers)) job.work();
   if (job.error) std::rethrow_exception(job.error);
 }

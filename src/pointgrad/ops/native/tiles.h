@@ -1,5 +1,5 @@
-// Work on rows that are named in any order, tile by tile: the rows of a tile stay in the second-level cache
-// while everything that goes into them comes by.
+// Reductions by an index in any order, tile by tile: the rows of a tile stay in the second-level cache while all
+// entries of the index that go into them are processed.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace pointgrad {
 
-// Which entries of the index go into each tile, in the order of the index: a stable counting sort. A row
-// belongs to one tile and its entries keep their order, so no result depends on the tiles or the threads.
-// What is out of range goes nowhere.
+// The entries of the index that go into each tile, in the order of the index: a stable counting sort. A row belongs to
+// one tile and its entries keep their order, so results depend neither on the tiles nor on the number of threads.
+// Entries out of range are left out.
 class Tiles {
  public:
-  // index: (batch, picks), rows counted within each cloud. row_bytes: what stays in the cache, per row.
-  // entries: memory for as many numbers as the index has.
+  // index: (batch, picks), with rows numbered within each cloud. row_bytes: what a row occupies in the cache.
+  // entries: memory for batch * picks numbers.
   Tiles(uint64_t* entries, const int64_t* index, int64_t batch, int64_t rows, int64_t picks, int64_t row_bytes,
         int threads)
       : rows_(rows), entries_(entries) {
@@ -56,7 +56,7 @@ class Tiles {
   int64_t last(int64_t tile) const { return std::min(rows_, (tile % tiles_per_cloud_ + 1) << shift_); }
   const uint64_t* begin(int64_t tile) const { return entries_ + begin_[tile]; }
   const uint64_t* end(int64_t tile) const { return entries_ + begin_[tile + 1]; }
-  // Of an entry: its place in the cloud's index, and its row counted from the tile's first.
+  // The position of an entry in the index of its cloud, and its row, counted from the first row of the tile.
   static int64_t pick(uint64_t entry) { return static_cast<int64_t>(entry >> kRowBits); }
   static int64_t row(uint64_t entry) { return static_cast<int64_t>(entry & ((uint64_t{1} << kRowBits) - 1)); }
 
@@ -65,7 +65,7 @@ class Tiles {
 
   template <class Body>
   void each(const int64_t* index, int64_t picks, int64_t begin, int64_t end, Body&& body) const {
-    // Copies: what the body writes might be members, for all the compiler knows.
+    // Copies, because the compiler must assume that the body writes to members.
     const int64_t rows = rows_, mask = (int64_t{1} << shift_) - 1;
     const int shift = shift_;
     for (int64_t i = begin; i < end;) {
@@ -74,7 +74,8 @@ class Tiles {
       for (; i < last; ++i) {
         const int64_t row = index[i];
         if (static_cast<uint64_t>(row) >= static_cast<uint64_t>(rows)) continue;
-        body(first_tile + (row >> shift), static_cast<uint64_t>(i - first) << kRowBits | static_cast<uint64_t>(row & mask));
+        const uint64_t pick = static_cast<uint64_t>(i - first);
+        body(first_tile + (row >> shift), pick << kRowBits | static_cast<uint64_t>(row & mask));
       }
     }
   }

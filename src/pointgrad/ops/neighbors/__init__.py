@@ -1,7 +1,7 @@
-"""Neighbour search: the k nearest points, or those in a ball, and an index that is built once and asked often.
+"""Neighbor search: the k nearest points, the points in a ball, and an index for repeated searches.
 
-A pair whose squared distance is not finite (a NaN or infinite coordinate, or an overflow) is never a
-neighbour. Squared distances have gradients to points and queries; which points were found has none.
+A pair whose squared distance is not finite (a NaN or infinite coordinate, or an overflow) is never a pair of neighbors.
+Squared distances have gradients to points and queries; indices have none.
 """
 
 import numbers
@@ -16,15 +16,21 @@ from . import register
 __all__ = ["NeighborIndex", "Neighbors", "ball_query", "knn", "to_edges"]
 
 Select = Literal["nearest", "first", "random"]
-_SELECTS = get_args(Select)  # asked once: torch 2.6 cannot trace the question
+_SELECTS = get_args(Select)  # at import: torch 2.6 cannot trace get_args
 
 
 class Neighbors(NamedTuple):
-    """index, distance2: (M, K) or (B, M, K), -1 and infinity where there are fewer. count: (M,) or (B, M)."""
+    """Result of a neighbor search.
 
-    index: Tensor  # type: ignore[assignment]  # tuple.index is not needed here
+    Attributes:
+        index: (M, K) or (B, M, K) int64, -1 where there are fewer than K neighbors.
+        distance2: (M, K) or (B, M, K) squared distances, infinite where the index is -1.
+        count: (M,) or (B, M) int64, the number of neighbors that were found.
+    """
+
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index
     distance2: Tensor
-    count: Tensor  # type: ignore[assignment]  # nor here
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count
 
 
 def knn(
@@ -37,32 +43,41 @@ def knn(
     lengths: Tensor | None = None,
     query_lengths: Tensor | None = None,
 ) -> Neighbors:
-    """The k nearest points of each query, nearest first, ties to the smallest index.
+    """Find the k nearest points of each query, nearest first.
 
-    points: (N, D) packed, or (B, N, D) padded; any D; any floating dtype, 16 bits compared in float32.
-    k: how many, at least 1; there is no upper limit.
-    queries: (M, D) or (B, M, D), dtype as the points; without them the points are asked about themselves
-        (and each finds itself first, unless an equal point has a smaller index).
-    offsets, lengths: where each cloud of the points lies, as everywhere; `query_offsets` and
-        `query_lengths` the same for the queries. A query looks only into the cloud of its own number.
-    returns: `Neighbors(index, distance2, count)`. Indices are int64, global for packed points, local for
-        padded ones. `distance2` is float32, or float64 for float64 points. Where a cloud has fewer than k
-        points, and beyond `query_lengths`, the index is -1 and the distance infinity.
+    Ties go to the smallest index. Every backend returns the same bits. To search the same points several times, build a
+    `NeighborIndex`.
 
-    Gradients: `distance2` to points and queries, twice. Up to three dimensions the search goes through a
-    spatial index, above through all points. Every backend returns the same bits. To ask the same
-    points several times, build a `NeighborIndex`.
+    Args:
+        points: (N, D) packed, or (B, N, D) padded. Any D, any floating dtype; 16-bit points are compared in float32. Up
+            to three dimensions the search uses a spatial index, above it compares all pairs.
+        k: Number of neighbors, at least 1. There is no upper limit.
+        queries: (M, D) or (B, M, D), with the dtype of the points. By default the points themselves; each then finds
+            itself first, unless an equal point has a smaller index.
+        offsets: (B + 1,), packed points only: cloud b is `points[offsets[b]:offsets[b + 1]]`. By default one cloud.
+        query_offsets: The same for packed queries. A query is searched for in the cloud of the same number.
+        lengths: (B,), padded points only: cloud b is `points[b, :lengths[b]]`. By default all N points.
+        query_lengths: The same for padded queries.
 
-    >>> line = torch.tensor([[0.], [1.], [3.]])
-    >>> knn(line, 2).index
-    tensor([[0, 1],
-            [1, 0],
-            [2, 1]])
+    Returns:
+        `Neighbors(index, distance2, count)`. Indices are global for packed points and local for padded ones.
+        `distance2` is float32, or float64 for float64 points. Where a cloud has fewer than k points, and beyond
+        `query_lengths`, the index is -1 and the distance is infinite.
+
+    Gradients flow from `distance2` to points and queries, twice.
+
+    Example:
+        >>> line = torch.tensor([[0.], [1.], [3.]])
+        >>> knn(line, 2).index
+        tensor([[0, 1],
+                [1, 0],
+                [2, 1]])
     """
     _check_count(k)
     checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
-    return _search(points, offsets, lengths, queries, query_offsets, query_lengths, None, k)
+    sizes, query_sizes = clouds.as_sizes(offsets, lengths), clouds.as_sizes(query_offsets, query_lengths)
+    return _search(points, sizes, queries, query_sizes, None, k)
 
 
 def ball_query(
@@ -79,47 +94,66 @@ def ball_query(
     lengths: Tensor | None = None,
     query_lengths: Tensor | None = None,
 ) -> Neighbors:
-    """At most k points within a ball around each query.
+    """Find at most k points within a radius of each query.
 
-    radius, min_radius: a point counts if `min_radius**2 <= distance2 <= radius**2`, both ends included. Radii are
-        rounded to the precision of the distance, and squared in it.
-    closed: whether a point at exactly `radius` counts; if not, `distance2 < radius**2`.
-    select: which k, if there are more: "nearest", nearest first; "first", those of smallest index, in the
-        order of the index; "random", drawn without repetition, nearest first. One number is drawn from
-        torch's default CPU generator, so a seed gives the same neighbours on every device.
-    The rest, the result and its gradients: as for `knn`.
+    Args:
+        points: See `knn`.
+        radius: A point is a neighbor if `min_radius**2 <= distance2 <= radius**2`. Radii are rounded to the precision
+            of the distance and squared in it.
+        k: Largest number of neighbors.
+        queries: See `knn`.
+        select: Which k neighbors are returned if there are more. "nearest": the nearest, nearest first. "first": those
+            with the smallest indices, in index order. "random": drawn without repetition, nearest first; one number is
+            drawn from torch's default CPU generator, so a seed gives the same neighbors on every device.
+        min_radius: Inner radius, included.
+        closed: Whether a point at exactly `radius` is a neighbor. If not, `distance2 < radius**2`.
+        offsets: See `knn`.
+        query_offsets: See `knn`.
+        lengths: See `knn`.
+        query_lengths: See `knn`.
 
-    >>> line = torch.tensor([[0.], [1.], [3.]])
-    >>> ball_query(line, 1.5, 2).index
-    tensor([[ 0,  1],
-            [ 1,  0],
-            [ 2, -1]])
+    Returns:
+        `Neighbors(index, distance2, count)`, with gradients, as `knn` returns it.
+
+    Example:
+        >>> line = torch.tensor([[0.], [1.], [3.]])
+        >>> ball_query(line, 1.5, 2).index
+        tensor([[ 0,  1],
+                [ 1,  0],
+                [ 2, -1]])
     """
     limits = _check_ball(radius, k, select, min_radius, closed)
     checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
-    return _search(points, offsets, lengths, queries, query_offsets, query_lengths, None, k, *limits)
+    sizes, query_sizes = clouds.as_sizes(offsets, lengths), clouds.as_sizes(query_offsets, query_lengths)
+    return _search(points, sizes, queries, query_sizes, None, k, *limits)
 
 
 class NeighborIndex:
-    """The points, prepared for many searches.
+    """A spatial index of points for repeated searches.
 
-    points, offsets, lengths: as for `knn`, with one to three dimensions. The index keeps a copy of its own: it
-    answers for the points as they were when it was built, whatever happens to them afterwards, and
-    gradients of `distance2` flow back to them.
+    The index keeps a copy of the points. Later changes of the points have no effect on it, and gradients of `distance2`
+    flow back to them.
 
-    >>> index = NeighborIndex(torch.tensor([[0.], [1.], [3.]]))
-    >>> index.knn(1, torch.tensor([[0.8], [2.5]])).index
-    tensor([[1],
-            [2]])
+    Args:
+        points: (N, D) packed, or (B, N, D) padded, with D from 1 to 3.
+        offsets: See `knn`.
+        lengths: See `knn`.
+
+    Example:
+        >>> index = NeighborIndex(torch.tensor([[0.], [1.], [3.]]))
+        >>> index.knn(1, torch.tensor([[0.8], [2.5]])).index
+        tensor([[1],
+                [2]])
     """
 
     def __init__(self, points: Tensor, *, offsets: Tensor | None = None, lengths: Tensor | None = None) -> None:
         checks.clouds(points, offsets, lengths, most_dims=3)
         self._points = points.clone()
-        self._offsets, self._lengths = _own(offsets), _own(lengths)
+        sizes = clouds.as_sizes(offsets, lengths)
+        self._sizes = None if sizes is None else sizes.clone()
         self._backend = registry.chosen(points.device)
-        self._index = register.neighbor_index(self._points.detach(), self._offsets, self._lengths)
+        self._index = register.neighbor_index(self._points.detach(), self._sizes)
 
     def knn(
         self,
@@ -129,7 +163,7 @@ class NeighborIndex:
         query_offsets: Tensor | None = None,
         query_lengths: Tensor | None = None,
     ) -> Neighbors:
-        """As the function `knn`."""
+        """Find the k nearest points of each query. See the function `knn`."""
         _check_count(k)
         return self._search(queries, query_offsets, query_lengths, k)
 
@@ -145,34 +179,39 @@ class NeighborIndex:
         query_offsets: Tensor | None = None,
         query_lengths: Tensor | None = None,
     ) -> Neighbors:
-        """As the function `ball_query`."""
+        """Find at most k points within a radius of each query. See the function `ball_query`."""
         limits = _check_ball(radius, k, select, min_radius, closed)
         return self._search(queries, query_offsets, query_lengths, k, *limits)
 
     def _search(
         self, queries: Tensor | None, query_offsets: Tensor | None, query_lengths: Tensor | None, *wanted: Any
     ) -> Neighbors:
-        points, offsets, lengths = self._points, self._offsets, self._lengths
+        points, sizes = self._points, self._sizes
         if queries is not None and isinstance(queries, Tensor):
             checks.same_dtype("queries", queries, "points", points)
-        _check_queries(points, offsets, queries, query_offsets, query_lengths)
-        # What one backend prepared says nothing to another, which a caller may have forced since.
+        _check_queries(points, sizes, queries, query_offsets, query_lengths)
+        # An index is of no use to another backend, which the caller may have forced since.
         index = self._index if registry.chosen(points.device) == self._backend else None
-        return _search(points, offsets, lengths, queries, query_offsets, query_lengths, index, *wanted)
+        query_sizes = clouds.as_sizes(query_offsets, query_lengths)
+        return _search(points, sizes, queries, query_sizes, index, *wanted)
 
 
 def to_edges(index: Tensor, num_points: int | None = None) -> Tensor:
-    """The neighbours as a list of edges, for graph libraries: what a graph convolution calls `edge_index`.
+    """Convert neighbor lists to the edge list that graph libraries call `edge_index`.
 
-    index: (M, K) or (B, M, K), as a search returns it; -1 gives no edge.
-    num_points: N, how many points each cloud has room for; needed for padded (B, M, K) only, whose points
-        and queries are then numbered through all clouds.
-    returns: (2, E) int64, ordered by query: row 0 the neighbour (where a message comes from), row 1 the
-        query (where it goes). E depends on the data, so a GPU waits for it.
+    Args:
+        index: (M, K) or (B, M, K), as a search returns it. -1 gives no edge.
+        num_points: N, the size of the padded points (B, N, D). Needed for a padded index only, whose points and queries
+            are numbered through all clouds.
 
-    >>> to_edges(torch.tensor([[0, 1], [1, -1]]))
-    tensor([[0, 1, 1],
-            [0, 0, 1]])
+    Returns:
+        (2, E) int64, ordered by query. Row 0 holds the neighbors (where messages come from), row 1 the queries (where
+        they go to). E depends on the data, so a GPU is synchronized.
+
+    Example:
+        >>> to_edges(torch.tensor([[0, 1], [1, -1]]))
+        tensor([[0, 1, 1],
+                [0, 0, 1]])
     """
     checks.tensor("index", index)
     checks.shape(index.dim() in (2, 3), "index", "(M, K) or (B, M, K)", index)
@@ -195,7 +234,7 @@ def _check_count(k: Any) -> None:
 
 
 def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any, closed: Any) -> tuple[float, float, bool, str]:
-    """What limits the search: both radii, whether the ball is closed, and how to choose."""
+    """Check the arguments of a ball query; returns both radii, whether the ball is closed, and the selection."""
     for name, value in (("radius", radius), ("min_radius", min_radius)):
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         checks.kind(is_number, name, "a number", value)
@@ -212,7 +251,7 @@ def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any, closed: Any) 
 def _check_queries(
     points: Tensor, offsets: Tensor | None, queries: Any, query_offsets: Any, query_lengths: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """The points and queries in one dtype."""
+    """Check the queries; returns points and queries in one dtype."""
     if queries is None:
         for name, sizes in (("query_offsets", query_offsets), ("query_lengths", query_lengths)):
             checks.value(sizes is None, name, "None without queries", "a tensor")
@@ -226,11 +265,9 @@ def _check_queries(
 
 def _search(
     points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
+    sizes: Tensor | None,
     queries: Tensor | None,
-    query_offsets: Tensor | None,
-    query_lengths: Tensor | None,
+    query_sizes: Tensor | None,
     index: Tensor | None,
     k: int,
     radius: float = torch.inf,
@@ -239,14 +276,7 @@ def _search(
     select: str = "nearest",
 ) -> Neighbors:
     seed = torch.randint(0, 2**62, (), device="cpu").to(points.device) if select == "random" else None
-    sizes = (None if x is None else x.long() for x in (offsets, lengths, query_offsets, query_lengths))
-    offsets, lengths, query_offsets, query_lengths = sizes
     distance2, found, count = register.neighbor_search(
-        points, offsets, lengths, queries, query_offsets, query_lengths,
-        index, k, radius, min_radius, closed, select, seed,
-    )  # fmt: skip
+        points, sizes, queries, query_sizes, index, k, radius, min_radius, closed, select, seed
+    )
     return Neighbors(found, distance2, count)
-
-
-def _own(sizes: Tensor | None) -> Tensor | None:
-    return None if sizes is None else sizes.to(torch.int64, copy=True)

@@ -1,4 +1,4 @@
-// Which cloud lies where, and the tasks of a search; the tree is in tree.h, the search in search.h.
+// The index of a batch of clouds, and the tasks of a search. The tree is in tree.h, the search in search.h.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "clouds.h"
 #include "module.h"
 #include "numbers.h"
 #include "search.h"
@@ -18,27 +19,13 @@ namespace {
 
 using namespace neighbors;
 
-// A batch in either layout. `sizes` holds offsets (packed), lengths (padded), or is null.
-struct Clouds {
-  bool packed;
-  int64_t batch, num_points;
-  const int64_t* sizes;
-
-  int64_t total() const { return packed ? num_points : batch * num_points; }
-  int64_t begin(int64_t cloud) const { return packed ? (sizes ? sizes[cloud] : 0) : cloud * num_points; }
-  int64_t size(int64_t cloud) const {
-    if (sizes == nullptr) return num_points;
-    return packed ? sizes[cloud + 1] - sizes[cloud] : sizes[cloud];
-  }
-};
-
-// The index of all clouds: this, a root for each cloud, then their trees.
+// The header of an index. A root for each cloud follows, then their trees.
 struct alignas(64) Header {
   uint64_t name;
   int64_t num_clouds, num_points, dims, itemsize;
 };
 constexpr uint64_t kName = 0x65657274646b6770u;
-constexpr size_t kRootBytes = offsetof(Root, level) + sizeof(Root::level);  // without what alignment adds
+constexpr size_t kRootBytes = offsetof(Root, level) + sizeof(Root::level);  // without padding
 
 const Root* roots(const char* memory) { return reinterpret_cast<const Root*>(memory + sizeof(Header)); }
 
@@ -47,7 +34,7 @@ void check_size(int64_t num_points) {
     throw std::length_error("a cloud must have fewer than 2^31 points");
 }
 
-// Returns the bytes used of `memory`; with nullptr only counts them.
+// Returns the number of bytes used of `memory`; with nullptr, only computes it.
 template <class T>
 int64_t build_all(char* memory, const T* points, int dims, const Clouds& clouds, int threads) {
   int64_t used = int64_t{sizeof(Header)} + clouds.batch * int64_t{sizeof(Root)};
@@ -79,21 +66,19 @@ int64_t build_all(char* memory, const T* points, int dims, const Clouds& clouds,
   return used;
 }
 
-void neighbor_index(address index, int64_t bytes, address points, int dtype, int dims, bool packed, int64_t batch,
-                    int64_t num_points, address sizes, int threads) {
+void neighbor_index(Out<char> index, int64_t bytes, Input points, DType dtype, int dims, bool packed, int64_t batch,
+                    int64_t num_points, In<int64_t> sizes, Threads threads) {
   nb::gil_scoped_release release;
-  const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
-  const auto run = [&](auto tag) {
+  const Clouds clouds{packed, batch, num_points, sizes};
+  with_wide_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    char* memory = at<char>(index);
-    // More dimensions than the tree has are searched without it.
-    const int64_t used = dims > kAxes ? 0 : build_all<T>(memory, at<const T>(points), dims, clouds, threads);
-    std::memset(memory + used, 0, size_t(bytes - used));
-  };
-  dtype == 1 ? run(double{}) : run(float{});
+    // Points of more dimensions are searched without a tree.
+    const int64_t used = dims > kAxes ? 0 : build_all<T>(index, points.as<T>(), dims, clouds, threads);
+    std::memset(index + used, 0, size_t(bytes - used));
+  });
 }
 
-// Memory for an index of this call only.
+// Memory for an index that is used by this call only.
 struct Memory {
   std::unique_ptr<char[]> data;
   char* begin = nullptr;
@@ -103,15 +88,14 @@ struct Memory {
   }
 };
 
-// Whether comparing all with all is faster than building a tree: a model of the nanoseconds of both.
+// Whether comparing all pairs is faster than a tree, by a model of the nanoseconds of both.
 bool is_small(int64_t points, int64_t queries, bool has_index, bool same) {
   const double all = 300.0 * queries + 0.2 * points * queries;
   const double tree = (has_index ? 0 : 100.0 * points) + (same ? 500.0 : 650.0) * queries;
   return all <= tree;
 }
 
-// The Python side hands over whatever it was given as an index: all that says where something lies is checked,
-// not the points.
+// Any tensor may be passed as an index. Everything in it that is used as an address is checked, the points are not.
 template <class T> void check_index(const char* index, int64_t bytes, const Clouds& clouds, int dims) {
   Header header{};
   if (bytes >= int64_t{sizeof header}) std::memcpy(&header, index, sizeof header);
@@ -132,7 +116,7 @@ template <class T> void check_index(const char* index, int64_t bytes, const Clou
     place_parts<T>(expected);
     fits = std::memcmp(&root, &expected, kRootBytes) == 0;
     if (!fits || root.num_finite == 0) continue;
-    // The number of finite points shows in the last leaf.
+    // The last leaf shows the number of finite points.
     const int64_t last = (root.num_finite - 1) / kFan;
     const Leaf<T>& leaf = Tree<T>(index, root).leaves[last];
     for (int i = 0; i < kFan; ++i) fits = fits && (leaf.index[i] >= 0) == (last * kFan + i < root.num_finite);
@@ -142,7 +126,7 @@ template <class T> void check_index(const char* index, int64_t bytes, const Clou
 
 template <class T>
 void search(const Clouds& clouds, const T* points, const Clouds& query_clouds, const T* queries, bool same, int dims,
-            const char* index, const Asked<T>& asked, const Output<T>& output, int threads) {
+            const char* index, const Asked<T>& asked, const Results<T>& output, int threads) {
   bool all = true;
   for (int64_t b = 0; b < clouds.batch && dims <= kAxes; ++b)
     all = all && is_small(clouds.size(b), query_clouds.size(b), index != nullptr, same);
@@ -200,29 +184,33 @@ void search(const Clouds& clouds, const T* points, const Clouds& query_clouds, c
       output.write_nothing(query_clouds.begin(b) + i);
 }
 
-void neighbor_search(address found, address distance2, address count, address points, int dtype, int dims, bool packed,
-                     int64_t batch, int64_t num_points, address sizes, bool same, address queries, int64_t num_queries,
-                     address query_sizes, address index, int64_t index_bytes, int64_t k, double radius2,
-                     double min_radius2, int select, int64_t seed, int threads) {
+void neighbor_search(Out<int64_t> found, Output distance2, Out<int64_t> count, Input points, DType dtype, int dims,
+                     bool packed, int64_t batch, int64_t num_points, In<int64_t> sizes, Input queries,
+                     int64_t num_queries, In<int64_t> query_sizes, In<char> index, int64_t index_bytes, int64_t k,
+                     double radius2, double min_radius2, int select, int64_t seed, bool same, Threads threads) {
   nb::gil_scoped_release release;
-  const Clouds clouds{packed, batch, num_points, at<const int64_t>(sizes)};
-  const Clouds query_clouds = same ? clouds : Clouds{packed, batch, num_queries, at<const int64_t>(query_sizes)};
-  const auto run = [&](auto tag) {
+  const Clouds clouds{packed, batch, num_points, sizes};
+  const Clouds query_clouds = same ? clouds : Clouds{packed, batch, num_queries, query_sizes};
+  with_wide_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const T most = std::numeric_limits<T>::max(), radius = T(radius2);
     const Asked<T> asked{k, radius >= most ? most : radius, T(min_radius2), Select(select), uint64_t(seed)};
-    const Output<T> output{k, at<int64_t>(found), at<T>(distance2), at<int64_t>(count)};
-    if (index != 0 && dims <= kAxes) check_index<T>(at<const char>(index), index_bytes, clouds, dims);
-    search<T>(clouds, at<const T>(points), query_clouds, at<const T>(same ? points : queries), same, dims,
-              at<const char>(index), asked, output, threads);
-  };
-  dtype == 1 ? run(double{}) : run(float{});
+    const Results<T> results{k, found, distance2.as<T>(), count};
+    if (index != nullptr && dims <= kAxes) check_index<T>(index, index_bytes, clouds, dims);
+    search<T>(clouds, points.as<T>(), query_clouds, (same ? points : queries).as<T>(), same, dims, index, asked, results,
+              threads);
+  });
 }
 
 }  // namespace
 }  // namespace pointgrad
 
 POINTGRAD_KERNELS(module) {
-  module.def("neighbor_index", &pointgrad::neighbor_index);
-  module.def("neighbor_search", &pointgrad::neighbor_search);
+  using namespace pointgrad;
+  module.def("neighbor_index", &neighbor_index, nb::kw_only(), "index"_a, "bytes"_a, "points"_a, "dtype"_a, "dims"_a,
+             "packed"_a, "batch"_a, "num_points"_a, "sizes"_a.none(), kThreads);
+  module.def("neighbor_search", &neighbor_search, nb::kw_only(), "found"_a, "distance2"_a, "count"_a, "points"_a,
+             "dtype"_a, "dims"_a, "packed"_a, "batch"_a, "num_points"_a, "sizes"_a.none(), "queries"_a.none(),
+             "num_queries"_a, "query_sizes"_a.none(), "index"_a.none(), "index_bytes"_a, "k"_a, "radius2"_a,
+             "min_radius2"_a, "select"_a, "seed"_a, "same"_a, kThreads);
 }

@@ -1,4 +1,4 @@
-// What a search is asked, what it has found so far for one query, and where that goes.
+// The parameters of a search, the candidates of one query, and the results.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,12 +18,12 @@ enum class Select { nearest, first, random };
 
 template <class T> struct Asked {
   int64_t k;
-  T radius2, min_radius2;  // radius2 is finite: what is infinitely far is no neighbour
+  T radius2, min_radius2;  // radius2 is finite: a point at an infinite distance is not a neighbor
   Select select;
   uint64_t seed;
 };
 
-template <class T> struct Output {
+template <class T> struct Results {
   int64_t k;
   int64_t* index;
   T* distance2;
@@ -42,7 +42,7 @@ template <class T> struct Output {
   void write_nothing(int64_t row) const { write(row, 0, nullptr, nullptr, 0); }
 };
 
-// A distance and its index as one number, where there is a type for that: such numbers are sorted faster.
+// A distance and its index packed into one number, where a type is wide enough: such numbers sort faster.
 template <class T> struct Packed {
   using Key = std::pair<T, Index<T>>;
   static Key pack(T distance2, Index<T> index) { return {distance2, index}; }
@@ -59,8 +59,8 @@ template <> struct Packed<float> {
 };
 
 #if defined(POINTGRAD_V4)
-// Sorts n <= Count distances, with their indices, into other memory; returns the sum of the places they went to, which
-// is less than n (n - 1) / 2 if equal ones went to the same. Reads up to Count.
+// Sorts n <= Count distances with their indices into other memory. Returns the sum of their new places, which is less
+// than n (n - 1) / 2 if equal distances were written to the same place. Reads up to Count entries.
 template <int Count, class T>
 POINTGRAD_V4 int64_t sort_v4(const T* d, const Index<T>* index, int64_t n, T* sorted2, Index<T>* sorted) {
   using V = typename VectorsOf<T>::type;
@@ -86,14 +86,14 @@ POINTGRAD_V4 int64_t sort_v4(const T* d, const Index<T>* index, int64_t n, T* so
 }
 #endif
 
-// Which candidates are of use to a query.
+// The limits within which a candidate improves the result of a query.
 template <class T> struct Limits {
   T low, bound;  // distances from low to bound,
   T tie_from;    // but from this one on
   Index<T> tie;  // only indices up to this one
 };
 
-// Candidates of one query. Whenever those of another leaf might not fit, they are cut to the `keep` best.
+// Candidates of one query. When the next leaf might not fit, they are reduced to the `keep` best.
 template <class T> class Found {
  public:
   int64_t count = 0, room;
@@ -112,7 +112,7 @@ template <class T> class Found {
         sorted2_(room + 2 * kFan),
         sorted_(room + 2 * kFan) {}
 
-  // Nothing is found yet of query number `row`, and nothing farther than `bound` will be needed.
+  // Starts the search of query number `row`. Points farther than `bound` are not needed.
   POINTGRAD_INLINE void start(int64_t row, T most) {
     count = 0;
     limits.low = asked_.min_radius2, limits.bound = most;
@@ -121,7 +121,7 @@ template <class T> class Found {
     shuffle_ = mix(asked_.seed + uint64_t(row + 1) * kGolden);
   }
 
-  // Keeps the best, the last time in the order they are returned in.
+  // Keeps the best candidates; the last call also sorts them into the order of the results.
   POINTGRAD_INLINE void cut(bool last) {
     if (asked_.select != Select::nearest) return cut_by_key(last);
     if (count <= kFew) {
@@ -136,9 +136,9 @@ template <class T> class Found {
   }
 
  private:
-  static constexpr int64_t kFew = 160;  // so many are sorted faster by comparing all with all, in vectors
+  static constexpr int64_t kFew = 160;  // up to this many, comparing all pairs in vectors is faster than sorting
 
-  // Each goes to the place that as many are before.
+  // The place of a candidate is the number of candidates before it.
   POINTGRAD_INLINE void sort_few() {
     if (sort_fewer()) {
       distance2.swap(sorted2_);
@@ -146,7 +146,7 @@ template <class T> class Found {
       return;
     }
     Index<T> before[kFew + kFan];
-    // Without equal distances, which are rare, the places add up.
+    // Equal distances, which are rare, show in the sum of the places.
     if (rank(before, [](T dj, Index<T>, T di, Index<T>) { return dj < di; }) != count * (count - 1) / 2)
       rank(before, [](T dj, Index<T> ij, T di, Index<T> i) { return (dj < di) | ((dj == di) & (ij < i)); });
     for (int64_t i = 0; i < count; ++i) sorted2_[before[i]] = distance2[i], sorted_[before[i]] = index[i];
@@ -165,7 +165,7 @@ template <class T> class Found {
 #endif
   }
 
-  // How many are before each; returns the sum.
+  // Counts the candidates before each one; returns the sum of the counts.
   template <class Before> POINTGRAD_INLINE int64_t rank(Index<T>* before, Before&& is_before) {
     const int64_t n = count;
     const T* d = distance2.data();
@@ -186,8 +186,8 @@ template <class T> class Found {
     return total;
   }
 
-  // Into buckets of nearly equal distance, which are small as a rule; of those with any of the best all are sorted, or
-  // only the one with the worst of them.
+  // Distributes candidates into buckets of similar distance, which are usually small. Sorts the buckets that hold any of
+  // the best candidates, or only the bucket that holds the worst of them.
   void sort_many(bool last) {
     const auto [least, most] = std::minmax_element(distance2.data(), distance2.data() + count);
     const int64_t buckets = count / 4;
@@ -214,7 +214,7 @@ template <class T> class Found {
     }
   }
 
-  // Keeps those of least index or rank.
+  // Keeps the candidates with the smallest index or random rank.
   void cut_by_key(bool last) {
     const auto key = [&](Index<T> p) {
       if (asked_.select == Select::first) return uint64_t(p);

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from .. import clouds
 from ..launch import power_of_2
+from ..sums import sum_dtype
 from .layout import BUCKET, index_bytes
 
-_EMPTY = 2**31 - 1  # of an atomic minimum
+_EMPTY = 2**31 - 1  # initial value of an atomic minimum
 
 BIG = tl.constexpr(0x7FFFFFFF)
 NO_KEY = tl.constexpr(0x7FFFFFFFFFFFFFFF)
@@ -25,7 +26,7 @@ LANES = tl.constexpr(32)
 
 
 class Layout(NamedTuple):
-    """Where the parts of an index begin, in words of 32 bits. Buckets come first; of queries there is no more."""
+    """Begin of each part of an index, in 32-bit words. Buckets come first; queries have nothing else."""
 
     num_buckets: int  # at most: each cloud may fill its last bucket in part
     num_supers: int
@@ -47,12 +48,12 @@ def layout_of(rows: int, batch: int) -> Layout:
     return Layout(buckets, supers, *itertools.accumulate(sizes))
 
 
-def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
-    wide = torch.promote_types(points.dtype, torch.float32)
-    batch, rows = clouds.batch_size(points, offsets), points.shape[:-1].numel()
-    storage = points.new_zeros(index_bytes(points, offsets), dtype=torch.uint8)
+def neighbor_index(points: Tensor, sizes: Tensor | None) -> Tensor:
+    wide = sum_dtype(points.dtype)
+    batch, rows = clouds.batch_size(points, sizes), points.shape[:-1].numel()
+    storage = points.new_zeros(index_bytes(points, sizes), dtype=torch.uint8)
     if is_indexed(points) and rows and batch:
-        _build(storage.view(torch.int32), points.to(wide).contiguous(), offsets, lengths, batch)
+        _build(storage.view(torch.int32), points.to(wide).contiguous(), sizes, batch)
     return storage
 
 
@@ -60,19 +61,19 @@ def is_indexed(points: Tensor) -> bool:
     return points.shape[-1] <= 3 and points.dtype != torch.float64 and points.shape[:-1].numel() < 2**31
 
 
-def _build(words: Tensor, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int) -> None:
+def _build(words: Tensor, points: Tensor, sizes: Tensor | None, batch: int) -> None:
     rows = points.shape[:-1].numel()
     layout = layout_of(rows, batch)
-    sizes = contiguous(offsets if points.dim() == 2 else lengths)
+    sizes = contiguous(sizes)
     cloud_boxes = words[layout.cloud_boxes : layout.bucket_boxes].fill_(_EMPTY)
     block = 1024
     _cloud_boxes[(triton.cdiv(rows, block),)](
-        cloud_boxes,
-        points,
-        points if sizes is None else sizes,
-        rows,
-        points.shape[-2],
-        batch,
+        boxes_ptr=cloud_boxes,
+        points_ptr=points,
+        sizes_ptr=points if sizes is None else sizes,
+        rows=rows,
+        num_points=points.shape[-2],
+        num_clouds=batch,
         PACKED=points.dim() == 2,
         SIZES=sizes is not None,
         STEPS=steps(batch),
@@ -82,18 +83,21 @@ def _build(words: Tensor, points: Tensor, offsets: Tensor | None, lengths: Tenso
         enable_fp_fusion=False,
     )
     _fill(words, layout, points, sizes, batch, cloud_boxes, boxes=True)
-    places = (layout.group_boxes, layout.super_boxes, layout.num_supers)
-    _super_boxes[(layout.num_supers,)](words, *places, num_warps=1, enable_fp_fusion=False)
+    _super_boxes[(layout.num_supers,)](
+        words_ptr=words,
+        group_boxes_at=layout.group_boxes,
+        super_boxes_at=layout.super_boxes,
+        num_supers=layout.num_supers,
+        num_warps=1,
+        enable_fp_fusion=False,
+    )
 
 
-def in_buckets(
-    queries: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int, cloud_boxes: Tensor
-) -> Tensor:
+def in_buckets(queries: Tensor, sizes: Tensor | None, batch: int, cloud_boxes: Tensor) -> Tensor:
     """The queries in buckets along the curve of the points."""
     layout = layout_of(queries.shape[:-1].numel(), batch)
     words = queries.new_empty(layout.cloud_boxes, dtype=torch.int32)
-    sizes = contiguous(offsets if queries.dim() == 2 else lengths)
-    _fill(words, layout, queries, sizes, batch, cloud_boxes, boxes=False)
+    _fill(words, layout, queries, contiguous(sizes), batch, cloud_boxes, boxes=False)
     return words
 
 
@@ -106,21 +110,21 @@ def _fill(
     cloud_boxes: Tensor,
     boxes: bool,
 ) -> None:
-    """Sorts rows along the curve and puts them into buckets; if asked, bounds buckets and groups too."""
+    """Sort rows along the curve into buckets. With `boxes`, also compute the boxes of buckets and groups."""
     rows, dims = points.shape[:-1].numel(), points.shape[-1]
-    # Short keys sort twice as fast; small clouds need no more.
+    # 32-bit keys sort twice as fast and are enough for small clouds.
     short = rows <= 2**15 * batch and batch < 2**7
     bits = (30 - batch.bit_length()) // 3 if short else min(16, (62 - batch.bit_length()) // 3)
     keys = points.new_empty(rows, dtype=torch.int32 if short else torch.int64)
     block = 256
     _codes[(triton.cdiv(rows, block),)](
-        keys,
-        points,
-        points if sizes is None else sizes,
-        cloud_boxes,
-        rows,
-        points.shape[-2],
-        batch,
+        keys_ptr=keys,
+        points_ptr=points,
+        sizes_ptr=points if sizes is None else sizes,
+        boxes_ptr=cloud_boxes,
+        rows=rows,
+        num_points=points.shape[-2],
+        num_clouds=batch,
         PACKED=points.dim() == 2,
         SIZES=sizes is not None,
         STEPS=steps(batch),
@@ -132,12 +136,12 @@ def _fill(
     )
     keys, order = torch.sort(keys)
     _begins[(1,)](
-        words,
-        keys,
-        layout.first,
-        layout.begin,
-        rows,
-        batch,
+        words_ptr=words,
+        keys_ptr=keys,
+        first_at=layout.first,
+        begin_at=layout.begin,
+        rows=rows,
+        num_clouds=batch,
         SHIFT=3 * bits,
         STEPS=steps(rows + 1),
         BLOCK=power_of_2(batch + 1, 32, 1024),
@@ -145,15 +149,15 @@ def _fill(
         enable_fp_fusion=False,
     )
     _buckets[(layout.num_supers * BUCKET if boxes else triton.cdiv(layout.num_buckets, BUCKET),)](
-        words,
-        points,
-        order,
-        layout.first,
-        layout.begin,
-        layout.bucket_boxes,
-        layout.group_boxes,
-        layout.num_buckets,
-        batch,
+        words_ptr=words,
+        points_ptr=points,
+        order_ptr=order,
+        first_at=layout.first,
+        begin_at=layout.begin,
+        bucket_boxes_at=layout.bucket_boxes,
+        group_boxes_at=layout.group_boxes,
+        num_buckets=layout.num_buckets,
+        num_clouds=batch,
         BOXES=boxes,
         STEPS=steps(batch),
         DIMS=dims,
@@ -167,13 +171,13 @@ def contiguous(sizes: Tensor | None) -> Tensor | None:
 
 
 def steps(count: int) -> int:
-    """Halvings that a binary search among `count` needs."""
+    """The number of steps of a binary search among `count` values."""
     return max(count - 1, 0).bit_length()
 
 
 @triton.jit
 def find(value, begin_ptr, count, STEPS: tl.constexpr):
-    """The last of `count` beginnings that is not above the value."""
+    """The position of the last of `count` sorted entries that is at most the value."""
     place = value * 0
     for step in tl.static_range(STEPS):
         next_place = place + (1 << (STEPS - 1 - step))
@@ -185,7 +189,7 @@ def find(value, begin_ptr, count, STEPS: tl.constexpr):
 
 @triton.jit
 def cloud_of(row, sizes_ptr, num_points, num_clouds, PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr):
-    """The cloud of each row, and whether the row lies inside it."""
+    """The cloud of each row, and whether the row is inside it."""
     if PACKED:
         cloud = row * 0
         if SIZES:
@@ -204,7 +208,7 @@ def cloud_of(row, sizes_ptr, num_points, num_clouds, PACKED: tl.constexpr, SIZES
 
 @triton.jit
 def coordinate(points_ptr, row, mask, axis: tl.constexpr, DIMS: tl.constexpr):
-    """Zero along the axes that the points do not have."""
+    """A coordinate of the points, zero along axes that they do not have."""
     if axis < DIMS:
         return tl.load(points_ptr + row * DIMS + axis, mask=mask, other=float("inf"))
     else:
@@ -213,7 +217,7 @@ def coordinate(points_ptr, row, mask, axis: tl.constexpr, DIMS: tl.constexpr):
 
 @triton.jit
 def _ordered(value):
-    """Float bits as integers that compare like the floats; its own inverse."""
+    """Map float bits to integers that compare like the floats. The map is its own inverse."""
     bits = value.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & BIG)
 
@@ -234,7 +238,7 @@ def _cloud_boxes(
     boxes_ptr, points_ptr, sizes_ptr, rows, num_points, num_clouds,
     PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Per cloud the lowest x, y, z and the lowest -x, -y, -z, as ordered integers."""
+    """The minimum of x, y, z and of -x, -y, -z of each cloud, as ordered integers."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = row < rows
     cloud, inside = cloud_of(tl.minimum(row, rows - 1), sizes_ptr, num_points, num_clouds, PACKED, SIZES, STEPS)
@@ -254,7 +258,7 @@ def _cloud_boxes(
 
 @triton.jit
 def _cell(value, low, extent, BITS: tl.constexpr):
-    """Where along an axis, as an integer; 0 if the extent is zero or overflows."""
+    """The position along an axis as an integer; 0 if the extent is zero or overflows."""
     share = (value - low) / tl.where(extent > 0, extent, 1.0)
     share = tl.where(share >= 0, tl.minimum(share, 1.0), 0.0)
     return (share * ((1 << BITS) - 1)).to(tl.int32)
@@ -262,7 +266,7 @@ def _cell(value, low, extent, BITS: tl.constexpr):
 
 @triton.jit
 def _hilbert(x, y, z, BITS: tl.constexpr):
-    """The place along a Hilbert curve: J. Skilling, Programming the Hilbert curve (2004)."""
+    """The position along a Hilbert curve (J. Skilling, Programming the Hilbert curve, 2004)."""
     for level in tl.static_range(BITS - 1):
         bit = 1 << (BITS - 1 - level)
         below = bit - 1
@@ -295,7 +299,7 @@ def _codes(
     PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Cloud above, place along the curve below; rows that are in no cloud or not finite come last."""
+    """Sort keys: the cloud in the upper bits, the position along the curve below. Invalid rows come last."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = row < rows
     cloud, inside = cloud_of(tl.minimum(row, rows - 1), sizes_ptr, num_points, num_clouds, PACKED, SIZES, STEPS)
@@ -319,7 +323,7 @@ def _codes(
 
 @triton.jit
 def _lower_bound(value, keys_ptr, count, STEPS: tl.constexpr):
-    """How many of `count` sorted keys are below the value."""
+    """The number of sorted keys that are below the value."""
     below = tl.zeros_like(value)
     for step in tl.static_range(STEPS):
         half = 1 << (STEPS - 1 - step)
@@ -334,7 +338,7 @@ def _begins(
     words_ptr, keys_ptr, first_at, begin_at, rows, num_clouds,
     SHIFT: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """For each cloud its first row in the sorted order, and its first bucket."""
+    """The first row of each cloud in the sorted order, and its first bucket."""
     before = 0
     for start in range(0, num_clouds + 1, BLOCK):
         cloud = start + tl.arange(0, BLOCK)
@@ -363,7 +367,7 @@ def _buckets(
     bucket = group * LANES + lane
     filled = bucket < tl.load(begin_ptr + num_clouds)
     cloud = find(bucket, begin_ptr, num_clouds, STEPS)
-    place = (bucket - tl.load(begin_ptr + cloud)) * LANES  # of the bucket's first row, within the cloud
+    place = (bucket - tl.load(begin_ptr + cloud)) * LANES  # position of the bucket's first row within the cloud
     first = tl.load(first_ptr + cloud) + place
     left = tl.load(first_ptr + cloud + 1) - first
     live = filled[:, None] & (lane[None, :] < left[:, None])

@@ -1,14 +1,14 @@
-"""Triton kernels of this room: the search through the index of `index_kernels.py`, and one through all points.
+"""Triton kernels of this family: the search through the index of `index_kernels.py`, and one through all points.
 
-One program serves eight queries, a quarter of a bucket, which are neighbours along the same curve. Queries are the
-last axis of every tile and a program is one warp, so four threads share the candidates of a query: what is kept stays
-in their registers. (One thread per query, 32 queries a program, took a fifth to a half longer: more programs hide
+One program handles eight queries, a quarter of a bucket, which are consecutive along the same curve. Queries are the
+last axis of every tile and a program is one warp, so four threads share the candidates of a query and keep the best in
+registers. (One thread per query, 32 queries a program, took a fifth to a half longer: more programs hide
 more latency, and fewer queries have a smaller box around them.) Supers, groups and buckets are visited nearest box
 first, until the nearest box is farther than the worst neighbour kept by any of the queries. Box distances are computed
 with the same operations in the same order as point distances, so rounding is monotone and the pruning is exact.
 
 Candidates are ranked as one 64-bit number, distance bits above, row number below: ties fall to the smallest
-index. Above three dimensions, and in float64, all points are looked at instead.
+index. Above three dimensions, and in float64, the search goes through all points instead.
 """
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .. import clouds
 from ..launch import INTERPRETED, power_of_2
+from ..sums import sum_dtype
 from .index_kernels import (
     BIG,
     LANES,
@@ -35,20 +36,18 @@ from .index_kernels import neighbor_index as neighbor_index
 from .layout import BUCKET, squared
 
 _SELECT = {"nearest": 0, "first": 1, "random": 2}
-_QUERIES = BUCKET if INTERPRETED else 8  # of one program; the interpreter pays per program
-_MOST_AT_ONCE = 32  # neighbours kept in registers; more are found in several passes
+_QUERIES = BUCKET if INTERPRETED else 8  # per program; in the interpreter programs are expensive
+_MOST_AT_ONCE = 32  # neighbors kept in registers; more take several passes
 
 INFINITY_BITS = tl.constexpr(0x7F800000)
-NO_NEIGHBOR = tl.constexpr(0x7F800000 << 32)  # keys from here on are no neighbours
+NO_NEIGHBOR = tl.constexpr(0x7F800000 << 32)  # keys from here on are not neighbors
 
 
 def neighbor_search(
     points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
+    sizes: Tensor | None,
     queries: Tensor | None,
-    query_offsets: Tensor | None,
-    query_lengths: Tensor | None,
+    query_sizes: Tensor | None,
     index: Tensor | None,
     k: int,
     radius: float,
@@ -57,13 +56,13 @@ def neighbor_search(
     select: str,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    wide = torch.promote_types(points.dtype, torch.float32)
+    wide = sum_dtype(points.dtype)
     points = points.to(wide).contiguous()
     own = queries is None
     if queries is None:
-        queries, query_offsets, query_lengths = points, offsets, lengths
+        queries, query_sizes = points, sizes
     queries = queries.to(wide).contiguous()
-    batch, rows = clouds.batch_size(points, offsets), points.shape[:-1].numel()
+    batch, rows = clouds.batch_size(points, sizes), points.shape[:-1].numel()
     asked = queries.shape[:-1]
     found = points.new_full((*asked, k), -1, dtype=torch.int64)
     distance2 = points.new_full((*asked, k), torch.inf)
@@ -73,16 +72,15 @@ def neighbor_search(
     wanted = (k, squared(radius, wide, closed), squared(min_radius, wide), select, seed)
     results = (found, distance2, count)
     if is_indexed(points):
-        words = (neighbor_index(points, offsets, lengths) if index is None else index).view(torch.int32)
+        words = (neighbor_index(points, sizes) if index is None else index).view(torch.int32)
         asked_words = words
         if not own:
             cloud_boxes = words[layout_of(rows, batch).cloud_boxes :]
-            asked_words = in_buckets(queries, query_offsets, query_lengths, batch, cloud_boxes)
+            asked_words = in_buckets(queries, query_sizes, batch, cloud_boxes)
         _search_index(results, words, asked_words, points, count.numel(), batch, wanted)
     else:
-        sizes = (offsets, query_offsets) if points.dim() == 2 else (lengths, query_lengths)
-        _search_all(results, points, queries, sizes, batch, wanted)
-    if select == "random":  # drawn in the order of their ranks
+        _search_all(results, points, queries, (sizes, query_sizes), batch, wanted)
+    if select == "random":  # found in the order of their random ranks
         found, order = found.sort(dim=-1)
         distance2, order = distance2.gather(-1, order).sort(dim=-1, stable=True)
         found = found.gather(-1, order)
@@ -103,24 +101,24 @@ def _search_index(
     layout, asked = layout_of(points.shape[:-1].numel(), batch), layout_of(num_queries, batch)
     at_once = power_of_2(k, 1, _MOST_AT_ONCE)
     _search[(asked.num_buckets * (BUCKET // _QUERIES),)](
-        found,
-        distance2,
-        count,
-        asked_words,
-        words,
-        points,
-        found if seed is None else seed,
-        asked.begin,
-        layout.begin,
-        layout.bucket_boxes,
-        layout.group_boxes,
-        layout.super_boxes,
-        batch,
-        layout.num_supers,
-        k,
-        points.shape[-2] if points.dim() == 3 else 0,
-        radius2,
-        min_radius2,
+        found_ptr=found,
+        distance2_ptr=distance2,
+        count_ptr=count,
+        asked_ptr=asked_words,
+        words_ptr=words,
+        points_ptr=points,
+        seed_ptr=found if seed is None else seed,
+        asked_begin_at=asked.begin,
+        begin_at=layout.begin,
+        bucket_boxes_at=layout.bucket_boxes,
+        group_boxes_at=layout.group_boxes,
+        super_boxes_at=layout.super_boxes,
+        num_clouds=batch,
+        num_supers=layout.num_supers,
+        k=k,
+        rows_per_cloud=points.shape[-2] if points.dim() == 3 else 0,
+        radius2=radius2,
+        min_radius2=min_radius2,
         BALL=radius2 != torch.inf or min_radius2 > 0,
         SELECT=_SELECT[select],
         STEPS=steps(batch),
@@ -151,20 +149,20 @@ def _search_all(
     limits[0].fill_(radius2)
     limits[1].fill_(min_radius2)
     _search_everything[(triton.cdiv(count.numel(), _QUERIES),)](
-        found,
-        distance2,
-        count,
-        queries,
-        points,
-        points if query_sizes is None else query_sizes,
-        points if point_sizes is None else point_sizes,
-        limits,
-        found if seed is None else seed,
-        batch,
-        count.numel(),
-        queries.shape[-2],
-        points.shape[-2],
-        k,
+        found_ptr=found,
+        distance2_ptr=distance2,
+        count_ptr=count,
+        queries_ptr=queries,
+        points_ptr=points,
+        query_sizes_ptr=points if query_sizes is None else query_sizes,
+        point_sizes_ptr=points if point_sizes is None else point_sizes,
+        limits_ptr=limits,
+        seed_ptr=found if seed is None else seed,
+        num_clouds=batch,
+        num_rows=count.numel(),
+        num_queries=queries.shape[-2],
+        num_points=points.shape[-2],
+        k=k,
         PACKED=points.dim() == 2,
         QUERY_SIZES=query_sizes is not None,
         POINT_SIZES=point_sizes is not None,
@@ -200,8 +198,8 @@ def _nearest_first(
     box_ptr, stride, place, first_bucket, num_buckets, begin, end,
     low_x, low_y, low_z, high_x, high_y, high_z, PLACES: tl.constexpr,
 ):  # fmt: skip
-    """A sortable number per box that holds buckets in [begin, end): its distance to the queries' box, the lowest
-    bits given up for its place. So it is never above the distance."""
+    """A sortable number for each box that holds buckets in [begin, end): its distance to the box of the queries, whose
+    lowest bits are replaced by its position. It never exceeds the distance."""
     inside = (first_bucket < end) & (first_bucket + num_buckets > begin)
     gap2 = _gap2(box_ptr, stride, inside, low_x, low_y, low_z, high_x, high_y, high_z)
     bits = (gap2.to(tl.int32, bitcast=True) & ~(PLACES - 1)) | place
@@ -210,7 +208,7 @@ def _nearest_first(
 
 @triton.jit
 def _largest(limit):
-    """Of numbers that are not negative, or -1: as integers a warp compares them in one instruction."""
+    """The largest of numbers that are -1 or not negative. As integers a warp compares them in one instruction."""
     return tl.max(limit.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
 
 
@@ -221,7 +219,7 @@ def _within(key, reach, PLACES: tl.constexpr):
 
 @triton.jit
 def _mix(key):
-    """The finaliser of splitmix64."""
+    """The finalizer of splitmix64."""
     key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9
     key = (key ^ (key >> 27)) * 0x94D049BB133111EB
     return key ^ (key >> 31)
@@ -229,7 +227,7 @@ def _mix(key):
 
 @triton.jit
 def _seeded(seed_ptr, row):
-    """What a query's row makes of the seed."""
+    """The seed mixed with a query's row."""
     seed = tl.load(seed_ptr).to(tl.uint64, bitcast=True)
     return _mix(seed + (row + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
 
@@ -275,10 +273,10 @@ def _search(
     done = 0
     while done < k:
         take = tl.minimum(k - done, AT_ONCE)
-        # Empty places differ, so that one at a time is replaced.
+        # Empty entries differ from each other, so that one at a time is replaced.
         best = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, QUERIES), tl.int64)
         worst = tl.max(best, 0)
-        limit = tl.where(live, radius2, -1.0).to(tl.float32)  # the interpreter takes a denormal radius for a double
+        limit = tl.where(live, radius2, -1.0).to(tl.float32)  # the interpreter would use float64 for a denormal radius
         reach = _largest(limit)
         supers = _nearest_first(
             words_ptr + super_boxes_at + super_place, num_supers, super_place, super_place * (LANES * LANES),
@@ -306,7 +304,7 @@ def _search(
                 while _within(near_bucket, reach, LANES):
                     bucket = near_bucket & (LANES - 1)
                     buckets = tl.where(lane == bucket, BIG, buckets)
-                    # The queries' common box is larger than any of them: ask each for itself.
+                    # The common box of the queries is larger than needed: test each query by itself.
                     gap = _gap2(boxes_ptr + bucket, LANES, True, qx, qy, qz, qx, qy, qz)
                     if tl.max((gap <= limit).to(tl.int32)) > 0:
                         slots_ptr = words_ptr + (group * LANES + bucket).to(tl.int64) * (4 * LANES)
@@ -331,7 +329,7 @@ def _search(
                                     eligible = eligible & (key > floor[None, :])
                                 key = tl.where(eligible, key, NO_KEY)
                                 nearest = tl.min(key, 0)
-                                # Triton 3.2 takes no call in the condition of a loop that is inside of an if.
+                                # Triton 3.2 does not accept a call in the condition of a loop inside an if.
                                 nearer = tl.max((nearest < worst).to(tl.int32))
                                 while nearer > 0:
                                     replaced = (best == worst[None, :]) & (nearest < worst)[None, :]
@@ -365,14 +363,14 @@ def _search(
             tl.store(distance2_ptr + out + column, d, mask=there)
             best = tl.where(best == nearest[None, :], NO_KEY, best)
             floor = nearest
-        live = live & (floor < NO_NEIGHBOR)  # a query that found fewer than asked has no more
+        live = live & (floor < NO_NEIGHBOR)  # a query that found fewer than k is finished
         done += take
     tl.store(count_ptr + query_row, total, mask=query_row >= 0)
 
 
 @triton.jit
 def _add_squares(d, point_ptr, query_ptr, mask, DIMS: tl.constexpr):
-    """Of the differences along each axis, in their order; few axes without a loop."""
+    """The squared distance, summed in the order of the axes; without a loop for few axes."""
     if DIMS <= 8:
         for axis in tl.static_range(DIMS):
             delta = tl.load(point_ptr + axis, mask=mask, other=0) - tl.load(query_ptr + axis)
@@ -392,7 +390,7 @@ def _search_everything(
     STEPS: tl.constexpr, DIMS: tl.constexpr, WIDE: tl.constexpr, QUERIES: tl.constexpr, AT_ONCE: tl.constexpr,
     TILE: tl.constexpr,
 ):  # fmt: skip
-    """Each program looks at all points for some queries. Rank and row are kept apart: float64 fills a whole key."""
+    """Each program compares some queries with all points. Distance and row are separate: float64 fills a whole key."""
     query_row = tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES)
     mask = query_row < num_rows
     safe_row = tl.minimum(query_row, num_rows - 1)

@@ -1,27 +1,26 @@
-"""What a search means, in plain PyTorch: every pair is looked at, the best are sorted out."""
+"""The operators of this family in plain PyTorch: the distances of all pairs are computed and sorted."""
 
 import torch
 from torch import Tensor
 
 from .. import clouds
 from ..mixing import GOLDEN, mix, shift_right
+from ..sums import sum_dtype
 from .layout import index_bytes, squared
 
 _PAIRS_AT_ONCE = 2**22
 
 
-def neighbor_index(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """Nothing is prepared here; it has the size that an index has."""
-    return points.new_zeros(index_bytes(points, offsets), dtype=torch.uint8)
+def neighbor_index(points: Tensor, sizes: Tensor | None) -> Tensor:
+    """Zeros of the size of an index, which this backend does not use."""
+    return points.new_zeros(index_bytes(points, sizes), dtype=torch.uint8)
 
 
 def neighbor_search(
     points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
+    sizes: Tensor | None,
     queries: Tensor | None,
-    query_offsets: Tensor | None,
-    query_lengths: Tensor | None,
+    query_sizes: Tensor | None,
     index: Tensor | None,
     k: int,
     radius: float,
@@ -31,10 +30,10 @@ def neighbor_search(
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if queries is None:
-        queries, query_offsets, query_lengths = points, offsets, lengths
-    wide = torch.promote_types(points.dtype, torch.float32)
-    point_cloud, query_cloud = _clouds(points, offsets, lengths), _clouds(queries, query_offsets, query_lengths)
-    # Packed clouds are one cloud here, in which a pair from different clouds does not count.
+        queries, query_sizes = points, sizes
+    wide = sum_dtype(points.dtype)
+    point_cloud, query_cloud = _clouds(points, sizes), _clouds(queries, query_sizes)
+    # Packed clouds are treated as one cloud, in which pairs from different clouds are not eligible.
     p, q = (x.to(wide) if x.dim() == 3 else x.to(wide).unsqueeze(0) for x in (points, queries))
     batch, num_points, num_queries = p.shape[0], p.shape[1], q.shape[1]
     radius2, min_radius2 = p.new_full((), squared(radius, wide, closed)), p.new_full((), squared(min_radius, wide))
@@ -60,16 +59,16 @@ def neighbor_search(
             order = rank.argsort(dim=-1, stable=True)[..., :taken].sort(dim=-1).values
             picked = torch.where(eligible.gather(-1, order), distance2.gather(-1, order), torch.inf)
             order = order.gather(-1, picked.argsort(dim=-1, stable=True))
-        there = eligible.gather(-1, order)
-        out_index[:, part, :taken] = torch.where(there, order, -1)
-        out_distance2[:, part, :taken] = torch.where(there, distance2.gather(-1, order), torch.inf)
+        valid = eligible.gather(-1, order)
+        out_index[:, part, :taken] = torch.where(valid, order, -1)
+        out_distance2[:, part, :taken] = torch.where(valid, distance2.gather(-1, order), torch.inf)
         count[:, part] = eligible.sum(-1).clamp(max=k)
     shape = queries.shape[:-1]
     return out_distance2.reshape(*shape, k), out_index.reshape(*shape, k), count.reshape(shape)
 
 
 def _distance2(q: Tensor, p: Tensor) -> Tensor:
-    """(B, M, N), summed axis by axis in order: that is what every backend rounds alike."""
+    """(B, M, N), summed axis by axis in the order that all backends use, so that they round alike."""
     total = q.new_zeros(q.shape[0], q.shape[1], p.shape[1])
     for axis in range(q.shape[-1]):
         delta = p[:, None, :, axis] - q[:, :, None, axis]
@@ -77,12 +76,12 @@ def _distance2(q: Tensor, p: Tensor) -> Tensor:
     return total
 
 
-def _clouds(points: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """(1, N) which packed cloud each row belongs to, or (B, N) zero; -1 for a row beyond its cloud's length."""
+def _clouds(points: Tensor, sizes: Tensor | None) -> Tensor:
+    """(1, N) the cloud of each packed row, or (B, N) zeros, with -1 in rows beyond the length of a padded cloud."""
     if points.dim() == 2:
-        return clouds.ids(points, offsets).unsqueeze(0)
+        return clouds.ids(points, sizes).unsqueeze(0)
     place = torch.arange(points.shape[1], device=points.device)
-    return (place < clouds.sizes(points, offsets, lengths).unsqueeze(1)).long() - 1
+    return (place < clouds.num_points(points, sizes).unsqueeze(1)).long() - 1
 
 
 def _rank(seed: Tensor, query_row: Tensor, point_row: Tensor) -> Tensor:

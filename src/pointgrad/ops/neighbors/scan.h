@@ -1,4 +1,4 @@
-// The innermost loops: which points of a leaf, and which leaves of a list, are near enough to a query.
+// The innermost loops: the points of a leaf, and the leaves of a list, that are near enough to a query.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -25,8 +25,8 @@ template <class T> struct List {
     boxes.resize(ceil_div(2 * size, kFan));
   }
 
-  // The leaf with the smallest index first. Among many equal points it has the best of them, and no other leaf is of
-  // use any more; in another order each leaf might be better than the one before.
+  // The leaf with the smallest index comes first. Among many equal points it holds the best ones, so that all other
+  // leaves are skipped; in another order each leaf might improve on the one before.
   void sort_by_index() {
     order_.resize(count);
     for (int64_t n = 0; n < count; ++n) order_[n] = {boxes[n / kFan].first[n % kFan], n};
@@ -69,8 +69,8 @@ template <class T> POINTGRAD_INLINE void distances(const T* points, int dims, co
   for (int l = 0; l < kFan; ++l) out[l] = sum[l];
 }
 
-// Squared distances from the box [low, high] to sixteen others. Rounded as the distance of two points is, and so never
-// above that of any two in the boxes.
+// Squared distances from the box [low, high] to sixteen other boxes. They are rounded like the distance of two points,
+// so they never exceed the distance of two points in the boxes.
 template <class T> POINTGRAD_INLINE void gaps(const Node<T>& boxes, const T* low, const T* high, T* out) {
   T sum[kFan] = {};
   for (int a = 0; a < kAxes; ++a) {
@@ -78,7 +78,7 @@ template <class T> POINTGRAD_INLINE void gaps(const Node<T>& boxes, const T* low
     POINTGRAD_LANES
     for (int l = 0; l < kFan; ++l) {
       const T above = boxes.low[a][l] - hi, below = lo - boxes.high[a][l];
-      // Only one of them is positive.
+      // At most one of the two is positive.
       const T gap = (above > T(0) ? above : T(0)) + (below > T(0) ? below : T(0));
       sum[l] += gap * gap;
     }
@@ -87,7 +87,7 @@ template <class T> POINTGRAD_INLINE void gaps(const Node<T>& boxes, const T* low
   for (int l = 0; l < kFan; ++l) out[l] = sum[l];
 }
 
-// Adds what is of use among sixteen points: `dims` coordinates of each, then their indices.
+// Adds the useful candidates among sixteen points, given as `dims` rows of coordinates and a row of indices.
 template <class T> POINTGRAD_INLINE void scan(const T* points, int dims, const T* query, Found<T>& found) {
   T d[kFan];
   distances<T>(points, dims, query, d);
@@ -108,7 +108,7 @@ template <class T> POINTGRAD_INLINE void scan(const T* points, int dims, const T
   found.count = n;
 }
 
-// Both go on from `at` until all is done or `found` has no room for another leaf, and return where to go on.
+// Both continue from `at` until the end, or until `found` cannot hold another leaf, and return where to continue.
 
 template <class T>
 POINTGRAD_CLONES int64_t scan_run_any(const T* leaves, int64_t count, int dims, const T* query, int64_t at,
@@ -137,7 +137,7 @@ POINTGRAD_CLONES int64_t scan_list_any(const Leaf<T>* leaves, const List<T>& lis
 }
 
 #if defined(POINTGRAD_V4)
-// Of which lanes the distance, and the index if there is one to ask, are of use.
+// The lanes whose distance, and index if distances are tied, are within the limits.
 template <class T, class V = typename VectorsOf<T>::type>
 POINTGRAD_V4_INLINE typename V::Mask of_use(typename V::Vector d, const Index<T>* index, const Limits<T>& limits) {
   using Mask = typename V::Mask;
@@ -168,7 +168,7 @@ POINTGRAD_V4 int64_t scan_run_v4(const T* leaves, int64_t count, int dims, const
                                  Found<T>& found) {
   T* distance2 = found.distance2.data();
   Index<T>* index = found.index.data();
-  const Limits<T> limits = found.limits;  // a copy, which no store can change
+  const Limits<T> limits = found.limits;  // a copy, so that stores cannot alias it
   const int64_t room = found.room;
   int64_t n = found.count;
   while (at < count && n <= room)
@@ -222,7 +222,7 @@ POINTGRAD_V4 int64_t scan_list_v4(const Leaf<T>* leaves, const List<T>& list, co
 #define scan_list_v4 scan_list_any
 #endif
 
-// Adds what is of use among `count` leaves, one after another.
+// Adds the useful candidates among `count` consecutive leaves.
 template <class T>
 POINTGRAD_INLINE void scan_run(const T* leaves, int64_t count, int dims, const T* query, Found<T>& found) {
   for (int64_t at = 0;;) {
@@ -232,7 +232,7 @@ POINTGRAD_INLINE void scan_run(const T* leaves, int64_t count, int dims, const T
   }
 }
 
-// Adds what is of use among the leaves of the list.
+// Adds the useful candidates among the leaves of the list.
 template <class T>
 POINTGRAD_INLINE void scan_list(const Leaf<T>* leaves, const List<T>& list, const T* query, Found<T>& found) {
   for (int64_t at = 0;;) {

@@ -1,5 +1,4 @@
-// The neighbours of a group of queries: through a tree, where queries that lie close together share one walk, or among
-// all points.
+// The neighbors of a group of queries: through a tree, which nearby queries traverse together, or among all points.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -28,13 +27,13 @@ template <class T> POINTGRAD_INLINE T greatest_below(const T* values, int64_t co
   return *std::max_element(best, best + kFan);
 }
 
-// An upper bound of the k-th smallest of `count` distances, a multiple of sixteen. Those out of [low, most] do not
-// count.
+// An upper bound of the k-th smallest of `count` distances, a multiple of sixteen. Distances outside [low, most] are
+// ignored.
 template <class T> POINTGRAD_INLINE T kth_smallest(T* d, int64_t count, int64_t k, T low, T most) {
   constexpr T kNone = std::numeric_limits<T>::infinity();
   for (int64_t i = 0; i < count; ++i) d[i] = (d[i] <= most) & (d[i] >= low) ? d[i] : kNone;
   if (count > 128) {
-    // By a histogram: the least bins that hold k of them.
+    // A histogram: the lowest bins that together hold k distances.
     constexpr int kBins = 128;
     const T top = greatest_below<T>(d, count, kNone, T(1e-30)), scale = T(kBins) / 2 / top;
     uint32_t counts[kBins + 1] = {};
@@ -61,7 +60,7 @@ template <class T> POINTGRAD_INLINE T kth_smallest(T* d, int64_t count, int64_t 
   return *std::min_element(best, best + kFan);
 }
 
-// How many leaves to look at first for a bound of the k-th distance.
+// The number of leaves that are scanned first, to bound the k-th distance.
 inline int64_t leaves_around(int64_t k) {
   int64_t leaves = 2;
   while (2 * leaves * kFan < 3 * k) leaves *= 2;
@@ -69,7 +68,7 @@ inline int64_t leaves_around(int64_t k) {
 }
 
 template <class T> struct Scratch {
-  std::vector<Found<T>> found;  // of several queries, if little is kept of each
+  std::vector<Found<T>> found;  // for several queries at a time, if few candidates are kept of each
   List<T> list;
   std::vector<T> around;
   std::vector<int64_t> stack;
@@ -78,7 +77,7 @@ template <class T> struct Scratch {
       : found(std::min(asked.k, num_points) <= 512 ? queries : 1, Found<T>(asked, num_points, first_point)) {}
 };
 
-// The leaf a point is in or near.
+// A leaf that contains the point or is near it.
 template <class T> POINTGRAD_INLINE int64_t nearest_leaf(const Tree<T>& tree, const T* point) {
   int64_t at = 0;
   for (int64_t level = tree.root->num_levels - 1; level >= 0; --level) {
@@ -86,7 +85,7 @@ template <class T> POINTGRAD_INLINE int64_t nearest_leaf(const Tree<T>& tree, co
     gaps<T>(tree.nodes[tree.root->level[level] + at], point, point, gap);
     at = at * kFan + (std::min_element(gap, gap + kFan) - gap);
   }
-  return std::min(at, tree.num_leaves() - 1);  // if all are infinitely far, a child that is not there may come first
+  return std::min(at, tree.num_leaves() - 1);  // if all children are infinitely far, an empty one may come first
 }
 
 // Lists the leaves no farther from the box [low, high] than `reach`.
@@ -103,7 +102,7 @@ POINTGRAD_INLINE void list_leaves(const Tree<T>& tree, const T* low, const T* hi
     T gap[kFan];
     gaps<T>(node, low, high, gap);
     if (level > 0) {
-      for (int l = kFan - 1; l >= 0; --l)  // the first is on top: among equal points it has the smallest indices
+      for (int l = kFan - 1; l >= 0; --l)  // the first child is popped first: among equal points it has the smallest indices
         if (gap[l] <= reach) stack.push_back(level - 1 + kMostLevels * (at * kFan + l));
       continue;
     }
@@ -122,17 +121,17 @@ POINTGRAD_INLINE void list_leaves(const Tree<T>& tree, const T* low, const T* hi
   }
 }
 
-// Where the points and queries of a cloud are numbered from.
+// The first point and the first query of a cloud.
 struct Place {
   int64_t base;         // added to an index that is returned
   int64_t first_point;  // counted through all clouds
   int64_t first_query;
 };
 
-// The queries are one leaf of a tree; `near` is a leaf of the points near to them.
+// Searches for the queries in one leaf of their tree; `near` is a leaf of points near them.
 template <class T>
 POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, int64_t leaf, int64_t near,
-                                   const Asked<T>& asked, const Place& place, const Output<T>& output,
+                                   const Asked<T>& asked, const Place& place, const Results<T>& output,
                                    Scratch<T>& scratch) {
   const Leaf<T>& group = queries.leaves[leaf];
   const int size = int(std::min<int64_t>(kFan, queries.root->num_finite - leaf * kFan));
@@ -158,9 +157,9 @@ POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, 
     }
   }
   if (tree.root->num_finite > 0) list_leaves<T>(tree, low, high, reach, scratch);
-  constexpr int64_t kMany = 256;  // leaves: more than a usual neighbourhood has
+  constexpr int64_t kMany = 256;  // leaves, more than a typical neighborhood has
   if (scratch.list.count > kMany) scratch.list.sort_by_index();
-  // Each step for all of them: done at once for one, it would wait for the last stores of the step before.
+  // Each step runs for all queries: all steps of one query would wait for the stores of the step before.
   const int step = int(scratch.found.size());
   for (int begin = 0; begin < size; begin += step) {
     const int end = std::min(begin + step, size);
@@ -181,7 +180,7 @@ POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, 
 // Searches for the queries in the leaves [begin, end) of their own tree, which may be that of the points.
 template <class T>
 POINTGRAD_CLONES void search_tree(const Tree<T>& tree, const Tree<T>& queries, int64_t begin, int64_t end,
-                                  const Asked<T>& asked, const Place& place, const Output<T>& output) {
+                                  const Asked<T>& asked, const Place& place, const Results<T>& output) {
   Scratch<T> scratch(asked, tree.root->num_finite, place.first_point, kFan);
   const bool same = tree.leaves == queries.leaves;
   for (int64_t leaf = begin; leaf < end; ++leaf) {
@@ -192,11 +191,11 @@ POINTGRAD_CLONES void search_tree(const Tree<T>& tree, const Tree<T>& queries, i
   }
 }
 
-// Compares the queries [begin, end) of (m, dims) with all points (n, dims), which become leaves piece by piece.
+// Compares the queries [begin, end) of (m, dims) with all points (n, dims), copied into leaves piece by piece.
 constexpr int64_t kMostQueries = 64;
 template <class T>
 POINTGRAD_CLONES void search_all(const T* points, int64_t n, const T* queries, int64_t begin, int64_t end, int dims,
-                                 const Asked<T>& asked, const Place& place, const Output<T>& output) {
+                                 const Asked<T>& asked, const Place& place, const Results<T>& output) {
   constexpr int64_t kLeaves = 128;
   const int64_t stride = (dims + 1) * kFan;
   Scratch<T> scratch(asked, n, place.first_point, end - begin);

@@ -1,4 +1,4 @@
-// AVX-512 by hand, for what no compiler finds by itself: which lanes of a vector pass a test, counted or kept, is one
+// Hand-written AVX-512 for what compilers do not generate: counting or compressing the lanes that pass a test in one
 // instruction. Functions marked POINTGRAD_V4 may only be called where has_v4() is true.
 #pragma once
 #include <cstdint>
@@ -38,7 +38,7 @@ struct Floats {
   POINTGRAD_V4_INLINE static Mask at_most(Mask mask, __m512i a, int32_t b) {
     return _mm512_mask_cmple_epi32_mask(mask, a, _mm512_set1_epi32(b));
   }
-  // Writes the lanes of the mask, and something after them.
+  // Writes the lanes of the mask; the lanes after them get unspecified values.
   POINTGRAD_V4_INLINE static void keep(float* to, Mask mask, Vector v) {
     _mm512_storeu_ps(to, _mm512_maskz_compress_ps(mask, v));
   }

@@ -1,7 +1,7 @@
-"""Choosing a subset of each cloud: farthest points, random points, one point per voxel.
+"""Sampling: farthest points, random points, one point per voxel.
 
-Sampling is a stop-gradient: an index is an integer, so nothing flows back to the coordinates through
-it. What is picked with it, `gather(features, index)` or `gather(points, index)`, has gradients.
+Sampling stops gradients: an index is an integer, so no gradient flows through it to the coordinates. Features and
+points that are selected by the index, with `gather(features, index)`, have gradients.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,26 @@ __all__ = ["FarthestSamples", "VoxelSamples", "farthest_point_sampling", "random
 
 
 class FarthestSamples(NamedTuple):
-    """index: as returned without radii. radius: same shape, the covering radius after each pick."""
+    """Result of `farthest_point_sampling(..., return_radius=True)`.
 
-    index: Tensor  # type: ignore[assignment]  # tuple.index is not needed here
+    Attributes:
+        index: The samples, as returned without radii.
+        radius: Same shape, the covering radius after each pick.
+    """
+
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index
     radius: Tensor
 
 
 class VoxelSamples(NamedTuple):
-    """index: (M,) packed or (B, N) padded with -1. count: (B,) how many points each cloud kept."""
+    """Result of `voxel_sampling`.
 
-    index: Tensor  # type: ignore[assignment]  # nor here
+    Attributes:
+        index: (M,) packed, or (B, N) padded with -1.
+        count: (B,) the number of points that each cloud keeps.
+    """
+
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index
     count: Tensor  # type: ignore[assignment]
 
 
@@ -63,32 +73,39 @@ def farthest_point_sampling(
     start: Start = 0,
     return_radius: bool = False,
 ) -> Tensor | FarthestSamples:
-    """Picks points one after another, each the farthest from all picks before it.
+    """Sample points one after another, each the farthest from all samples before it.
 
-    points: (N, D) packed, or (B, N, D) padded; any floating dtype. 16-bit points are compared in float32. More than
-        three dimensions are sampled by plain PyTorch, step by step, and by no fast kernel.
-    num_samples: m picks per cloud, or one count per cloud: ints, or an integer tensor (B,), which is
-        read on the host (so not under `torch.compile`).
-    offsets: (B + 1,), packed only: cloud b is `points[offsets[b]:offsets[b + 1]]`. One cloud without.
-    lengths: (B,), padded only: cloud b is `points[b, :lengths[b]]`. All N points without.
-    start: the first pick of every cloud, counted from the cloud's first point (in both layouts): an int,
-        one per cloud (B,), a start set per cloud (B, S) whose rows may end in -1, or "random", drawn
-        from torch's default CPU generator so that a seed gives the same picks on every device.
-    return_radius: also return, for each pick, the covering radius after it: the distance from the
-        farthest point of the cloud to its nearest pick.
-    returns: int64 index. Packed: (M,) global, cloud after cloud, M the sum of all counts. Padded:
-        (B, m) local, m the largest count, -1 where a cloud has fewer points or a smaller count. With
-        `return_radius`, `FarthestSamples(index, radius)`, the radius 0 where the index is -1.
+    Ties go to the smallest index, no point is picked twice (unless `start` names it twice), and a point with a NaN or
+    infinite coordinate is picked only after all others. Every backend returns the same index.
 
-    Ties go to the smallest index, no point is picked twice (unless `start` names it twice), and a point
-    with a NaN or infinite coordinate is picked only after all others. Every backend returns the same
-    index. No gradient: see the module. Asking a packed cloud for more points than it has is a ValueError
-    on the CPU. On a GPU the values of offsets, lengths and start are not read on the host: they are kept
-    in range, and picks past a cloud's end are -1.
+    Args:
+        points: (N, D) packed, or (B, N, D) padded. Any floating dtype; 16-bit points are compared in float32. More than
+            three dimensions are sampled in plain PyTorch, step by step.
+        num_samples: Samples per cloud, or one count for each cloud: ints, or an integer tensor (B,), which is read on
+            the host (so not under `torch.compile`).
+        offsets: (B + 1,), packed only: cloud b is `points[offsets[b]:offsets[b + 1]]`. By default one cloud.
+        lengths: (B,), padded only: cloud b is `points[b, :lengths[b]]`. By default all N points.
+        start: First pick of every cloud, counted from the cloud's first point in both layouts: an int, one per cloud
+            (B,), a start set per cloud (B, S) whose rows may end in -1, or "random", drawn from torch's default CPU
+            generator, so that a seed gives the same picks on every device.
+        return_radius: Whether to return the covering radius after each pick: the distance from the farthest point of
+            the cloud to its nearest pick.
 
-    >>> corners = torch.tensor([[0., 0., 0.], [1., 0., 0.], [0., 3., 0.], [1., 3., 0.]])
-    >>> farthest_point_sampling(corners, 2)
-    tensor([0, 3])
+    Returns:
+        int64 index. Packed: (M,) global, cloud after cloud, where M is the sum of all counts. Padded: (B, m) local,
+        where m is the largest count, with -1 where a cloud has fewer points or a smaller count. With `return_radius`,
+        `FarthestSamples(index, radius)`; the radius is 0 where the index is -1.
+
+    Raises:
+        ValueError: A packed cloud has fewer points than requested, on the CPU. On a GPU the values of offsets, lengths
+            and start are not read on the host: they are clamped, and picks past a cloud's end are -1.
+
+    There is no gradient: an index is an integer.
+
+    Example:
+        >>> corners = torch.tensor([[0., 0., 0.], [1., 0., 0.], [0., 3., 0.], [1., 3., 0.]])
+        >>> farthest_point_sampling(corners, 2)
+        tensor([0, 3])
     """
     wanted, first = _numbers(num_samples), _start(start)
     checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
@@ -96,15 +113,15 @@ def farthest_point_sampling(
         points = torch.nn.functional.pad(points, (0, 3 - points.shape[-1]))
     batch = clouds.batch_size(points, offsets)
     total, counts = _counts(wanted, points, batch)
-    offsets, lengths = _long(offsets), _long(lengths)
-    first = _first_picks(first, points, offsets, lengths, batch)
+    sizes = clouds.as_sizes(offsets, lengths)
+    first = _first_picks(first, points, sizes, batch)
     if first is not None and counts is None:
         fits = first.shape[1] <= total
         checks.value(
             fits, "start", lambda: f"at most num_samples = {total} indices per cloud", first.shape[1], verb="have"
         )
     index, distance2 = register.farthest_point_sampling(
-        points.detach(), offsets, lengths, total, counts, first, bool(return_radius)
+        points.detach(), sizes, total, counts, first, bool(return_radius)
     )
     return FarthestSamples(index, distance2.sqrt()) if return_radius else index
 
@@ -112,19 +129,28 @@ def farthest_point_sampling(
 def random_sampling(
     points: Tensor, num_samples: Counts, *, offsets: Tensor | None = None, lengths: Tensor | None = None
 ) -> Tensor:
-    """Picks points of each cloud at random, without repetition, in random order.
+    """Sample points of each cloud at random, without repetition, in random order.
 
-    Arguments and result as for `farthest_point_sampling`. One number is drawn from torch's default CPU
-    generator, so a seed gives the same picks on every device and backend.
+    One number is drawn from torch's default CPU generator, so a seed gives the same samples on every device.
 
-    >>> random_sampling(torch.rand(5, 3), 5).sort().values
-    tensor([0, 1, 2, 3, 4])
+    Args:
+        points: See `farthest_point_sampling`.
+        num_samples: See `farthest_point_sampling`.
+        offsets: See `farthest_point_sampling`.
+        lengths: See `farthest_point_sampling`.
+
+    Returns:
+        int64 index, as `farthest_point_sampling` returns it.
+
+    Example:
+        >>> random_sampling(torch.rand(5, 3), 5).sort().values
+        tensor([0, 1, 2, 3, 4])
     """
     wanted = _numbers(num_samples)
     checks.clouds(points, offsets, lengths)
     total, counts = _counts(wanted, points, clouds.batch_size(points, offsets))
     seed = torch.randint(0, 2**62, (), device="cpu").to(points.device)
-    return register.random_sampling(points.detach(), _long(offsets), _long(lengths), total, counts, seed)
+    return register.random_sampling(points.detach(), clouds.as_sizes(offsets, lengths), total, counts, seed)
 
 
 def voxel_sampling(
@@ -134,43 +160,45 @@ def voxel_sampling(
     offsets: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> VoxelSamples:
-    """Keeps one point per occupied voxel: the one nearest the voxel's centre, ties to the smallest index.
+    """Keep one point per occupied voxel: the one nearest to the voxel's center, ties to the smallest index.
 
-    points, offsets, lengths: as for `farthest_point_sampling`.
-    voxel_size: edge length of a voxel, or one per axis. Voxel (i, j, k) spans [i, i + 1) * size, so the
-        grid does not move with the cloud.
-    returns: `VoxelSamples(index, count)`; the index is ascending within each cloud. Packed: (M,) global,
-        cloud after cloud; M depends on the data, so a GPU waits for it. Padded: (B, N) local, -1 after
-        `count[b]` entries, without waiting.
+    A point whose voxel is not finite (NaN, infinity, overflow) is never kept.
 
-    A point whose voxel is not finite (NaN, infinity, overflow) is never kept. No gradient: see the module.
+    Args:
+        points: See `farthest_point_sampling`.
+        voxel_size: Edge length of a voxel, or one per axis. Voxel (i, j, k) spans [i, i + 1) * size, so the grid does
+            not move with the cloud.
+        offsets: See `farthest_point_sampling`.
+        lengths: See `farthest_point_sampling`.
 
-    >>> line = torch.tensor([[0.1, 0., 0.], [0.6, 0., 0.], [1.4, 0., 0.]])
-    >>> voxel_sampling(line, 1.0).index
-    tensor([1, 2])
+    Returns:
+        `VoxelSamples(index, count)`; the index is ascending within each cloud. Packed: (M,) global, cloud after cloud,
+        where M depends on the data, so a GPU is synchronized. Padded: (B, N) local, -1 after `count[b]` entries,
+        without synchronization.
+
+    Example:
+        >>> line = torch.tensor([[0.1, 0., 0.], [0.6, 0., 0.], [1.4, 0., 0.]])
+        >>> voxel_sampling(line, 1.0).index
+        tensor([1, 2])
     """
-    sizes = checks.edges("voxel_size", voxel_size)
+    edges = checks.edges("voxel_size", voxel_size)
     checks.clouds(points, offsets, lengths)
-    checks.edges_values("voxel_size", sizes, points)
-    offsets, lengths = _long(offsets), _long(lengths)
-    kept = register.voxel_representatives(points.detach(), offsets, lengths, *map(float, sizes))
+    checks.edges_values("voxel_size", edges, points)
+    sizes = clouds.as_sizes(offsets, lengths)
+    kept = register.voxel_representatives(points.detach(), sizes, *map(float, edges))
     if points.dim() == 3:
-        # Stable: kept points first, both parts ascending.
+        # A stable sort: kept points first, both parts ascending.
         order = kept.to(torch.int8).argsort(dim=1, descending=True, stable=True)
         count = kept.sum(1)
         place = torch.arange(points.shape[1], device=points.device)
         return VoxelSamples(torch.where(place < count[:, None], order, -1), count)
     index = kept.nonzero().squeeze(1)
-    bounds = offsets if offsets is not None else torch.tensor([0, points.shape[0]], device=points.device)
+    bounds = sizes if sizes is not None else torch.tensor([0, points.shape[0]], device=points.device)
     return VoxelSamples(index, torch.searchsorted(index, bounds.contiguous()).diff())
 
 
-def _long(sizes: Tensor | None) -> Tensor | None:
-    return None if sizes is None else sizes.long()
-
-
 def _numbers(num_samples: Any) -> Any:
-    """An int, or a list of ints, from whatever form the caller gave."""
+    """The number of samples as an int or a list of ints."""
     if checks.is_integer(num_samples):
         checks.value(1 <= num_samples < 2**63, "num_samples", "at least 1", num_samples)
         return num_samples
@@ -189,7 +217,7 @@ def _numbers(num_samples: Any) -> Any:
 
 
 def _counts(wanted: Any, points: Tensor, batch: int) -> tuple[Any, Tensor | None]:
-    """(m, None) for one count; for a list its sum (packed) or maximum (padded), and itself as a tensor."""
+    """(m, None) for one count; for a list its sum (packed) or maximum (padded), and the list as a tensor."""
     if not isinstance(wanted, list):
         return wanted, None
     checks.value(
@@ -221,12 +249,10 @@ def _start(start: Any) -> Any:
     return start
 
 
-def _first_picks(
-    start: Any, points: Tensor, offsets: Tensor | None, lengths: Tensor | None, batch: int
-) -> Tensor | None:
-    """(B, S) first picks, counted within each cloud; None for the first point."""
+def _first_picks(start: Any, points: Tensor, sizes: Tensor | None, batch: int) -> Tensor | None:
+    """(B, S) first picks, counted within each cloud; None stands for the first point."""
     if isinstance(start, str):
-        size = clouds.sizes(points, offsets, lengths)
+        size = clouds.num_points(points, sizes)
         share = torch.rand(batch, dtype=torch.float64, device="cpu").to(points.device)
         return (share * size).long().clamp(max=size - 1).clamp(min=0).unsqueeze(1)
     if not isinstance(start, Tensor):
@@ -234,6 +260,6 @@ def _first_picks(
     fits = start.dim() in (1, 2) and start.shape[0] == batch and (start.dim() == 1 or start.shape[1] >= 1)
     checks.shape(fits, "start", lambda: f"(B,) or (B, S) with B = {batch}", start)
     checks.dtype("start", start, checks.INDICES)
-    if start.device.type != "cpu":  # a list comes from the host
+    if start.device.type != "cpu":  # a list becomes a CPU tensor
         checks.device("start", start, "points", points)
     return start.to(points.device, torch.int64).reshape(batch, -1)

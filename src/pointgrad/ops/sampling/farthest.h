@@ -1,14 +1,14 @@
 // Exact farthest point sampling of one cloud on one CPU thread.
 //
-// A pick is only queued at the blocks of the tree whose box comes closer than their bound.
-// Picking goes in rounds. A round takes a threshold below every bound, brings the blocks above it up to date, gathers
-// all points farther than the threshold, and samples among those alone for as long as one of them is still above it:
-// no other point can win before, so the sequence is the exact one, and the work of a round is free of the
-// pick-after-pick dependency.
+// A pick is queued only at the blocks of the tree whose box is closer to it than their bound. Picking goes in rounds. A
+// round chooses a threshold, updates the blocks whose bound is above it, and collects all points that are farther than
+// the threshold as candidates. It then samples among the candidates for as long as one of them is above the threshold.
+// Until then no other point can be the farthest, so the sequence is exact, and the work of a round does not depend on
+// one pick after another.
 //
-// Everything that is compared is computed with the operations and the order of the distance itself. Rounding is
-// monotone, hence box distances bound point distances exactly and pruning never changes a result. That needs a build
-// without -ffast-math and with -ffp-contract=off.
+// Box distances use the same operations in the same order as point distances. Rounding is monotone, so box distances
+// bound point distances exactly and pruning never changes a result. This needs a build without -ffast-math and with
+// -ffp-contract=off.
 //
 // Scratch memory: about 40 bytes a point for float, 75 for double, and 3 coordinates a pick.
 #pragma once
@@ -27,7 +27,7 @@ namespace pointgrad {
 namespace fps {
 
 constexpr int kCap = 256;    // most candidates of a round
-constexpr int kFew = 768;    // points up to which the tree does not pay
+constexpr int kFew = 768;    // up to this many points a tree is slower
 constexpr int kTarget = 48;  // candidates a round aims for
 
 template <class T> POINTGRAD_INLINE bool finite(const T* p) {
@@ -41,15 +41,15 @@ template <class T> POINTGRAD_INLINE uint32_t above(const Bits<T>* values, Bits<T
   return uint32_t(mask);
 }
 
-// Lowers every mind to the distance from p; returns the greatest one left.
+// Lowers every min_distance2 to the squared distance from p; returns the greatest.
 template <class T, int N> POINTGRAD_INLINE Bits<T> lower(Cloud<T, N>& c, int64_t count, const T* p) {
   const T px = p[0], py = p[1], pz = p[2];
   Bits<T> best = 0;
   POINTGRAD_LANES
   for (int64_t i = 0; i < count; ++i) {
     const T dx = c.x[i] - px, dy = c.y[i] - py, dz = c.z[i] - pz;
-    const Bits<T> d = std::min(c.mind[i], to_bits<T>(dx * dx + dy * dy + dz * dz));
-    c.mind[i] = d;
+    const Bits<T> d = std::min(c.min_distance2[i], to_bits<T>(dx * dx + dy * dy + dz * dz));
+    c.min_distance2[i] = d;
     best = std::max(best, d);
   }
   return best;
@@ -65,7 +65,7 @@ template <class T> POINTGRAD_INLINE T farthest(T lo, T hi, T s) {
   return below > over ? below : over;
 }
 
-// The boxes closer to p than their bound. Their bounds may come down to the distance of the farthest corner.
+// The boxes that are closer to p than their bound. With kTighten, bounds are lowered to the farthest corner's distance.
 template <bool kTighten, class T>
 POINTGRAD_INLINE uint32_t reached(Boxes<T>& b, const T* p) {
   const T px = p[0], py = p[1], pz = p[2];
@@ -93,7 +93,7 @@ POINTGRAD_INLINE int64_t append(int32_t* list, int64_t count, int64_t base, uint
   return count;
 }
 
-// Applies the queued picks of a block; returns its greatest mind, which is then exact.
+// Applies the queued picks of a block; returns its greatest min_distance2, which is then exact.
 template <class T> POINTGRAD_INLINE Bits<T> flush(Tree<T>& tree, int64_t id) {
   Queue& queue = tree.queues[id];
   Cloud<T, kBlock>& block = tree.blocks[id];
@@ -101,7 +101,7 @@ template <class T> POINTGRAD_INLINE Bits<T> flush(Tree<T>& tree, int64_t id) {
   if (!queue.count) return bound;
   for (int q = 0; q < queue.count; ++q) lower<T>(block, kBlock, tree.sites.get() + 3 * int64_t(queue.pick[q]));
   queue.count = 0;
-  return bound = greatest<T>(block.mind, kBlock);
+  return bound = greatest<T>(block.min_distance2, kBlock);
 }
 
 template <class T> POINTGRAD_INLINE void push(Tree<T>& tree, int64_t pick) {
@@ -119,7 +119,7 @@ template <class T> POINTGRAD_INLINE void push(Tree<T>& tree, int64_t pick) {
   }
 }
 
-// The exact greatest mind of all points.
+// The exact greatest min_distance2 of all points.
 template <class T> POINTGRAD_INLINE Bits<T> settle(Tree<T>& tree) {
   Bits<T> best = 0;
   for (int64_t node = 0; node < tree.num_nodes; ++node) {
@@ -131,8 +131,8 @@ template <class T> POINTGRAD_INLINE Bits<T> settle(Tree<T>& tree) {
   return best;
 }
 
-// Gathers the points with a mind above the threshold and an index below `end`. Returns how many there are, of which
-// no more than kCap are kept.
+// Collects the points with a min_distance2 above the threshold and an index below `end`. Returns their number, of which
+// at most kCap are kept.
 template <class T>
 POINTGRAD_INLINE int64_t collect(Tree<T>& tree, Cloud<T, kCap>& c, Bits<T> threshold, Bits<T> end) {
   int32_t *nodes = tree.node_list.get(), *blocks = tree.block_list.get();
@@ -152,12 +152,12 @@ POINTGRAD_INLINE int64_t collect(Tree<T>& tree, Cloud<T, kCap>& c, Bits<T> thres
       Bits<T> wanted = 0;
       POINTGRAD_LANES
       for (int i = 0; i < kFan; ++i)
-        wanted |= (b.mind[part + i] > threshold) & (b.index[part + i] < end) ? Bits<T>(1) << i : Bits<T>(0);
+        wanted |= (b.min_distance2[part + i] > threshold) & (b.index[part + i] < end) ? Bits<T>(1) << i : Bits<T>(0);
       for (uint32_t mask = uint32_t(wanted); mask; mask &= mask - 1) {
         const int k = part + __builtin_ctz(mask);
         const int64_t at = std::min<int64_t>(count++, kCap - 1);
         c.x[at] = b.x[k], c.y[at] = b.y[k], c.z[at] = b.z[k];
-        c.mind[at] = b.mind[k], c.index[at] = b.index[k];
+        c.min_distance2[at] = b.min_distance2[k], c.index[at] = b.index[k];
       }
     }
   }
@@ -165,24 +165,24 @@ POINTGRAD_INLINE int64_t collect(Tree<T>& tree, Cloud<T, kCap>& c, Bits<T> thres
   return count;
 }
 
-// Fills the last vector with points that never win; returns the padded count.
+// Fills the last vector with points that are never picked; returns the padded count.
 template <class T, int N> POINTGRAD_INLINE int64_t pad(Cloud<T, N>& c, int64_t count) {
-  for (; count % kFan; ++count) c.x[count] = c.y[count] = c.z[count] = 0, c.mind[count] = 0, c.index[count] = 0;
+  for (; count % kFan; ++count) c.x[count] = c.y[count] = c.z[count] = 0, c.min_distance2[count] = 0, c.index[count] = 0;
   return count;
 }
 
-// The slot of the candidate with this mind, of several the one with the smallest index.
-template <class T, int N> POINTGRAD_INLINE int64_t slot_of(const Cloud<T, N>& c, int64_t count, Bits<T> mind) {
+// The slot of the candidate with this min_distance2; among several, the one with the smallest index.
+template <class T, int N> POINTGRAD_INLINE int64_t slot_of(const Cloud<T, N>& c, int64_t count, Bits<T> min_distance2) {
   Bits<T> slot = 0, ties = 0;
   POINTGRAD_LANES
   for (int64_t i = 0; i < count; ++i) {
-    const Bits<T> same = c.mind[i] == mind;
+    const Bits<T> same = c.min_distance2[i] == min_distance2;
     slot = std::max(slot, Bits<T>(i) & -same);
     ties += same;
   }
   if (ties > 1)
     for (int64_t i = 0; i < count; ++i)
-      if (c.mind[i] == mind && c.index[i] < c.index[slot]) slot = Bits<T>(i);
+      if (c.min_distance2[i] == min_distance2 && c.index[i] < c.index[slot]) slot = Bits<T>(i);
   return slot;
 }
 
@@ -213,7 +213,7 @@ POINTGRAD_INLINE int64_t sample_tree(Tree<T>& tree, const T* points, int64_t n, 
     }
     const int64_t found = collect<T>(tree, c, threshold, Bits<T>(std::min(from + span, n)));
     if (found > kCap) {
-      // Where even the smallest step leaves too many, they are all tied: go through them in index order.
+      // If even the smallest step leaves too many candidates, they are all tied: process them in index order.
       if (span == n && step > 1)
         step = std::max(Bits<T>(double(step) * kTarget / double(found)), Bits<T>(1));
       else
@@ -221,7 +221,7 @@ POINTGRAD_INLINE int64_t sample_tree(Tree<T>& tree, const T* points, int64_t n, 
       continue;
     }
     const int64_t count = pad<T>(c, found), before = j;
-    for (Bits<T> best = greatest<T>(c.mind, count); best > threshold && j < m; ++j) {
+    for (Bits<T> best = greatest<T>(c.min_distance2, count); best > threshold && j < m; ++j) {
       const int64_t slot = slot_of<T>(c, count, best);
       T* site = tree.sites.get() + 3 * j;
       site[0] = c.x[slot], site[1] = c.y[slot], site[2] = c.z[slot];
@@ -250,11 +250,11 @@ POINTGRAD_INLINE int64_t sample_few(const Item<T>* items, int64_t size, const T*
   Cloud<T, kFew> c;
   for (int64_t i = 0; i < size; ++i) {
     c.x[i] = items[i].at[0], c.y[i] = items[i].at[1], c.z[i] = items[i].at[2];
-    c.mind[i] = to_bits<T>(std::numeric_limits<T>::infinity());
+    c.min_distance2[i] = to_bits<T>(std::numeric_limits<T>::infinity());
     c.index[i] = items[i].index;
   }
   const int64_t count = pad<T>(c, size);
-  Bits<T> best = greatest<T>(c.mind, count);
+  Bits<T> best = greatest<T>(c.min_distance2, count);
   for (int64_t j = 0; j < m; ++j) {
     if (j >= num_start && best == 0) return j;
     picks[j] = j < num_start ? start[j] : c.index[slot_of<T>(c, count, best)];
@@ -299,14 +299,14 @@ void farthest_points(const T* points, int64_t n, const int64_t* start, int64_t n
     {
       std::unique_ptr<fps::Item<T>[]> spare(new fps::Item<T>[count]);
       std::unique_ptr<uint8_t[]> code(new uint8_t[count]);
-      fps::arrange<T>(items.get(), spare.get(), code.get(), count, true);
+      fps::arrange<T>(items.get(), spare.get(), code.get(), count, fps::kBlock, true);
     }
     fps::Tree<T> tree = fps::build<T>(items.get(), count, m);
     items.reset();
     j = fps::run(tree, points, n, start, num_start, m, picks, distance2);
   }
   if (j == m) return;
-  // What is left lies on top of picked points, or is not finite: first those, then these, in index order.
+  // The remaining points are equal to picked points or not finite: the former first, each in index order.
   if (distance2) std::fill(distance2 + j - 1, distance2 + m, T(0));
   std::vector<bool> picked(n);
   for (int64_t i = 0; i < j; ++i) picked[picks[i]] = true;

@@ -3,9 +3,9 @@
 README.md explains the algorithm. In short: G programs share a cloud, each holding every G-th point. In a
 round each program publishes its two best points, the candidates, and its third best. No point that is not a
 candidate can outrank the greatest third, because ranks only fall, so every program picks from the
-candidates, all alike and without talking, until the next pick would not outrank it.
+candidates, without communication and with the same result, until the next pick would not outrank it.
 
-Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside.
+Naming: `*_ptr` addresses, BLOCK_* tile sizes, `*_mask` lanes inside the bounds.
 A rank is the squared distance to the nearest pick, its bits read as a signed integer: non-negative
 floats order like their bits, and -2.0 (not finite) and -1.0 (picked) come below, in this order.
 """
@@ -19,14 +19,15 @@ from torch import Tensor
 
 from .. import clouds
 from ..launch import INTERPRETED, can_launch_cooperatively, power_of_2
+from ..sums import sum_dtype
 from . import reference
 
 _TOP = 2  # candidates of each program in a round
-_MOST_PLACES = 2**24 - 4096  # of a program's slice, for which a published word has 24 bits
+_MOST_PLACES = 2**24 - 4096  # points of a program: a published word has 24 bits for their number
 
 
 class Plan(NamedTuple):
-    """How one launch shares the work: programs per cloud, points per tile, warps per program."""
+    """Launch parameters: programs per cloud, points per tile, warps per program."""
 
     programs: int
     block: int
@@ -34,12 +35,12 @@ class Plan(NamedTuple):
 
 
 def alone(num_points: int) -> Plan:
-    """One program per cloud, which waits for nobody."""
+    """One program per cloud, so that programs do not wait for each other."""
     return Plan(1, power_of_2(num_points, 32, 4096), 1 if INTERPRETED else 8)
 
 
 def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Plan:
-    """How many programs share a cloud: measured, about sqrt(N) / 2.
+    """Choose how many programs share a cloud: about sqrt(N) / 2, by measurement.
 
     Programs of a cloud wait for each other, so all of a launch must be resident at once: eight warps per
     multiprocessor are, when a thread holds at most 32 points in registers. One warp per program needs no
@@ -61,67 +62,64 @@ def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Pl
 
 def farthest_point_sampling(
     points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
+    sizes: Tensor | None,
     num_samples: int,
     counts: Tensor | None,
     start: Tensor | None,
     radii: bool,
 ) -> tuple[Tensor, Tensor]:
     if points.shape[-1] > 3:
-        return reference.farthest_point_sampling(points, offsets, lengths, num_samples, counts, start, radii)
-    batch, num_points = clouds.batch_size(points, offsets), points.shape[-2]
-    wide = torch.promote_types(points.dtype, torch.float32)
-    shape = clouds.samples_shape(points, offsets, num_samples, counts)
+        return reference.farthest_point_sampling(points, sizes, num_samples, counts, start, radii)
+    batch, num_points = clouds.batch_size(points, sizes), points.shape[-2]
+    wide = sum_dtype(points.dtype)
+    shape = clouds.samples_shape(points, sizes, num_samples, counts)
     index = points.new_full(shape, -1, dtype=torch.int64)
     distance2 = points.new_zeros(shape if radii else (0,), dtype=wide)
     if not index.numel() or not num_points:
         return index, distance2
     processors = 1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
-    how = plan(batch, num_points, wide, processors)
-    arguments = (index, distance2, points.contiguous(), offsets, lengths, num_samples, counts, start, radii)
+    chosen = plan(batch, num_points, wide, processors)
+    arguments = (index, distance2, points.contiguous(), sizes, num_samples, counts, start, radii)
     try:
-        _launch(how, *arguments)
+        _launch(chosen, *arguments)
     except RuntimeError as error:
         # The driver refuses, before anything runs, a grid that cannot be resident, e.g. on a shared GPU.
-        if how.programs == 1 or "cooperative" not in str(error):
+        if chosen.programs == 1 or "cooperative" not in str(error):
             raise
         _launch(alone(num_points), *arguments)
     return index, distance2
 
 
 def _launch(
-    how: Plan,
+    plan: Plan,
     index: Tensor,
     distance2: Tensor,
     points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
+    sizes: Tensor | None,
     num_samples: int,
     counts: Tensor | None,
     start: Tensor | None,
     radii: bool,
 ) -> None:
     packed, num_points = points.dim() == 2, points.shape[-2]
-    batch = clouds.batch_size(points, offsets)
+    batch = clouds.batch_size(points, sizes)
     double = distance2.dtype == torch.float64
-    sizes = offsets if packed else lengths
-    streams = num_points > how.programs * how.block
+    streams = num_points > plan.programs * plan.block
     unused = index  # a pointer is needed even where it is never read
-    options = {"launch_cooperative_grid": True} if how.programs > 1 else {}
-    _farthest[(batch * how.programs,)](
-        index,
-        distance2,
-        points,
-        unused if sizes is None else sizes.contiguous(),
-        unused if counts is None else counts,
-        unused if counts is None else counts.cumsum(0) - counts,
-        unused if start is None else start.contiguous(),
-        index.new_zeros(batch * 6 * how.programs if how.programs > 1 else 0),
-        index.new_empty(points.shape[:-1] if streams else (0,), dtype=torch.int64 if double else torch.int32),
-        num_points,
-        num_samples,
-        1 if start is None else start.shape[1],
+    options = {"launch_cooperative_grid": True} if plan.programs > 1 else {}
+    _farthest[(batch * plan.programs,)](
+        index_ptr=index,
+        distance2_ptr=distance2,
+        points_ptr=points,
+        sizes_ptr=unused if sizes is None else sizes.contiguous(),
+        counts_ptr=unused if counts is None else counts,
+        before_ptr=unused if counts is None else counts.cumsum(0) - counts,
+        start_ptr=unused if start is None else start.contiguous(),
+        words_ptr=index.new_zeros(batch * 6 * plan.programs if plan.programs > 1 else 0),
+        rank_ptr=index.new_empty(points.shape[:-1] if streams else (0,), dtype=torch.int64 if double else torch.int32),
+        num_points=num_points,
+        num_samples=num_samples,
+        num_start=1 if start is None else start.shape[1],
         PACKED=packed,
         SIZES=sizes is not None,
         COUNTS=counts is not None,
@@ -130,12 +128,12 @@ def _launch(
         WIDE=tl.float64 if double else tl.float32,
         RANK=tl.int64 if double else tl.int32,
         STREAMS=streams,
-        G=how.programs,
-        BLOCK=how.block,
+        G=plan.programs,
+        BLOCK=plan.block,
         LOWEST=-(2**63) if double else -(2**31),
         # A lane that streams keeps its two best, of which the second must serve as the bar.
         TOP=1 if streams else _TOP,
-        num_warps=how.warps,
+        num_warps=plan.warps,
         enable_fp_fusion=False,  # distances must round like every other backend's
         **options,
     )
@@ -157,7 +155,7 @@ def _load_point(points_ptr, k, k_mask, WIDE: tl.constexpr):
 
 @triton.jit
 def _load_candidate(points_ptr, k, k_mask, WIDE: tl.constexpr):
-    """Points to be measured: what is not finite is put at the origin; its rank stays below."""
+    """Points whose rank is updated. Those that are not finite are put at the origin: their rank is below all others."""
     x, y, z = _load_point(points_ptr, k, k_mask, WIDE)
     finite = _finite(x, y, z)
     return tl.where(finite, x, 0.0), tl.where(finite, y, 0.0), tl.where(finite, z, 0.0), finite
@@ -165,7 +163,7 @@ def _load_candidate(points_ptr, k, k_mask, WIDE: tl.constexpr):
 
 @triton.jit
 def _load_pick(points_ptr, k, WIDE: tl.constexpr):
-    """The point to measure from: what is not finite is put at infinity, so it changes no rank."""
+    """The point that was picked. If it is not finite, it is put at infinity, so that it changes no rank."""
     x, y, z = _load_point(points_ptr, k, True, WIDE)
     finite = _finite(x, y, z)
     far = float("inf")
@@ -207,7 +205,7 @@ def _publish(word_ptr, rank, k, tag, G: tl.constexpr, BLOCK: tl.constexpr, STREA
 
 @triton.jit
 def _unpack(word, g, RANK: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr, STREAMS: tl.constexpr):
-    """Rank and index from a word of program g."""
+    """Unpack rank and index from a word that program g published."""
     place = ((word >> 8) & 0xFFFFFF).to(tl.int32)
     k = place * G + g
     if STREAMS:
@@ -215,7 +213,7 @@ def _unpack(word, g, RANK: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr, S
     return (word >> 32).to(RANK), k
 
 
-# Sizes stay variables: with one point and one sample as constants Triton 3.6 fails to compile what is left.
+# Sizes are not specialized: with one point and one sample as constants, Triton 3.6 fails to compile.
 @triton.jit(do_not_specialize=["num_points", "num_samples", "num_start"])
 def _farthest(
     index_ptr, distance2_ptr, points_ptr, sizes_ptr, counts_ptr, before_ptr, start_ptr, words_ptr, rank_ptr,
@@ -227,7 +225,7 @@ def _farthest(
     cloud = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
 
-    # Where the cloud and its samples lie. Sizes come from the caller unread: keep them in range.
+    # The rows of the cloud and of its samples. Sizes were not checked, so they are clamped.
     begin = cloud * num_points
     size = num_points
     if PACKED:
@@ -247,7 +245,7 @@ def _farthest(
     count = tl.minimum(count, size)
     steps = count
     if RADII:
-        steps = tl.where(count > 0, count + 1, 0)  # one more, only to measure the last radius
+        steps = tl.where(count > 0, count + 1, 0)  # one more, to compute the last radius
     shift = begin * 0
     if PACKED:
         shift = begin
@@ -256,7 +254,7 @@ def _farthest(
     points_ptr += begin * 3
     rank_ptr += begin
 
-    # The program's slice: every G-th point where it fits into registers, else every G-th tile.
+    # The points of this program: every G-th point if they fit into registers, else every G-th tile.
     lane = tl.arange(0, BLOCK)
     k = g + G * lane
     if STREAMS:
@@ -273,8 +271,8 @@ def _farthest(
             tl.store(rank_ptr + tk, first, mask=tk < size)
 
     step = 0
-    applied = 0  # picks that have reached the ranks in memory (only when streaming)
-    forced = 1  # whether the start set has not ended yet
+    applied = 0  # picks that were applied to the ranks in memory (only when streaming)
+    forced = 1  # whether picks still come from the start set
     tag = 0
     gs = tl.arange(0, G)
     ts = tl.arange(0, TOP * G)
@@ -286,9 +284,9 @@ def _farthest(
     while step < steps:
         tag += 1
         if STREAMS:
-            # Bring the slice up to date with all new picks in one pass, keeping each lane's two best. Inside of these
-            # loops no name is used that the rest of the outer one sets: Triton 3.2 would mix them up, and crash.
-            tl.debug_barrier()  # the picks stored below are read by all threads
+            # Apply all new picks to the points in one pass, keeping the two best of each lane. The names in these loops
+            # are not used elsewhere in the outer loop: Triton 3.2 would crash.
+            tl.debug_barrier()  # all threads read the picks stored below
             rank = tl.full((BLOCK,), LOWEST, RANK)
             runner = rank
             rank_k = k
@@ -303,7 +301,7 @@ def _farthest(
                     old_x, old_y, old_z = _load_pick(points_ptr, old, WIDE)
                     fresh = _lower(fresh, tx, ty, tz, tk, old_x, old_y, old_z, old, WIDE, RANK)
                 tl.store(rank_ptr + tk, fresh, mask=tk < size)
-                # Later tiles hold larger indices, so an equal rank does not displace.
+                # Later tiles hold larger indices, so ties keep the earlier one.
                 wins = fresh > rank
                 second = tl.where(wins, rank, fresh)
                 second_k = tl.where(wins, rank_k, tk)
@@ -328,8 +326,8 @@ def _farthest(
             bar = below
             bar_k = below_k
         else:
-            # Two buffers in turn: nobody can be two rounds ahead, so a word is read before it is reused.
-            # The round's tag in the word tells that it has arrived.
+            # Two buffers alternate: no program can be two rounds ahead, so a word is read before it is reused. The tag
+            # of the round in a word shows that it has arrived.
             slot_ptr = words_ptr + (cloud * 2 + (tag & 1)) * (TOP + 1) * G
             bar_ptr = slot_ptr + TOP * G
             _publish(slot_ptr + g, best, best_k, tag, G, BLOCK, STREAMS)

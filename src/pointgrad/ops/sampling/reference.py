@@ -1,4 +1,4 @@
-"""What the operators of this room mean, in plain PyTorch."""
+"""The operators of this family in plain PyTorch."""
 
 import functools
 import itertools
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .. import clouds
 from ..mixing import GOLDEN, mix
+from ..sums import sum_dtype
 
 # Ranks below every distance: a point that is not finite comes after all others, a picked one never.
 _NOT_FINITE, _PICKED = -1.0, -2.0
@@ -15,24 +16,23 @@ _NOT_FINITE, _PICKED = -1.0, -2.0
 
 def farthest_point_sampling(
     points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
+    sizes: Tensor | None,
     num_samples: int,
     counts: Tensor | None,
     start: Tensor | None,
     radii: bool,
 ) -> tuple[Tensor, Tensor]:
     packed = points.dim() == 2
-    wide = points.to(torch.promote_types(points.dtype, torch.float32))
-    begins, sizes = (bound.tolist() for bound in clouds.bounds(points, offsets, lengths))
-    wanted = [num_samples] * len(sizes) if counts is None else counts.tolist()
+    wide = points.to(sum_dtype(points.dtype))
+    begins, available = (bound.tolist() for bound in clouds.bounds(points, sizes))
+    wanted = [num_samples] * len(available) if counts is None else counts.tolist()
     parts = []
-    for cloud, (begin, size, count) in enumerate(zip(begins, sizes, wanted, strict=True)):
+    for cloud, (begin, size, count) in enumerate(zip(begins, available, wanted, strict=True)):
         first = [0] if start is None else _named(start[cloud].tolist(), size)
         index, distance2 = _farthest(
             wide.reshape(-1, wide.shape[-1])[begin : begin + size], first, min(count, size), radii
         )
-        short = (count if packed else num_samples) - len(index)  # an open end is filled with -1
+        short = (count if packed else num_samples) - len(index)  # padded with -1
         index = index + begin if packed else index
         parts.append(
             (
@@ -49,7 +49,7 @@ def farthest_point_sampling(
 
 
 def _named(start: list[int], size: int) -> list[int]:
-    """A start set up to its end; what is out of range (unchecked on a GPU) ends it too."""
+    """A start set up to its end, or up to an index out of range, which is not checked on a GPU."""
     named = list(itertools.takewhile(lambda index: 0 <= index < size, start))
     return named or [0]
 
@@ -76,13 +76,12 @@ def _farthest(points: Tensor, start: list[int], count: int, radii: bool) -> tupl
 
 def random_sampling(
     points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
+    sizes: Tensor | None,
     num_samples: int,
     counts: Tensor | None,
     seed: Tensor,
 ) -> Tensor:
-    begin, size = clouds.bounds(points, offsets, lengths)
+    begin, size = clouds.bounds(points, sizes)
     wanted = torch.full_like(size, num_samples) if counts is None else counts
     if points.dim() == 3:
         places = torch.arange(points.shape[1], device=points.device)
@@ -95,11 +94,11 @@ def random_sampling(
         return torch.where(
             torch.arange(num_samples, device=points.device) < torch.minimum(size, wanted)[:, None], order, -1
         )
-    # Shuffle all points, then bring each cloud's together without disturbing the order inside it.
+    # Shuffle all points, then sort them by cloud, which keeps the order inside each cloud.
     shuffled = _shuffle_keys(seed, points.shape[0]).argsort(stable=True)
-    shuffled = shuffled[clouds.ids(points, offsets)[shuffled].argsort(stable=True)]
+    shuffled = shuffled[clouds.ids(points, sizes)[shuffled].argsort(stable=True)]
     cloud, place = _places(wanted, num_samples, counts)
-    # One entry more than there are points stands for nothing.
+    # The entry after the last point is -1.
     shuffled = torch.cat([shuffled, shuffled.new_full((1,), -1)])
     return shuffled[torch.where(place < size[cloud], begin[cloud] + place, points.shape[0])]
 
@@ -120,11 +119,9 @@ def _shuffle_keys(seed: Tensor, count: int) -> Tensor:
     return mix(seed + torch.arange(1, count + 1, device=seed.device) * GOLDEN) & torch.iinfo(torch.int64).max
 
 
-def voxel_representatives(
-    points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float
-) -> Tensor:
+def voxel_representatives(points: Tensor, sizes: Tensor | None, x: float, y: float, z: float) -> Tensor:
     """(N,) or (B, N) bool: the points nearest to the centre of their voxel."""
-    wide = points.to(torch.promote_types(points.dtype, torch.float32)).reshape(-1, 3)
+    wide = points.to(sum_dtype(points.dtype)).reshape(-1, 3)
     # As a tensor: torch divides by a plain number through its reciprocal on a GPU, which rounds differently.
     edge = torch.stack([wide.new_full((), size) for size in (x, y, z)])
     voxel = (wide / edge).floor()
@@ -132,13 +129,13 @@ def voxel_representatives(
     dx, dy, dz = (wide - center).unbind(1)
     distance2 = dx * dx + dy * dy + dz * dz
     if points.dim() == 2:
-        cloud, inside = clouds.ids(points, offsets), torch.ones_like(distance2, dtype=torch.bool)
+        cloud, inside = clouds.ids(points, sizes), torch.ones_like(distance2, dtype=torch.bool)
     else:
         cloud = torch.arange(points.shape[0], device=points.device).repeat_interleave(points.shape[1])
         place = torch.arange(points.shape[1], device=points.device).repeat(points.shape[0])
-        inside = place < clouds.sizes(points, offsets, lengths)[cloud]
+        inside = place < clouds.num_points(points, sizes)[cloud]
     valid = inside & voxel.isfinite().all(1)
-    # Sort by cloud, voxel, distance and index, what is not valid last; the least significant key first.
+    # Sort by cloud, voxel, distance and index, invalid points last; the least significant key first.
     order = torch.arange(len(wide), device=points.device)
     for key in (distance2, voxel[:, 2], voxel[:, 1], voxel[:, 0], cloud, ~valid):
         order = order[key[order].argsort(stable=True)]

@@ -1,7 +1,6 @@
-"""Schema and fake of this room's operators. None has a gradient: the public functions detach.
+"""Registration of this family's operators: fake outputs and value checks. None has a gradient: see `__init__.py`.
 
-In all of them `offsets` belongs to packed points and `lengths` to padded ones. `num_samples` is the
-count per cloud, or, when `counts` is given, the total (packed) or the largest (padded).
+`num_samples` is the count per cloud or, with `counts`, their sum (packed) or maximum (padded).
 """
 
 import torch
@@ -9,36 +8,30 @@ from torch import Tensor
 
 from .. import checks, clouds
 from ..registry import operator
+from ..sums import sum_dtype
+from . import reference
 
 
-def _check_counts(
-    points: Tensor, offsets: Tensor | None, lengths: Tensor | None, num_samples: int, counts: Tensor | None
-) -> None:
-    clouds.check_values(points, offsets, lengths)
+def _check_counts(points: Tensor, sizes: Tensor | None, num_samples: int, counts: Tensor | None) -> None:
+    clouds.check_values(points, sizes)
     if points.dim() == 3:
         return
-    sizes = clouds.sizes(points, offsets, lengths).tolist()
-    wanted = [num_samples] * len(sizes) if counts is None else counts.tolist()
-    for cloud, (count, size) in enumerate(zip(wanted, sizes, strict=True)):
+    available = clouds.num_points(points, sizes).tolist()
+    wanted = [num_samples] * len(available) if counts is None else counts.tolist()
+    for cloud, (count, size) in enumerate(zip(wanted, available, strict=True)):
         contract = f"at most {size}, the size of cloud {cloud}"
         checks.value(count <= size, "num_samples", contract, count)
 
 
 def _check_farthest(
-    points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
-    num_samples: int,
-    counts: Tensor | None,
-    start: Tensor | None,
-    radii: bool,
+    points: Tensor, sizes: Tensor | None, num_samples: int, counts: Tensor | None, start: Tensor | None
 ) -> None:
-    _check_counts(points, offsets, lengths, num_samples, counts)
+    _check_counts(points, sizes, num_samples, counts)
     if start is None:
         return
-    sizes = clouds.sizes(points, offsets, lengths).tolist()
-    wanted = [num_samples] * len(sizes) if counts is None else counts.tolist()
-    for cloud, (first, size, count) in enumerate(zip(start.tolist(), sizes, wanted, strict=True)):
+    available = clouds.num_points(points, sizes).tolist()
+    wanted = [num_samples] * len(available) if counts is None else counts.tolist()
+    for cloud, (first, size, count) in enumerate(zip(start.tolist(), available, wanted, strict=True)):
         if size == 0 or count == 0:
             continue  # nothing is picked there
         named = first[: first.index(-1)] if -1 in first else first
@@ -53,74 +46,31 @@ def _check_farthest(
 
 
 def _fake_farthest(
-    points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
-    num_samples: int,
-    counts: Tensor | None,
-    start: Tensor | None,
-    radii: bool,
+    points: Tensor, sizes: Tensor | None, num_samples: int, counts: Tensor | None, radii: bool
 ) -> tuple[Tensor, Tensor]:
-    shape = clouds.samples_shape(points, offsets, num_samples, counts)
-    wide = torch.promote_types(points.dtype, torch.float32)
+    shape = clouds.samples_shape(points, sizes, num_samples, counts)
     index = points.new_empty(shape, dtype=torch.int64)
-    return index, points.new_empty(shape if radii else (0,), dtype=wide)
+    return index, points.new_empty(shape if radii else (0,), dtype=sum_dtype(points.dtype))
 
 
-def _check_random(
-    points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
-    num_samples: int,
-    counts: Tensor | None,
-    seed: Tensor,
-) -> None:
-    _check_counts(points, offsets, lengths, num_samples, counts)
+farthest_point_sampling = operator(reference.farthest_point_sampling, fake=_fake_farthest, check=_check_farthest)
 
 
-def _fake_random(
-    points: Tensor,
-    offsets: Tensor | None,
-    lengths: Tensor | None,
-    num_samples: int,
-    counts: Tensor | None,
-    seed: Tensor,
-) -> Tensor:
-    return points.new_empty(clouds.samples_shape(points, offsets, num_samples, counts), dtype=torch.int64)
+def _fake_random(points: Tensor, sizes: Tensor | None, num_samples: int, counts: Tensor | None) -> Tensor:
+    return points.new_empty(clouds.samples_shape(points, sizes, num_samples, counts), dtype=torch.int64)
 
 
-def _check_voxels(points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float) -> None:
-    clouds.check_values(points, offsets, lengths)
+random_sampling = operator(reference.random_sampling, fake=_fake_random, check=_check_counts, kernels=("cpu",))
 
 
-def _fake_voxels(
-    points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float
-) -> Tensor:
+def _check_voxels(points: Tensor, sizes: Tensor | None) -> None:
+    clouds.check_values(points, sizes)
+
+
+def _fake_voxels(points: Tensor) -> Tensor:
     return points.new_empty(points.shape[:-1], dtype=torch.bool)
 
 
-farthest_point_sampling = operator(
-    "farthest_point_sampling(Tensor points, Tensor? offsets, Tensor? lengths, SymInt num_samples,"
-    " Tensor? counts, Tensor? start, bool radii) -> (Tensor, Tensor)",
-    room=__package__,
-    kernels=("cpu", "triton"),
-    fake=_fake_farthest,
-    check=_check_farthest,
-)
-
-random_sampling = operator(
-    "random_sampling(Tensor points, Tensor? offsets, Tensor? lengths, SymInt num_samples,"
-    " Tensor? counts, Tensor seed) -> Tensor",
-    room=__package__,
-    fake=_fake_random,
-    check=_check_random,
-    kernels=("cpu",),
-)
-
 voxel_representatives = operator(
-    "voxel_representatives(Tensor points, Tensor? offsets, Tensor? lengths, float x, float y, float z) -> Tensor",
-    room=__package__,
-    fake=_fake_voxels,
-    check=_check_voxels,
-    kernels=("cpu",),
+    reference.voxel_representatives, fake=_fake_voxels, check=_check_voxels, kernels=("cpu",)
 )

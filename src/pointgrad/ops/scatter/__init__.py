@@ -1,4 +1,4 @@
-"""Reducing rows that belong together: by an index in any order, or by segments that stand next to each other."""
+"""Reductions of rows: by an index in any order, or over segments of consecutive rows."""
 
 from typing import Any, Literal, NamedTuple, overload
 
@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .. import checks, native
 from ..gather.register import gather_backward
+from ..sums import sum_dtype
 from . import register
 
 __all__ = ["Extremes", "histogram", "scatter", "segment", "segment_softmax"]
@@ -17,8 +18,12 @@ Reduce = Literal["sum", "mean", "max", "min"]
 
 
 class Extremes(NamedTuple):
-    """values: the largest or smallest of each group, 0 in an empty one. arg: same shape, int64, which row of the
-    input it came from, -1 in an empty group."""
+    """The extreme values of groups of rows, and where they are.
+
+    Attributes:
+        values: The largest or smallest value of each group and channel; 0 for an empty group.
+        arg: The row of the input that holds it, int64, same shape as `values`; -1 for an empty group.
+    """
 
     values: Tensor
     arg: Tensor
@@ -40,28 +45,33 @@ def scatter(
 def scatter(
     values: Tensor, index: Tensor, size: int | None = None, reduce: Reduce = "sum", *, return_arg: bool = False
 ) -> Tensor | Extremes:
-    """Reduces the rows of `values` that have the same index: `out[j]` is the reduction of all rows with `index = j`.
+    """Reduce the rows of `values` that have the same index.
 
-    values: (E, C) packed, or (B, E, C) padded; float64 to bfloat16, for all but "mean" also int64 and int32.
-    index: (E,) packed, or (B, E) padded (the groups of each cloud are its own); int64 or int32. A row whose index
-        is -1 goes nowhere and gets no gradient.
-    size: how many groups; without it `index.max() + 1`, which is read on the host: a GPU waits for it, and
-        `torch.compile` needs it given.
-    reduce: "sum", "mean" (over the rows that arrived), "max" or "min". A NaN is the maximum and the minimum.
-    return_arg: for "max" and "min", also return which row each one is: `Extremes(values, arg)`.
-    returns: (size, C) or (B, size, C), in the dtype of `values`; 0 in an empty group. Sums are kept in at least
-        float32; integers wrap around.
+    `out[j]` is the reduction of all rows with `index == j`. Gradients flow to `values`; for "max" and "min" to the
+    first row that has the extreme value. On the CPU a sum is in the order of the index. On a GPU the order varies,
+    unless `torch.use_deterministic_algorithms(True)` is set.
 
-    Gradients reach `values`; for "max" and "min" each goes to the first row that has the extreme value. Any other
-    index out of range is a ValueError on the CPU; on a GPU it counts as -1. The order of a sum is that of the index
-    on the CPU; on a GPU any, unless `torch.use_deterministic_algorithms` is on.
+    Args:
+        values: (E, C) packed, or (B, E, C) padded. float64 to bfloat16; except for "mean" also int64 and int32.
+        index: (E,) packed, or (B, E) padded, where each cloud has groups of its own. int64 or int32. Rows with index
+            -1 are left out and get no gradient. Any other index out of range raises a ValueError on the CPU and
+            counts as -1 on a GPU.
+        size: The number of groups. The default, `index.max() + 1`, is read on the host, so a GPU must synchronize,
+            and `torch.compile` requires `size`.
+        reduce: "sum", "mean", "max" or "min". A NaN is both the maximum and the minimum.
+        return_arg: For "max" and "min", also return the row of each extreme value.
 
-    >>> scatter(torch.tensor([[1.], [2.], [4.], [8.]]), torch.tensor([2, 0, 2, -1]), 3).flatten()
-    tensor([2., 0., 5.])
-    >>> scatter(torch.tensor([[1.], [2.], [4.], [8.]]), torch.tensor([2, 0, 2, -1]), 3, "max", return_arg=True).arg
-    tensor([[ 1],
-            [-1],
-            [ 2]])
+    Returns:
+        (size, C) or (B, size, C) in the dtype of `values`, 0 for an empty group; or `Extremes(values, arg)` if
+        `return_arg` is set. Sums are accumulated in at least float32; integers wrap around.
+
+    Example:
+        >>> scatter(torch.tensor([[1.], [2.], [4.], [8.]]), torch.tensor([2, 0, 2, -1]), 3).flatten()
+        tensor([2., 0., 5.])
+        >>> scatter(torch.tensor([[1.], [2.], [4.], [8.]]), torch.tensor([2, 0, 2, -1]), 3, "max", return_arg=True).arg
+        tensor([[ 1],
+                [-1],
+                [ 2]])
     """
     checks.tensor("values", values)
     checks.tensor("index", index)
@@ -81,8 +91,8 @@ def scatter(
     padded = values.dim() == 3
     if reduce == "sum":
         return gather_backward(values, index, size, padded)
-    # Divided before it is rounded to 16 bits, where a sum may not fit.
-    wide = values.to(torch.promote_types(values.dtype, torch.float32))
+    # Divided before rounding to 16 bits, in which the sum could overflow.
+    wide = values.to(sum_dtype(values.dtype))
     count = register.histogram(index, size).clamp(min=1).unsqueeze(-1)
     return (gather_backward(wide, index, size, padded) / count).to(values.dtype)
 
@@ -94,19 +104,24 @@ def segment(
 @overload
 def segment(values: Tensor, offsets: Tensor, reduce: Reduce = "sum", *, return_arg: Literal[True]) -> Extremes: ...
 def segment(values: Tensor, offsets: Tensor, reduce: Reduce = "sum", *, return_arg: bool = False) -> Tensor | Extremes:
-    """Reduces consecutive rows: `out[s]` is the reduction of `values[offsets[s]:offsets[s + 1]]`.
+    """Reduce segments of consecutive rows.
 
-    values: (E, C); dtypes as for `scatter`.
-    offsets: (S + 1,) int64 or int32, from 0 to E, never falling: as the offsets of packed clouds.
-    reduce, return_arg: as for `scatter`; `arg` counts through all rows.
-    returns: (S, C), in the dtype of `values`; 0 for an empty segment.
+    `out[s]` is the reduction of `values[offsets[s]:offsets[s + 1]]`. Gradients flow to `values`; for "max" and "min"
+    to the first row that has the extreme value. Results are the same from run to run, on every device.
 
-    Gradients reach `values`: each row gets its segment's (a share of it for "mean"), or, for "max" and "min", the
-    first row that has the extreme value gets it. Nothing depends on the order in which threads finish. On a GPU
-    the values of offsets are not read on the host: they are kept in range.
+    Args:
+        values: (E, C); dtypes as for `scatter`.
+        offsets: (S + 1,) non-decreasing from 0 to E, int64 or int32, like the offsets of packed clouds. Their values
+            are checked on the CPU and clamped on a GPU.
+        reduce: "sum", "mean", "max" or "min", as for `scatter`.
+        return_arg: For "max" and "min", also return the row of `values` that holds each extreme value.
 
-    >>> segment(torch.tensor([[1.], [2.], [4.]]), torch.tensor([0, 2, 2, 3])).flatten()
-    tensor([3., 0., 4.])
+    Returns:
+        (S, C) in the dtype of `values`, 0 for an empty segment; or `Extremes(values, arg)` if `return_arg` is set.
+
+    Example:
+        >>> segment(torch.tensor([[1.], [2.], [4.]]), torch.tensor([0, 2, 2, 3])).flatten()
+        tensor([3., 0., 4.])
     """
     checks.tensor("values", values)
     _check_reduce(reduce, return_arg)
@@ -119,17 +134,22 @@ def segment(values: Tensor, offsets: Tensor, reduce: Reduce = "sum", *, return_a
 
 
 def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
-    """Softmax over the rows of each segment, channel by channel.
+    """Apply softmax over the rows of each segment, separately for each channel.
 
-    logits: (E, C), for instance one channel per attention head; float64 to bfloat16, computed in at least float32.
-    offsets: (S + 1,) as for `segment`.
-    returns: (E, C), positive and adding up to 1 over each segment; a logit of -inf gives 0, and if a segment has
-        no other, all of it is 0. A NaN or +inf makes its segment's channel NaN, as in `torch.softmax`.
+    Gradients flow to `logits`, to any order.
 
-    Gradients reach `logits`, to any order.
+    Args:
+        logits: (E, C), for example with one channel per attention head. float64 to bfloat16, computed in at least
+            float32.
+        offsets: (S + 1,) as for `segment`.
 
-    >>> segment_softmax(torch.tensor([[0.], [0.], [7.]]), torch.tensor([0, 2, 3])).flatten()
-    tensor([0.5000, 0.5000, 1.0000])
+    Returns:
+        (E, C), which sums to 1 over each segment. A logit of -inf gives 0; if all logits of a segment are -inf, all
+        results are 0. NaN or +inf makes the channel of its segment NaN, as in `torch.softmax`.
+
+    Example:
+        >>> segment_softmax(torch.tensor([[0.], [0.], [7.]]), torch.tensor([0, 2, 3])).flatten()
+        tensor([0.5000, 0.5000, 1.0000])
     """
     checks.tensor("logits", logits)
     _check_segments("logits", logits, offsets, checks.FLOATS)
@@ -137,18 +157,22 @@ def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
 
 
 def histogram(index: Tensor, size: int, weights: Tensor | None = None) -> Tensor:
-    """How often each number occurs in `index`, or the sum of its weights.
+    """Count how often each number occurs in `index`, or sum its weights.
 
-    index: (E,), or (B, E) for one histogram per cloud; int64 or int32, in [0, size). -1 is not counted.
-    size: the number of bins.
-    weights: same shape as `index`; float64 to bfloat16, int64 or int32.
-    returns: (size,) or (B, size): int64 counts, or sums in the dtype of the weights (kept in at least float32).
+    Gradients flow to floating-point `weights`. The order of sums is that of `scatter`.
 
-    Gradients reach floating `weights`: each gets that of its bin. Indices out of range and the order of sums: as
-    for `scatter`.
+    Args:
+        index: (E,), or (B, E) for one histogram per cloud. int64 or int32, in [0, size). -1 is not counted; any other
+            index out of range is treated as in `scatter`.
+        size: The number of bins.
+        weights: Same shape as `index`; float64 to bfloat16, int64 or int32.
 
-    >>> histogram(torch.tensor([0, 0, 1, 2, 2, 4]), 5, torch.tensor([1, 3, 1, 4, 20, 2]))
-    tensor([ 4,  1, 24,  0,  2])
+    Returns:
+        (size,) or (B, size). int64 counts, or sums in the dtype of `weights`, accumulated in at least float32.
+
+    Example:
+        >>> histogram(torch.tensor([0, 0, 1, 2, 2, 4]), 5, torch.tensor([1, 3, 1, 4, 20, 2]))
+        tensor([ 4,  1, 24,  0,  2])
     """
     checks.tensor("index", index)
     checks.kind(checks.is_integer(size), "size", "an int", size)

@@ -1,5 +1,5 @@
-// Reductions by index go tile by tile (tiles.h), reductions of segments piece by piece: long segments are cut at
-// fixed places, so that they can be shared among threads and no result depends on how many there are.
+// Reductions by index work tile by tile (tiles.h). Reductions of segments work piece by piece: long segments are cut at
+// fixed places and shared among threads, so the results do not depend on the number of threads.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -15,22 +15,22 @@
 namespace pointgrad {
 namespace {
 
-constexpr int64_t kAhead = 16;  // rows to fetch before their turn: memory answers slowly
+constexpr int64_t kAhead = 16;  // rows to prefetch
 constexpr int64_t kElementsPerTask = 1 << 16;
 
-// Whether a value goes before the best so far. The first of equals and the first NaN stay.
+// Whether a value replaces the best so far. Of equal values, and of NaNs, the first one stays.
 template <bool largest, class W> POINTGRAD_INLINE bool beats(W value, W best) {
   return (largest ? value > best : value < best) | ((value != value) & (best == best));
 }
 
-// How often each row is named; whole numbers may be added in any order.
-void histogram(address counts, address index, int64_t batch, int64_t rows, int64_t picks, int threads) {
+// Integer counts may be added in any order.
+void histogram(Out<int64_t> counts, In<int64_t> index, int64_t batch, int64_t rows, int64_t picks, Threads threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * picks, cells = batch * rows;
-  // A thread's own counts pay while there are more entries than rows.
+  // Separate counts per thread pay off if there are more entries than rows.
   const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(threads, total / std::max<int64_t>(cells, 1 << 15)));
-  int64_t* out = at<int64_t>(counts);
-  const int64_t* in = at<const int64_t>(index);
+  int64_t* out = counts;
+  const int64_t* in = index;
   std::fill(out, out + cells, int64_t{0});
   std::vector<std::vector<int64_t>> own(parts);
   run_tasks(parts, threads, [&](int64_t part) {
@@ -68,44 +68,44 @@ POINTGRAD_CLONES void extreme_of_tile(T* __restrict best, int64_t* __restrict ar
   }
 }
 
-void scatter_extreme(address best, address arg, address values, address index, address scratch, int dtype,
-                     int64_t batch, int64_t rows, int64_t picks, int64_t channels, bool largest, int threads) {
+void scatter_extreme(Output best, Out<int64_t> arg, Input values, In<int64_t> index, Out<uint64_t> scratch,
+                     DType dtype, int64_t batch, int64_t rows, int64_t picks, int64_t channels, bool largest,
+                     Threads threads) {
   nb::gil_scoped_release release;
   if (batch * rows * channels == 0) return;  // an empty tensor has no address
-  if (batch * (picks + rows) * channels < kElementsPerTask) threads = 1;
+  if (batch * (picks + rows) * channels < kElementsPerTask) threads.count = 1;
   with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    const Tiles tiles(at<uint64_t>(scratch), at<const int64_t>(index), batch, rows, picks,
-                      channels * (sizeof(T) + sizeof(int64_t)), threads);
+    const int64_t row_bytes = channels * (sizeof(T) + sizeof(int64_t));
+    const Tiles tiles(scratch, index, batch, rows, picks, row_bytes, threads);
     run_tasks(tiles.count(), threads, [&](int64_t tile) {
       const int64_t b = tiles.cloud(tile), first = tiles.first(tile), to = (b * rows + first) * channels;
       (largest ? extreme_of_tile<T, true> : extreme_of_tile<T, false>)(
-          at<T>(best) + to, at<int64_t>(arg) + to, at<const T>(values) + b * picks * channels, tiles.begin(tile),
-          tiles.end(tile), tiles.last(tile) - first, channels);
+          best.as<T>() + to, arg + to, values.as<T>() + b * picks * channels, tiles.begin(tile), tiles.end(tile),
+          tiles.last(tile) - first, channels);
     });
   });
 }
 
-// out[b, arg[b, s, c], c] = grad[b, s, c], zero elsewhere. No place is named twice.
-void place_elements(address out, address grad, address arg, int64_t element, int64_t batch, int64_t rows,
-                    int64_t groups, int64_t channels, int threads) {
+// out[b, arg[b, s, c], c] = grad[b, s, c], zero elsewhere. Each element is written at most once.
+void place_elements(Output out, Input grad, In<int64_t> arg, int64_t value_bytes, int64_t batch, int64_t rows,
+                    int64_t groups, int64_t channels, Threads threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * groups * channels;
   parallel_for(batch * rows * channels, 1 << 16, threads, [&](int64_t begin, int64_t end) {
-    std::memset(at<char>(out) + begin * element, 0, (end - begin) * element);
+    std::memset(out.as<char>() + begin * value_bytes, 0, (end - begin) * value_bytes);
   });
   parallel_for(total, 1 << 14, threads, [&](int64_t begin, int64_t end) {
-    const int64_t* place = at<const int64_t>(arg);
     for (int64_t i = begin; i < end; ++i) {
-      // As unsigned numbers, so that -1 (nothing here) is out of range as well.
-      if (static_cast<uint64_t>(place[i]) >= static_cast<uint64_t>(rows)) continue;
-      const int64_t to = (i / (groups * channels) * rows + place[i]) * channels + i % channels;
-      std::memcpy(at<char>(out) + to * element, at<const char>(grad) + i * element, element);
+      // Compared as unsigned numbers, -1 (no element) is out of range as well.
+      if (static_cast<uint64_t>(arg[i]) >= static_cast<uint64_t>(rows)) continue;
+      const int64_t to = (i / (groups * channels) * rows + arg[i]) * channels + i % channels;
+      std::memcpy(out.as<char>() + to * value_bytes, grad.as<char>() + i * value_bytes, value_bytes);
     }
   });
 }
 
-// Rows [begin, end) of one segment; `part` counts the pieces of cut segments, -1 for a segment in one piece.
+// Rows [begin, end) of one segment. `part` numbers the pieces of cut segments and is -1 for a whole segment.
 struct Piece {
   int64_t segment, begin, end, part;
 };
@@ -133,7 +133,7 @@ struct Pieces {
     tasks.push_back(static_cast<int64_t>(all.size()));
   }
 
-  // body(piece, scratch): scratch is memory of the task's own, which the task's pieces use one after another.
+  // Calls body(piece, scratch). The pieces of a task share one scratch.
   template <class Scratch, class Body> void run(int threads, Body&& body) const {
     run_tasks(static_cast<int64_t>(tasks.size()) - 1, threads, [&](int64_t task) {
       Scratch scratch;
@@ -141,7 +141,7 @@ struct Pieces {
     });
   }
 
-  // body(segment, first, last): parts [first, last) make up a segment that was cut.
+  // Calls body(segment, first, last) for each segment that was cut, into parts [first, last).
   template <class Body> void each_cut_segment(Body&& body) const {
     for (size_t p = 0; p < all.size(); ++p) {
       if (all[p].part < 0) continue;
@@ -156,7 +156,7 @@ template <class T>
 POINTGRAD_CLONES void sum_rows(wide<T>* __restrict total, const T* __restrict values, int64_t rows, int64_t channels) {
   std::fill(total, total + channels, wide<T>(0));
   for (int64_t r = 0; r < rows; ++r) {
-    // The hardware's own fetching stops at the end of a page. Past the end nothing is read.
+    // Hardware prefetching stops at the end of a page. A prefetch past the end of the tensor is harmless.
     prefetch(values + (r + kAhead) * channels, channels * sizeof(T));
     for (int64_t c = 0; c < channels; ++c) total[c] = plus(total[c], widen(values[r * channels + c]));
   }
@@ -172,22 +172,21 @@ POINTGRAD_CLONES void finish_sum(T* __restrict out, const wide<T>* __restrict to
     for (int64_t c = 0; c < channels; ++c) out[c] = narrow<T>(total[c]);
 }
 
-void segment_sum(address out, address values, address offsets, int dtype, int64_t segments, int64_t channels,
-                 bool mean, int threads) {
+void segment_sum(Output out, Input values, In<int64_t> offsets, DType dtype, int64_t segments, int64_t channels,
+                 bool mean, Threads threads) {
   nb::gil_scoped_release release;
-  const int64_t* bounds = at<const int64_t>(offsets);
-  const Pieces pieces(bounds, segments, channels);
+  const Pieces pieces(offsets, segments, channels);
   with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     using W = wide<T>;
     std::vector<W> parts(pieces.parts * channels);
     const auto finish = [&](int64_t s, const W* total) {
-      finish_sum<T>(at<T>(out) + s * channels, total, channels, bounds[s + 1] - bounds[s], mean);
+      finish_sum<T>(out.as<T>() + s * channels, total, channels, offsets[s + 1] - offsets[s], mean);
     };
     pieces.run<std::vector<W>>(threads, [&](const Piece& piece, std::vector<W>& row) {
       row.resize(channels);
       W* total = piece.part < 0 ? row.data() : parts.data() + piece.part * channels;
-      sum_rows<T>(total, at<const T>(values) + piece.begin * channels, piece.end - piece.begin, channels);
+      sum_rows<T>(total, values.as<T>() + piece.begin * channels, piece.end - piece.begin, channels);
       if (piece.part < 0) finish(piece.segment, total);
     });
     pieces.each_cut_segment([&](int64_t segment, int64_t first, int64_t last) {
@@ -199,32 +198,38 @@ void segment_sum(address out, address values, address offsets, int dtype, int64_
   });
 }
 
-// out[e] = grad[segment of e], divided by the segment's size for a mean.
+// The gradient of each row of a mean over `rows` rows.
 template <class T> void share_of(T* out, const T* grad, int64_t channels, int64_t rows) {
   for (int64_t c = 0; c < channels; ++c) out[c] = narrow<T>(widen(grad[c]) / static_cast<wide<T>>(rows));
 }
 
-void segment_spread(address out, address grad, address offsets, int dtype, int64_t segments, int64_t rows,
-                    int64_t channels, bool mean, int threads) {
+// out[e] = grad[segment of e], divided by the size of the segment for a mean.
+void segment_spread(Output out, Input grad, In<int64_t> offsets, DType dtype, int64_t segments, int64_t rows,
+                    int64_t channels, bool mean, Threads threads) {
   nb::gil_scoped_release release;
   if (channels == 0) return;  // an empty tensor has no address
-  const int64_t* bounds = at<const int64_t>(offsets);
+  const int64_t* bounds = offsets;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const size_t row_bytes = channels * sizeof(T);
-    const bool stream = rows * static_cast<int64_t>(row_bytes) > kLargerThanCache && can_copy_past_cache(out, row_bytes);
+    const bool is_large = rows * static_cast<int64_t>(row_bytes) > kLargerThanCache;
+    const bool stream = is_large && can_copy_past_cache(out.data, row_bytes);
     parallel_for(rows, kElementsPerTask / std::max<int64_t>(channels, 1), threads, [&](int64_t begin, int64_t end) {
       std::vector<T> share(channels);
       int64_t s = std::upper_bound(bounds, bounds + segments + 1, begin) - bounds - 1;
       for (int64_t e = begin; e < end; ++s) {
-        const T* row = at<const T>(grad) + s * channels;
+        const T* row = grad.as<T>() + s * channels;
         if (mean) {
           share_of<T>(share.data(), row, channels, bounds[s + 1] - bounds[s]);
           row = share.data();
         }
         for (; e < std::min(end, bounds[s + 1]); ++e) {
-          T* to = at<T>(out) + e * channels;
-          stream ? copy_past_cache(to, row, row_bytes) : static_cast<void>(std::memcpy(static_cast<void*>(to), row, row_bytes));
+          T* to = out.as<T>() + e * channels;
+          if (stream) {
+            copy_past_cache(to, row, row_bytes);
+          } else {
+            std::memcpy(static_cast<void*>(to), row, row_bytes);
+          }
         }
       }
       finish_copies();
@@ -246,11 +251,11 @@ POINTGRAD_CLONES void extreme_of_rows(T* __restrict best, int64_t* __restrict ar
     }
 }
 
-void segment_extreme(address best, address arg, address values, address offsets, int dtype, int64_t segments,
-                     int64_t channels, bool largest, int threads) {
+void segment_extreme(Output best, Out<int64_t> arg, Input values, In<int64_t> offsets, DType dtype, int64_t segments,
+                     int64_t channels, bool largest, Threads threads) {
   nb::gil_scoped_release release;
   if (channels == 0) return;  // an empty tensor has no address
-  const Pieces pieces(at<const int64_t>(offsets), segments, channels);
+  const Pieces pieces(offsets, segments, channels);
   with_number_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     std::vector<T> parts(pieces.parts * channels);
@@ -260,8 +265,8 @@ void segment_extreme(address best, address arg, address values, address offsets,
       const bool whole = piece.part < 0;
       const int64_t to = (whole ? piece.segment : piece.part) * channels;
       (largest ? extreme_of_rows<T, true> : extreme_of_rows<T, false>)(
-          (whole ? at<T>(best) : parts.data()) + to, (whole ? at<int64_t>(arg) : part_args.data()) + to,
-          at<const T>(values), piece.begin, piece.end, channels);
+          (whole ? best.as<T>() : parts.data()) + to, (whole ? arg : part_args.data()) + to, values.as<T>(),
+          piece.begin, piece.end, channels);
     });
     pieces.each_cut_segment([&](int64_t segment, int64_t first, int64_t last) {
       for (int64_t c = 0; c < channels; ++c) {
@@ -270,8 +275,8 @@ void segment_extreme(address best, address arg, address values, address offsets,
           const auto value = widen(parts[part * channels + c]), so_far = widen(parts[winner]);
           if (largest ? beats<true>(value, so_far) : beats<false>(value, so_far)) winner = part * channels + c;
         }
-        at<T>(best)[segment * channels + c] = parts[winner];
-        at<int64_t>(arg)[segment * channels + c] = part_args[winner];
+        best.as<T>()[segment * channels + c] = parts[winner];
+        arg[segment * channels + c] = part_args[winner];
       }
     });
   });
@@ -289,8 +294,9 @@ POINTGRAD_CLONES void softmax_of_rows(T* __restrict out, const T* __restrict log
       const W value = widen(logits[r * channels + c]);
       highest[c] = value > highest[c] ? value : highest[c];
     }
-  // A segment of nothing but -inf: e^-inf gives 0 throughout. With +inf, inf - inf gives NaN, as it should.
-  for (int64_t c = 0; c < channels; ++c) highest[c] = highest[c] == -std::numeric_limits<W>::infinity() ? W(0) : highest[c];
+  // If all logits are -inf, e^-inf gives 0 everywhere. With +inf, inf - inf gives NaN, as intended.
+  for (int64_t c = 0; c < channels; ++c)
+    highest[c] = highest[c] == -std::numeric_limits<W>::infinity() ? W(0) : highest[c];
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < channels; ++c) power[r * channels + c] = widen(logits[r * channels + c]) - highest[c];
   for (int64_t i = 0; i < rows * channels; ++i) power[i] = exp_of_negative(power[i]);
@@ -317,8 +323,8 @@ POINTGRAD_CLONES void softmax_backward_of_rows(T* __restrict out, const T* __res
     }
 }
 
-// Calls body(begin, end, scratch) for every segment, in tasks of similar work. A segment is one thread's; scratch is
-// memory of the task's own, which its segments use one after another.
+// Calls body(begin, end, scratch) for every segment, in tasks of similar work. A segment is never divided; the segments
+// of a task share one scratch.
 template <class W, class Body>
 void for_each_segment(const int64_t* offsets, int64_t segments, int64_t channels, int threads, Body&& body) {
   std::vector<int64_t> tasks{0};
@@ -334,34 +340,34 @@ void for_each_segment(const int64_t* offsets, int64_t segments, int64_t channels
   });
 }
 
-void segment_softmax(address out, address logits, address offsets, int dtype, int64_t segments, int64_t channels,
-                     int threads) {
+void segment_softmax(Output out, Input logits, In<int64_t> offsets, DType dtype, int64_t segments, int64_t channels,
+                     Threads threads) {
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     using W = wide<T>;
-    for_each_segment<W>(at<const int64_t>(offsets), segments, channels, threads,
-                        [&](int64_t begin, int64_t end, std::vector<W>& scratch) {
+    const auto softmax = [&](int64_t begin, int64_t end, std::vector<W>& scratch) {
       scratch.resize((end - begin + 2) * channels);
       W* power = scratch.data() + 2 * channels;
-      softmax_of_rows<T>(at<T>(out) + begin * channels, at<const T>(logits) + begin * channels, power, scratch.data(),
+      softmax_of_rows<T>(out.as<T>() + begin * channels, logits.as<T>() + begin * channels, power, scratch.data(),
                          scratch.data() + channels, end - begin, channels);
-    });
+    };
+    for_each_segment<W>(offsets, segments, channels, threads, softmax);
   });
 }
 
-void segment_softmax_backward(address out, address grad, address output, address offsets, int dtype, int64_t segments,
-                              int64_t channels, int threads) {
+void segment_softmax_backward(Output out, Input grad, Input output, In<int64_t> offsets, DType dtype, int64_t segments,
+                              int64_t channels, Threads threads) {
   nb::gil_scoped_release release;
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     using W = wide<T>;
-    for_each_segment<W>(at<const int64_t>(offsets), segments, channels, threads,
-                        [&](int64_t begin, int64_t end, std::vector<W>& total) {
+    const auto softmax_backward = [&](int64_t begin, int64_t end, std::vector<W>& total) {
       total.resize(channels);
-      softmax_backward_of_rows<T>(at<T>(out) + begin * channels, at<const T>(grad) + begin * channels,
-                                  at<const T>(output) + begin * channels, total.data(), end - begin, channels);
-    });
+      softmax_backward_of_rows<T>(out.as<T>() + begin * channels, grad.as<T>() + begin * channels,
+                                  output.as<T>() + begin * channels, total.data(), end - begin, channels);
+    };
+    for_each_segment<W>(offsets, segments, channels, threads, softmax_backward);
   });
 }
 
@@ -369,12 +375,20 @@ void segment_softmax_backward(address out, address grad, address output, address
 }  // namespace pointgrad
 
 POINTGRAD_KERNELS(module) {
-  module.def("histogram", &pointgrad::histogram);
-  module.def("scatter_extreme", &pointgrad::scatter_extreme);
-  module.def("place_elements", &pointgrad::place_elements);
-  module.def("segment_sum", &pointgrad::segment_sum);
-  module.def("segment_spread", &pointgrad::segment_spread);
-  module.def("segment_extreme", &pointgrad::segment_extreme);
-  module.def("segment_softmax", &pointgrad::segment_softmax);
-  module.def("segment_softmax_backward", &pointgrad::segment_softmax_backward);
+  using namespace pointgrad;
+  module.def("histogram", &histogram, nb::kw_only(), "counts"_a, "index"_a, "batch"_a, "rows"_a, "picks"_a, kThreads);
+  module.def("scatter_extreme", &scatter_extreme, nb::kw_only(), "best"_a, "arg"_a, "values"_a, "index"_a, "scratch"_a,
+             "dtype"_a, "batch"_a, "rows"_a, "picks"_a, "channels"_a, "largest"_a, kThreads);
+  module.def("place_elements", &place_elements, nb::kw_only(), "out"_a, "grad"_a, "arg"_a, "value_bytes"_a, "batch"_a,
+             "rows"_a, "groups"_a, "channels"_a, kThreads);
+  module.def("segment_sum", &segment_sum, nb::kw_only(), "out"_a, "values"_a, "offsets"_a, "dtype"_a, "segments"_a,
+             "channels"_a, "mean"_a, kThreads);
+  module.def("segment_spread", &segment_spread, nb::kw_only(), "out"_a, "grad"_a, "offsets"_a, "dtype"_a, "segments"_a,
+             "rows"_a, "channels"_a, "mean"_a, kThreads);
+  module.def("segment_extreme", &segment_extreme, nb::kw_only(), "best"_a, "arg"_a, "values"_a, "offsets"_a, "dtype"_a,
+             "segments"_a, "channels"_a, "largest"_a, kThreads);
+  module.def("segment_softmax", &segment_softmax, nb::kw_only(), "out"_a, "logits"_a, "offsets"_a, "dtype"_a,
+             "segments"_a, "channels"_a, kThreads);
+  module.def("segment_softmax_backward", &segment_softmax_backward, nb::kw_only(), "out"_a, "grad"_a, "output"_a,
+             "offsets"_a, "dtype"_a, "segments"_a, "channels"_a, kThreads);
 }

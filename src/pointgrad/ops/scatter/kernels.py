@@ -1,6 +1,6 @@
-"""Triton kernels of this room; the reductions themselves are in `ops/segments.py`.
+"""Triton kernels of this family. The reductions are in `ops/segments.py`.
 
-Grammar of all kernels: `*_ptr` addresses, BLOCK_* sizes of a tile, `*_mask` which lanes are inside.
+Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` tells which lanes are in range.
 """
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..launch import power_of_2
 from ..segments import reduce_segments, sort_by_row
+from ..sums import sum_dtype
 
 
 def histogram(index: Tensor, size: int) -> Tensor:
@@ -17,14 +18,22 @@ def histogram(index: Tensor, size: int) -> Tensor:
     shape = (*index.shape[:-1], size)
     if not (index.numel() and size):
         return index.new_zeros(shape)
-    # Many entries for few counts would wait for each other: programs share several copies, which are then added.
-    places = index.numel() // index.shape[-1] * size
-    copies = power_of_2(4096 // places, 1, 256)
+    # Atomics on few counts would serialize, so the programs spread over several copies, which are added afterwards.
+    bins = index.numel() // index.shape[-1] * size
+    copies = power_of_2(4096 // bins, 1, 256)
     counts = index.new_zeros((copies, *shape))
     _count[(triton.cdiv(index.numel(), 1024),)](
-        counts, index, index.numel(), index.shape[-1], size, places, copies,
-        BLOCK=1024, num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
+        counts_ptr=counts,
+        index_ptr=index,
+        total=index.numel(),
+        picks=index.shape[-1],
+        size=size,
+        bins=bins,
+        copies=copies,
+        BLOCK=1024,
+        num_warps=4,
+        enable_fp_fusion=False,
+    )
     return counts.sum(0) if copies > 1 else counts[0]
 
 
@@ -37,7 +46,7 @@ def scatter_extreme(values: Tensor, index: Tensor, num_rows: int, largest: bool)
     order, begin = sort_by_row(index.reshape(-1, picks), num_rows)
     flat = values.reshape(-1, channels)
     best, arg = reduce_segments(flat, begin, order, "max" if largest else "min", values.dtype)
-    if values.dim() == 3:  # count the entries of each cloud by themselves
+    if values.dim() == 3:  # from rows of the whole batch to rows of each cloud
         arg = torch.where(arg < 0, arg, arg % picks)
     return best.reshape(shape), arg.reshape(shape)
 
@@ -48,9 +57,17 @@ def place_elements(grad: Tensor, arg: Tensor, num_rows: int) -> Tensor:
     out = grad.new_zeros((*grad.shape[:-2], num_rows, channels))
     if grad.numel() and num_rows:
         _place[(triton.cdiv(grad.numel(), 1024),)](
-            out, grad, arg, grad.numel(), num_rows, groups, channels,
-            BLOCK=1024, num_warps=4, enable_fp_fusion=False,
-        )  # fmt: skip
+            out_ptr=out,
+            grad_ptr=grad,
+            arg_ptr=arg,
+            total=grad.numel(),
+            rows=num_rows,
+            groups=groups,
+            channels=channels,
+            BLOCK=1024,
+            num_warps=4,
+            enable_fp_fusion=False,
+        )
     return out
 
 
@@ -67,33 +84,35 @@ def segment_extreme(values: Tensor, offsets: Tensor, largest: bool) -> tuple[Ten
 def segment_spread(grad: Tensor, offsets: Tensor, num_rows: int, mean: bool) -> Tensor:
     grad, offsets = grad.contiguous(), offsets.contiguous()
     out = grad.new_empty((num_rows, grad.shape[1]))
-    _with_segments("share" if mean else "copy", out, (out, out), grad, offsets)
+    _combine_with_segments("share" if mean else "copy", out, (out, out), grad, offsets)
     return out
 
 
 def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
     logits, offsets = logits.contiguous(), offsets.contiguous()
-    wide = torch.promote_types(logits.dtype, torch.float32)
+    wide = sum_dtype(logits.dtype)
     highest, _ = reduce_segments(logits, offsets, None, "max", wide)
     power = torch.empty_like(logits, dtype=wide)
-    _with_segments("power", power, (logits, logits), highest, offsets)
+    _combine_with_segments("power", power, (logits, logits), highest, offsets)
     total, _ = reduce_segments(power, offsets, None, "sum", wide)
     out = torch.empty_like(logits)
-    _with_segments("divide", out, (power, power), total, offsets)
+    _combine_with_segments("divide", out, (power, power), total, offsets)
     return out
 
 
 def segment_softmax_backward(grad: Tensor, output: Tensor, offsets: Tensor) -> Tensor:
     grad, output, offsets = grad.contiguous(), output.contiguous(), offsets.contiguous()
-    wide = torch.promote_types(grad.dtype, torch.float32)
+    wide = sum_dtype(grad.dtype)
     total, _ = reduce_segments(grad.to(wide) * output.to(wide), offsets, None, "sum", wide)
     out = torch.empty_like(grad)
-    _with_segments("softmax_backward", out, (grad, output), total, offsets)
+    _combine_with_segments("softmax_backward", out, (grad, output), total, offsets)
     return out
 
 
-def _with_segments(what: str, out: Tensor, inputs: tuple[Tensor, Tensor], row: Tensor, offsets: Tensor) -> None:
-    """Fills `out` (E, C) from `inputs` (E, C) and the row (S, C) of each row's segment."""
+def _combine_with_segments(
+    operation: str, out: Tensor, inputs: tuple[Tensor, Tensor], row: Tensor, offsets: Tensor
+) -> None:
+    """Fill `out` (E, C) from two `inputs` (E, C) and, for each row, the `row` (S, C) of its segment."""
     rows, channels = out.shape
     if not out.numel() or not row.shape[0]:
         return
@@ -101,15 +120,16 @@ def _with_segments(what: str, out: Tensor, inputs: tuple[Tensor, Tensor], row: T
     block_c = power_of_2(channels, 1, 256)
     block_m = 1024 // block_c
     _combine[(triton.cdiv(rows, block_m),)](
-        out,
-        *inputs,
-        row,
-        segment,
-        offsets,
-        rows,
-        row.shape[0],
-        channels,
-        WHAT=what,
+        out_ptr=out,
+        first_ptr=inputs[0],
+        second_ptr=inputs[1],
+        row_ptr=row,
+        segment_ptr=segment,
+        offsets_ptr=offsets,
+        rows=rows,
+        segments=row.shape[0],
+        channels=channels,
+        OPERATION=operation,
         WIDE=tl.float64 if out.dtype == torch.float64 else tl.float32,
         BLOCK_M=block_m,
         BLOCK_C=block_c,
@@ -119,12 +139,12 @@ def _with_segments(what: str, out: Tensor, inputs: tuple[Tensor, Tensor], row: T
 
 
 @triton.jit
-def _count(counts_ptr, index_ptr, total, picks, size, places, copies, BLOCK: tl.constexpr):
+def _count(counts_ptr, index_ptr, total, picks, size, bins, copies, BLOCK: tl.constexpr):
     entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = tl.load(index_ptr + entry, mask=entry < total, other=-1)
     row_mask = (row >= 0) & (row < size)
     one = tl.full((BLOCK,), 1, tl.int64)
-    counts_ptr += (tl.program_id(0) % copies).to(tl.int64) * places
+    counts_ptr += (tl.program_id(0) % copies).to(tl.int64) * bins
     tl.atomic_add(counts_ptr + entry // picks * size + row, one, mask=row_mask, sem="relaxed")
 
 
@@ -142,13 +162,13 @@ def _place(out_ptr, grad_ptr, arg_ptr, total, rows, groups, channels, BLOCK: tl.
 @triton.jit
 def _combine(
     out_ptr, first_ptr, second_ptr, row_ptr, segment_ptr, offsets_ptr, rows, segments, channels,
-    WHAT: tl.constexpr, WIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
+    OPERATION: tl.constexpr, WIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     place = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     place_mask = place < rows
     segment = tl.load(segment_ptr + place, mask=place_mask, other=0)
     segment_mask = place_mask & (segment >= 0) & (segment < segments)
-    if WHAT == "share":
+    if OPERATION == "share":
         begin = tl.load(offsets_ptr + segment, mask=segment_mask, other=0)
         end = tl.load(offsets_ptr + segment + 1, mask=segment_mask, other=1)
         size = tl.maximum(end - begin, 1).to(WIDE)[:, None]
@@ -159,16 +179,16 @@ def _combine(
         at = place[:, None] * channels + channel
         from_ptr = row_ptr + segment[:, None] * channels + channel
         row = tl.load(from_ptr, mask=segment_mask[:, None] & channel_mask, other=0).to(WIDE)
-        if WHAT == "copy":
+        if OPERATION == "copy":
             value = row
-        elif WHAT == "share":
+        elif OPERATION == "share":
             value = row / size
         else:
             value = tl.load(first_ptr + at, mask=mask, other=0).to(WIDE)
-            if WHAT == "power":
-                # A segment of nothing but -inf: exp(-inf) gives 0 throughout.
+            if OPERATION == "power":
+                # If all logits of a segment are -inf, exp(-inf) gives 0 everywhere.
                 value = tl.exp(value - tl.where(row == float("-inf"), 0.0, row))
-            elif WHAT == "divide":
+            elif OPERATION == "divide":
                 value = value / tl.where(row == 0, 1.0, row)
             else:
                 value = tl.load(second_ptr + at, mask=mask, other=0).to(WIDE) * (value - row)

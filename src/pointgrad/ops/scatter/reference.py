@@ -1,10 +1,12 @@
-"""What the operators of this room mean, in plain PyTorch. The formulas are derived in docs/operators/scatter.md.
+"""The operators of this family in plain PyTorch. The formulas are derived in docs/operators/scatter.md.
 
-`values` is (E, C) with index (E,), or (B, E, C) with (B, E); segments cut (E, C) by offsets (S + 1,).
+`values` is (E, C) with `index` (E,), or (B, E, C) with (B, E). `offsets` (S + 1,) divide rows (E, C) into segments.
 """
 
 import torch
 from torch import Tensor
+
+from ..sums import sum_dtype
 
 
 def histogram(index: Tensor, size: int) -> Tensor:
@@ -57,7 +59,7 @@ def segment_extreme(values: Tensor, offsets: Tensor, largest: bool) -> tuple[Ten
 def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
     wide, segment = _wide(logits), _segments(offsets, logits.shape[0])
     highest = segment_extreme(wide, offsets, True)[0]
-    highest = torch.where(highest == -torch.inf, 0, highest)  # nothing but -inf: exp gives 0 throughout
+    highest = torch.where(highest == -torch.inf, 0, highest)  # all -inf: exp gives 0 everywhere
     power = (wide - highest[segment]).exp()
     total = segment_sum(power, offsets, False)
     return (power / torch.where(total == 0, 1, total)[segment]).to(logits.dtype)
@@ -70,7 +72,7 @@ def segment_softmax_backward(grad: Tensor, output: Tensor, offsets: Tensor) -> T
 
 
 def _row_or_last(index: Tensor, rows: int) -> Tensor:
-    """Nothing (-1) and what is out of range become row `rows`."""
+    """-1 and indices out of range become row `rows`."""
     return torch.where((index >= 0) & (index < rows), index, rows)
 
 
@@ -82,9 +84,9 @@ def _segments(offsets: Tensor, rows: int) -> Tensor:
 
 
 def _sizes(offsets: Tensor) -> Tensor:
-    """(S, 1) how many rows each segment has, 1 for none."""
+    """(S, 1) the number of rows of each segment, 1 if it is empty."""
     return offsets.diff().clamp(min=1).unsqueeze(-1)
 
 
 def _wide(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32)) if values.is_floating_point() else values
+    return values.to(sum_dtype(values.dtype))

@@ -1,10 +1,11 @@
-// Points grouped by voxel: a radix sort of as many bits as the cloud's extent in voxels needs.
+// Groups points by voxel, with a radix sort of as many bits as the cloud's extent in voxels needs.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "clouds.h"
 #include "module.h"
 #include "numbers.h"
 #include "threads.h"
@@ -16,7 +17,7 @@ using Voxel = std::array<int64_t, 3>;
 
 constexpr int64_t kPointsPerTask = 1 << 15;
 
-// The place of a point on the grid; false where it has none that fits in 64 bits.
+// The voxel of a point; false if its coordinates are not finite or do not fit in 64 bits.
 template <class T> POINTGRAD_INLINE bool voxel_of(const T* point, const T* edge, Voxel& voxel) {
   bool fits = true;
   for (int axis = 0; axis < 3; ++axis) {
@@ -30,12 +31,12 @@ template <class T> POINTGRAD_INLINE bool voxel_of(const T* point, const T* edge,
 
 int bit_width(uint64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(value); }
 
-// Equal pieces of [0, count); body(part, begin, end).
+// Calls body(part, begin, end) on equal parts of [0, count).
 template <class Body> void in_parts(int64_t count, int64_t parts, int threads, Body&& body) {
   run_tasks(parts, threads, [&](int64_t part) { body(part, count * part / parts, count * (part + 1) / parts); });
 }
 
-// Stable, by the bits from `low` to `high`. Returns where the result is: `items` or `other`.
+// A stable sort by the bits from `low` to `high`. Returns the array that holds the result, `items` or `other`.
 uint64_t* radix_sort(uint64_t* items, uint64_t* other, int64_t count, int low, int high, int64_t parts, int threads) {
   constexpr int kDigit = 11;
   constexpr int64_t kDigits = 1 << kDigit;
@@ -63,14 +64,14 @@ uint64_t* radix_sort(uint64_t* items, uint64_t* other, int64_t count, int low, i
   return items;
 }
 
-// The extent of some points, in voxels.
+// The extent of a set of points, in voxels.
 struct Extent {
   static constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
   Voxel low{kMost, kMost, kMost}, high{kLeast, kLeast, kLeast};
   int64_t valid = 0;
 };
 
-// Marks the points [begin, end) that have a voxel with 0, the others with -1.
+// Marks the points [begin, end) that have a voxel with 0, all others with -1.
 template <class T>
 POINTGRAD_CLONES void measure(Extent& extent, int64_t* inverse, const T* points, const T* edge, int64_t begin,
                               int64_t end) {
@@ -88,7 +89,7 @@ POINTGRAD_CLONES void measure(Extent& extent, int64_t* inverse, const T* points,
   extent = mine;
 }
 
-// An item is the voxel's place, counted from the lowest, above the point's number.
+// The upper bits of an item are the voxel's coordinates relative to the lowest, the lower bits the point's number.
 template <class T>
 POINTGRAD_CLONES void pack(uint64_t* to, const int64_t* inverse, const T* points, const T* edge, const Voxel& low,
                            const std::array<int, 3>& bits, int point_bits, int64_t begin, int64_t end) {
@@ -106,12 +107,12 @@ POINTGRAD_CLONES void pack(uint64_t* to, const int64_t* inverse, const T* points
 template <class T> struct Cloud {
   const T *points, *edge;
   int64_t size;
-  // Results: a voxel number per point; the place and the number of points per voxel.
+  // Results: the voxel number of each point; coordinates and number of points of each voxel.
   int64_t *inverse, *coordinates, *count;
   uint64_t *items, *other;  // memory for `size` numbers each
   int threads;
 
-  // Numbers the voxels from 0, in the order of their places. Returns how many there are.
+  // Numbers the voxels from 0, in the order of their coordinates. Returns the number of voxels.
   int64_t group() const {
     const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(threads, size / kPointsPerTask));
     std::vector<Extent> found(parts);
@@ -155,7 +156,7 @@ template <class T> struct Cloud {
   }
 
  private:
-  // An extent that does not fit beside the point's number: rare, so only right.
+  // For an extent that does not fit into 64 bits with the point's number. Rare, so it is not optimized.
   int64_t group_by_comparing(int64_t valid) const {
     int64_t n = 0;
     for (int64_t i = 0; i < size; ++i)
@@ -174,7 +175,7 @@ template <class T> struct Cloud {
                   });
   }
 
-  // Of the sorted points: which point is the n-th, whether it opens a voxel, and that voxel's place.
+  // Callbacks of the n-th sorted point: its number, whether it is the first of its voxel, and that voxel's coordinates.
   template <class Point, class Opens, class Place>
   int64_t number(int64_t valid, int64_t parts, Point&& point_of, Opens&& opens, Place&& place_of) const {
     std::vector<int64_t> before(parts + 1, 0);
@@ -188,7 +189,7 @@ template <class T> struct Cloud {
         if (opens(n)) {
           ++voxel;
           place_of(n, coordinates + 3 * voxel);
-          count[voxel] = n;  // where it begins, for now
+          count[voxel] = n;  // its first point, for now
         }
         inverse[point_of(n)] = voxel;
       }
@@ -199,50 +200,47 @@ template <class T> struct Cloud {
   }
 };
 
-void voxel_groups(address inverse, address coordinates, address count, address occupied, address scratch,
-                  address points, int dtype, bool packed, int64_t batch, int64_t num_points, address sizes, double x,
-                  double y, double z, int threads) {
+void voxel_groups(Out<int64_t> inverse, Out<int64_t> coordinates, Out<int64_t> count, Out<int64_t> occupied,
+                  Out<uint64_t> scratch, Input points, DType dtype, bool packed, int64_t batch, int64_t num_points,
+                  In<int64_t> sizes, double x, double y, double z, Threads threads) {
   nb::gil_scoped_release release;
-  const int64_t* given = at<const int64_t>(sizes);
-  const auto begin_of = [&](int64_t b) { return packed ? (given ? given[b] : 0) : b * num_points; };
-  const auto size_of = [&](int64_t b) {
-    if (given == nullptr) return num_points;
-    return packed ? given[b + 1] - given[b] : given[b];
-  };
-  int64_t *inverses = at<int64_t>(inverse), *places = at<int64_t>(coordinates), *counts = at<int64_t>(count);
-  int64_t* voxels = at<int64_t>(occupied);
-  uint64_t *items = at<uint64_t>(scratch), *other = items + (packed ? num_points : batch * num_points);
-  const bool many = batch >= threads;  // then a thread per cloud, else all threads on one cloud after another
-  const auto run = [&](auto tag) {
+  const Clouds clouds{packed, batch, num_points, sizes};
+  uint64_t* other = scratch + clouds.total();
+  const bool many = batch >= threads;  // one thread per cloud; otherwise all threads share each cloud
+  with_wide_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const T edge[3] = {static_cast<T>(x), static_cast<T>(y), static_cast<T>(z)};
-    run_tasks(batch, many ? threads : 1, [&](int64_t b) {
-      const int64_t begin = begin_of(b), size = size_of(b);
-      const Cloud<T> cloud{at<const T>(points) + 3 * begin, edge, size, inverses + begin, places + 3 * begin,
-                           counts + begin, items + begin, other + begin, many ? 1 : threads};
-      voxels[b] = cloud.group();
+    run_tasks(batch, many ? int{threads} : 1, [&](int64_t b) {
+      const int64_t begin = clouds.begin(b), size = clouds.size(b);
+      const Cloud<T> cloud{points.as<T>() + 3 * begin, edge, size, inverse + begin, coordinates + 3 * begin,
+                           count + begin, scratch + begin, other + begin, many ? 1 : int{threads}};
+      occupied.data[b] = cloud.group();
       if (packed) return;
-      std::fill(inverses + begin + size, inverses + begin + num_points, int64_t{-1});
-      std::fill(places + 3 * (begin + voxels[b]), places + 3 * (begin + num_points), int64_t{0});
-      std::fill(counts + begin + voxels[b], counts + begin + num_points, int64_t{0});
+      std::fill(inverse + begin + size, inverse + begin + num_points, int64_t{-1});
+      std::fill(coordinates + 3 * (begin + occupied[b]), coordinates + 3 * (begin + num_points), int64_t{0});
+      std::fill(count + begin + occupied[b], count + begin + num_points, int64_t{0});
     });
-  };
-  dtype == 1 ? run(double{}) : run(float{});
+  });
   if (!packed || batch < 2) return;
-  // Count through all clouds, and close the gaps between them.
+  // Number the voxels through all clouds, and close the gaps between clouds.
   std::vector<int64_t> before(batch + 1, 0);
   for (int64_t b = 0; b < batch; ++b) {
-    before[b + 1] = before[b] + voxels[b];
-    std::copy_n(counts + begin_of(b), voxels[b], counts + before[b]);
-    std::copy_n(places + 3 * begin_of(b), 3 * voxels[b], places + 3 * before[b]);
+    before[b + 1] = before[b] + occupied[b];
+    std::copy_n(count + clouds.begin(b), occupied[b], count + before[b]);
+    std::copy_n(coordinates + 3 * clouds.begin(b), 3 * occupied[b], coordinates + 3 * before[b]);
   }
   run_tasks(batch, threads, [&](int64_t b) {
-    int64_t* own = inverses + begin_of(b);
-    for (int64_t i = 0; i < size_of(b); ++i) own[i] = own[i] < 0 ? -1 : own[i] + before[b];
+    int64_t* own = inverse + clouds.begin(b);
+    for (int64_t i = 0; i < clouds.size(b); ++i) own[i] = own[i] < 0 ? -1 : own[i] + before[b];
   });
 }
 
 }  // namespace
 }  // namespace pointgrad
 
-POINTGRAD_KERNELS(module) { module.def("voxel_groups", &pointgrad::voxel_groups); }
+POINTGRAD_KERNELS(module) {
+  using namespace pointgrad;
+  module.def("voxel_groups", &voxel_groups, nb::kw_only(), "inverse"_a, "coordinates"_a, "count"_a, "occupied"_a,
+             "scratch"_a, "points"_a, "dtype"_a, "packed"_a, "batch"_a, "num_points"_a, "sizes"_a.none(), "x"_a, "y"_a,
+             "z"_a, kThreads);
+}

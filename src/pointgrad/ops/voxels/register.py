@@ -1,31 +1,23 @@
-"""Schema and fake of this room's operator. It has no gradient: the public function detaches."""
+"""Registration of this family's operator: fake outputs and value checks. It has no gradient: see `__init__.py`."""
 
 import torch
 from torch import Tensor
 
 from .. import clouds
 from ..registry import operator
+from . import reference
 
 
-def _check(points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float) -> None:
-    clouds.check_values(points, offsets, lengths)
+def _check(points: Tensor, sizes: Tensor | None) -> None:
+    clouds.check_values(points, sizes)
 
 
-def _fake(
-    points: Tensor, offsets: Tensor | None, lengths: Tensor | None, x: float, y: float, z: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    # Packed: as many voxels as the data makes.
+def _fake(points: Tensor, sizes: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    # Packed: the number of voxels depends on the data.
     voxels = (torch.library.get_ctx().new_dynamic_size(),) if points.dim() == 2 else points.shape[:-1]
-    shapes = (points.shape[:-1], (*voxels, 3), voxels, (clouds.batch_size(points, offsets),))
+    shapes = (points.shape[:-1], (*voxels, 3), voxels, (clouds.batch_size(points, sizes),))
     inverse, coordinates, count, occupied = (points.new_empty(shape, dtype=torch.int64) for shape in shapes)
     return inverse, coordinates, count, occupied
 
 
-voxel_groups = operator(
-    "voxel_groups(Tensor points, Tensor? offsets, Tensor? lengths, float x, float y, float z)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-    room=__package__,
-    fake=_fake,
-    check=_check,
-    kernels=("cpu",),
-)
+voxel_groups = operator(reference.voxel_groups, fake=_fake, check=_check, kernels=("cpu",))

@@ -1,4 +1,4 @@
-"""Operators made visible on the open cloud, each computed live by the library."""
+"""Panels that show what operators compute on the open cloud."""
 
 from pointgrad.view.panels.attention import Attention
 from pointgrad.view.panels.groups import Groups

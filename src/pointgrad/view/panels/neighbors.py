@@ -1,4 +1,4 @@
-"""The neighbours of a clicked point."""
+"""Neighbours of a clicked point."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ NEAREST, BALL = "k nearest", "ball"
 
 
 class Neighborhood(Panel):
-    """The k nearest points of the clicked one, or those in a ball around it."""
+    """The k nearest neighbours of the clicked point, or its neighbours in a ball."""
 
     title = "neighbours"
 
     def build(self, gui: Any) -> None:
         self._kind = gui.add_dropdown("Kind", (NEAREST, BALL))
-        self._k = gui.add_slider("k", 1, 256, 1, 16, hint="The most that are found")
-        self._radius = gui.add_slider("radius", 0.0, 1.0, 0.001, 0.1, hint="In the units of the cloud")
-        self._inner = gui.add_slider("min radius", 0.0, 1.0, 0.001, 0.0, hint="Nearer points do not count")
-        self._select = gui.add_dropdown("Select", ("nearest", "first", "random"), hint="Which k, if there are more")
-        self.closer(gui)
-        self._words = gui.add_markdown("")
+        self._k = gui.add_slider("k", 1, 256, 1, 16, hint="Maximum number of neighbours")
+        self._radius = gui.add_slider("radius", 0.0, 1.0, 0.001, 0.1, hint="Ball radius, in the units of the cloud")
+        self._inner = gui.add_slider("min radius", 0.0, 1.0, 0.001, 0.0, hint="Points nearer than this are ignored")
+        self._select = gui.add_dropdown("Select", ("nearest", "first", "random"), hint="Which k points to keep")
+        self.add_zoom_button(gui)
+        self._text = gui.add_markdown("")
         for control in (self._kind, self._k, self._radius, self._inner, self._select):
-            self.viewer.shows(control)
+            self.viewer.redraw_on(control)
 
     def show(self) -> None:
         self.fit_radius(self._radius, usual=4.0, least=0.5)
@@ -33,7 +33,7 @@ class Neighborhood(Panel):
             control.visible = ball
         query = self.clicked
         if query is None:
-            self._words.content = CLICK
+            self._text.content = CLICK
             return
         points, k = self.points, self._k.value
         radius, inner, select = self._radius.value, self._inner.value, self._select.value
@@ -47,26 +47,30 @@ class Neighborhood(Panel):
         distance = found.distance2[0, : len(index)].sqrt()
         rank = distance.argsort(stable=True).argsort().numpy()
         colors = ramp(rank, 0, max(1, len(rank)))
-        self.drawn(points[index], colors, 0.8, "neighbors")
+        self.draw_points(points[index], colors, 0.8, "neighbors")
         overlay, stage = self.viewer.overlay, self.viewer.stage
         assert stage is not None
         center = self.place(query)
         overlay.lines("lines", center, self.place(points[index]), colors)
-        # The inner one first: a ball hides those that are drawn after it.
+        # Draw the inner ball first: a ball hides balls that are drawn after it.
         overlay.balls("inner ball", center if ball else center[:0], inner * stage.factor, OTHER, 0.25)
         overlay.balls("ball", center if ball else center[:0], radius * stage.factor, CHOSEN, 0.15)
         farthest = self.reach = float(distance.max()) if len(distance) else 0.0
         if ball:
             self.reach = radius
-        text = f"**{len(index)}** found, the farthest at **{farthest:.4g}**; dark is near, bright is far."
+        text = f"**{len(index)}** found, the farthest at **{farthest:.4g}**. Dark is near, bright is far."
         if ball:
             distance2 = (points - query).square().sum(1)
             inside = int(((distance2 <= radius**2) & (distance2 >= inner**2)).sum())
-            text += f" The ball holds {inside:,} points"
-            text += f", of which the {len(index)} {WHICH[select]} are taken." if inside > len(index) else "."
+            text += f" The ball contains {inside:,} points"
+            text += f"; {SELECTED[select].format(len(index))}." if inside > len(index) else "."
         if len(index) < k:
-            text += f" The index has {k} places: the other {k - len(index)} are **-1**, for nothing here."
-        self._words.content = text
+            text += f" The index has {k} entries: the remaining {k - len(index)} are **-1** (padding)."
+        self._text.content = text
 
 
-WHICH = {"nearest": "nearest", "first": "of smallest index", "random": "drawn at random"}
+SELECTED = {
+    "nearest": "the {} nearest are kept",
+    "first": "the {} with the smallest index are kept",
+    "random": "{} of them are drawn at random",
+}

@@ -1,4 +1,4 @@
-"""What every panel has."""
+"""Base class of the panels."""
 
 import math
 from collections.abc import Callable
@@ -15,19 +15,22 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-# Colours over a grey cloud: what was chosen, what it is compared with, and what is only context.
+# Colours over a grey cloud: the result, what it is compared with, and context.
 CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (70, 76, 84))
 CLICK = "Click a point."
-BEAD = 0.12  # the largest radius of a bead, in the scene
-CLOSE = 2.0  # the distance of the camera from a ball that fills the picture, in its radii
-WIDEST = 1e18  # of a cloud whose squared distances float32 can hold
-REACH = 40  # the widest radius that a slider offers, in usual distances between points
+MAX_BEAD = 0.12  # largest radius of a sphere, in the scene
+ZOOM_DISTANCE = 2.0  # distance of the camera after zooming in, in radii of the drawing
+MAX_EXTENT = 1e18  # largest extent of a cloud whose squared distances fit into float32
+MAX_RADIUS = 40  # largest radius of a slider, in point spacings
 
 
 class Panel:
     """One operator: its controls, and what it draws over the cloud.
 
-    title: in the dropdown. needs_network: only there with a checkpoint.
+    Attributes:
+        title: Name in the dropdown.
+        needs_network: Whether the panel is available only with a checkpoint.
+        reach: Extent of the drawing around the clicked point, in the units of the cloud.
     """
 
     title: ClassVar[str]
@@ -35,85 +38,92 @@ class Panel:
 
     def __init__(self, viewer: "Viewer") -> None:
         self.viewer = viewer
-        self.reach = 0.0  # how far what is drawn around the clicked point reaches, in the units of the cloud
-        self._kept: dict[str, tuple[object, object, Any]] = {}
+        self.reach = 0.0
+        self._cache: dict[str, tuple[object, object, Any]] = {}
 
     def build(self, gui: Any) -> None:
-        """Adds its controls; `self.viewer.shows(control)` for those that change what is drawn."""
+        """Add the controls. Call `self.viewer.redraw_on(control)` for those that change the drawing."""
         raise NotImplementedError
 
     def show(self) -> None:
-        """Computes and draws, with `viewer.work`, `viewer.stage`, `viewer.picked` and `viewer.overlay`. Called in the
-        viewer's thread when the panel is chosen, a control or the cloud has changed, or a point was clicked. What
-        cannot be done is a ValueError of one sentence, which the person sees."""
+        """Compute and draw, using `viewer.sample`, `viewer.stage`, `viewer.picked` and `viewer.overlay`.
+
+        Called on the worker when the panel is chosen, a control or the cloud has changed, or a point was clicked.
+
+        Raises:
+            ValueError: With a one-sentence message for the user, if the operator cannot be shown.
+        """
         raise NotImplementedError
 
-    # -- for the panels -------------------------------------------------------------------------------------------
+    # -- helpers for subclasses -----------------------------------------------------------------------------------
 
-    def keep(self, name: str, key: object, compute: Callable[[], Value]) -> Value:
-        """What `compute` gave for this file and this key; computed again only when one of them is another. For what
-        depends on the points only: columns may come later, from a network."""
+    def cached(self, name: str, key: object, compute: Callable[[], Value]) -> Value:
+        """Result of `compute` for the open file and this key, computed again only when either changes.
+
+        Use it for results that depend on the points only, because a network may add columns later.
+        """
         file = self.viewer.levels
-        of, known, value = self._kept.get(name, (None, None, None))
-        if of is not file or known != key:
+        cached_file, cached_key, value = self._cache.get(name, (None, None, None))
+        if cached_file is not file or cached_key != key:
             value = compute()
-            self._kept[name] = (file, key, value)
+            self._cache[name] = (file, key, value)
         return value
 
     @property
     def points(self) -> Tensor:
-        """(N, 3) float32: the points that are worked on, in the cloud's units, from its lower corner."""
-        return self.keep("points", None, self._points)
+        """(N, 3) float32 points of the sample, in the cloud's units, relative to its lower corner."""
+        return self.cached("points", None, self._points)
 
     @property
     def clicked(self) -> Tensor | None:
-        """(1, 3) float32: the clicked point, as `points`."""
+        """(1, 3) float32 clicked point, in the coordinates of `points`; None if there is none."""
         picked = self.viewer.picked
         return None if picked is None else self.local(picked.row.cloud.points)
 
     @property
     def spacing(self) -> float:
-        """The usual distance from a point to the nearest other one; 0 if all are equal."""
+        """Median distance from a point to its nearest neighbour; 0 if all points are equal."""
 
         def find() -> float:
-            apart = knn(self.points, min(2, len(self.points))).distance2[:, -1].sqrt()
-            return float(apart[apart > 0].median()) if bool((apart > 0).any()) else 0.0
+            nearest = knn(self.points, min(2, len(self.points))).distance2[:, -1].sqrt()
+            return float(nearest[nearest > 0].median()) if bool((nearest > 0).any()) else 0.0
 
-        return self.keep("spacing", None, find)
+        return self.cached("spacing", None, find)
 
     def _points(self) -> Tensor:
-        points = self.local(self.viewer.work.cloud.points)
-        across = float(points.amax())
-        if not across <= WIDEST:
-            raise ValueError(f"operators compute with clouds of up to {WIDEST:.0e} units across, got {across:.0e}")
+        points = self.local(self.viewer.sample.cloud.points)
+        extent = float(points.amax())
+        if not extent <= MAX_EXTENT:
+            raise ValueError(f"the extent of the cloud must be at most {MAX_EXTENT:.0e} units, got {extent:.0e}")
         return points
 
     def local(self, points: Tensor) -> Tensor:
-        corner = self.keep("corner", None, lambda: self.viewer.work.cloud.points.amin(0))
+        """Points of the cloud (N, 3) in the coordinates of `points`."""
+        corner = self.cached("corner", None, lambda: self.viewer.sample.cloud.points.amin(0))
         return (points.to(corner.dtype) - corner).float()
 
     def place(self, points: Tensor) -> np.ndarray:
-        """(N, 3) where points of the form of `points` are in the scene."""
-        corner = self.keep("corner", None, lambda: self.viewer.work.cloud.points.amin(0))
+        """Scene positions (N, 3) of points in the coordinates of `points`."""
+        corner = self.cached("corner", None, lambda: self.viewer.sample.cloud.points.amin(0))
         stage = self.viewer.stage
         assert stage is not None
         return stage.place(points.to(corner.dtype) + corner)
 
     def fit_radius(self, slider: Any, usual: float, least: float = 0.0) -> None:
-        """Once for each cloud, gives a slider a range of lengths: usual, least: in usual distances between points."""
+        """Set range and default of a slider of lengths, once per cloud; `usual` and `least` are in point spacings."""
 
         def fit() -> None:
             spacing = self.spacing or 1.0
-            fit_slider(slider, least * spacing, REACH * spacing, usual * spacing)
+            fit_slider(slider, least * spacing, MAX_RADIUS * spacing, usual * spacing)
 
-        self.keep(f"range {slider.label}", None, fit)
+        self.cached(f"range {slider.label}", None, fit)
 
-    def closer(self, gui: Any) -> None:
-        """Adds a button that moves the camera to what is drawn around the clicked point."""
-        gui.add_button("Look closer").on_click(lambda event: self._look_closer(event.client))
+    def add_zoom_button(self, gui: Any) -> None:
+        """Add a button that moves the camera to the clicked point."""
+        gui.add_button("Zoom to point").on_click(lambda event: self._zoom_in(event.client))
 
-    def _look_closer(self, client: Any) -> None:
-        """Without turning the camera."""
+    def _zoom_in(self, client: Any) -> None:
+        """Move the camera to the clicked point without turning it."""
         query, stage = self.clicked, self.viewer.stage
         if client is None or query is None or stage is None:
             return
@@ -121,22 +131,29 @@ class Panel:
         with client.atomic():
             away = np.asarray(client.camera.position) - np.asarray(client.camera.look_at)
             away = away / max(float(np.linalg.norm(away)), 1e-12)
-            client.camera.position, client.camera.look_at = place + away * radius * CLOSE, place
+            client.camera.position, client.camera.look_at = place + away * radius * ZOOM_DISTANCE, place
 
-    def drawn(self, points: Tensor, colors: Any, size: float, name: str = "chosen") -> None:
-        """Points of the form of `points`, in one colour or one for each; size: in usual point sizes."""
+    def draw_points(self, points: Tensor, colors: Any, size: float, name: str = "chosen") -> None:
+        """Draw points, given in the coordinates of `points`.
+
+        Args:
+            points: (N, 3) points.
+            colors: (3,) or (N, 3) colours, 0 to 255.
+            size: Size in multiples of the default point size.
+            name: Name of the drawing; the same name replaces it.
+        """
         assert self.viewer.stage is not None
         self.viewer.overlay.points(name, self.viewer.stage, self.place(points), np.asarray(colors, np.uint8), size)
 
-    def bead(self, length: float) -> float:
-        """The size, in usual point sizes, of beads that lie about so far apart."""
+    def bead_size(self, length: float) -> float:
+        """Size of spheres that are about `length` apart, in multiples of the default point size."""
         stage = self.viewer.stage
         assert stage is not None
-        return min(max(0.12 * length * stage.factor, 1.5 * stage.point_size), BEAD) / stage.point_size
+        return min(max(0.12 * length * stage.factor, 1.5 * stage.point_size), MAX_BEAD) / stage.point_size
 
 
 def fit_slider(slider: Any, low: float, high: float, value: float) -> None:
-    """Sets range, value and a round step of a hundredth to a thousandth of the range."""
+    """Set range, value and a round step of a slider, about a hundredth to a thousandth of the range."""
     exponent = math.floor(math.log10(high)) - 2
     step = 10.0**exponent
     slider.precision = max(0, -exponent)
@@ -146,11 +163,12 @@ def fit_slider(slider: Any, low: float, high: float, value: float) -> None:
 
 
 def seeded(compute: Callable[[], Value]) -> Value:
-    """Computes something random that is the same each time, without touching the numbers that others draw."""
+    """Run a random computation with a fixed seed, without affecting the global random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return compute()
 
 
 def share(part: float, whole: float) -> str:
+    """Fraction as a percentage."""
     return f"{part / whole:.1%}" if whole else "0.0%"

@@ -1,7 +1,7 @@
-"""Pointcept's functions, each also as the class whose `apply` it is; the names of older generations; see README.md.
+"""Pointcept's functions, also as classes with `apply`, and names of older generations; see README.md.
 
-`grouping`, `interpolation`, `KNNQuery` and the other names that generations share are Pointcept's here; the older ones
-are in `functions.pointops`.
+Names that exist in several generations, such as `grouping`, `interpolation` and `KNNQuery`, are Pointcept's here; the
+older ones are in `functions.pointops`.
 """
 
 from .aggregation import Aggregation, aggregation

@@ -1,4 +1,4 @@
-"""What all packed functions share: where clouds begin, which cloud a row is of, how arguments are checked."""
+"""Shared code of the packed functions: offsets, cloud numbers of rows, argument checks."""
 
 import functools
 from typing import Any
@@ -10,34 +10,35 @@ from torch.nn import functional
 from pointgrad.ops import checks
 
 
-def starts(name: str, offset: Any) -> Tensor:
-    """(B + 1,) int64, pointgrad's offsets, from (B,) where each cloud ends."""
+def to_offsets(name: str, offset: Any) -> Tensor:
+    """Convert the ends of clouds (B,) to pointgrad's offsets (B + 1,) int64."""
     checks.tensor(name, offset)
     checks.shape(offset.dim() == 1, name, "(B,)", offset)
     checks.dtype(name, offset, checks.INDICES)
     return functional.pad(offset.long(), (1, 0))
 
 
-def cloud_of_rows(num_rows: int, begins: Tensor) -> Tensor:
-    """(num_rows,) the number of each row's cloud."""
-    rows = torch.arange(num_rows, device=begins.device)
-    return torch.searchsorted(begins[1:], rows, right=True).clamp(max=max(begins.shape[0] - 2, 0))
+def cloud_of_rows(num_rows: int, offsets: Tensor) -> Tensor:
+    """(num_rows,) cloud number of each row."""
+    rows = torch.arange(num_rows, device=offsets.device)
+    return torch.searchsorted(offsets[1:], rows, right=True).clamp(max=max(offsets.shape[0] - 2, 0))
 
 
 def check_points(name: str, xyz: Any) -> None:
+    """Check points (N, 3)."""
     checks.tensor(name, xyz)
     checks.shape(xyz.dim() == 2 and xyz.shape[1] == 3, name, "(N, 3)", xyz)
     checks.dtype(name, xyz, checks.FLOATS)
 
 
-def same_precision(*tensors: Tensor) -> list[Tensor]:
-    """In the widest of their dtypes, as plain PyTorch would join them."""
+def promote(*tensors: Tensor) -> list[Tensor]:
+    """Convert tensors to their common dtype under PyTorch's type promotion."""
     wide = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     return [tensor.to(wide) for tensor in tensors]
 
 
 def check_rows(name: str, features: Any, idx: Any) -> None:
-    """Features (N, C), and lists of their rows."""
+    """Check features (N, C) and row indices (M, K)."""
     checks.tensor(name, features)
     checks.tensor("idx", idx)
     checks.shape(features.dim() == 2, name, "(N, C)", features)

@@ -1,4 +1,4 @@
-"""`pointops.functions.attention`: attention over pairs, each of a target row and the row that it refers to."""
+"""`pointops.functions.attention`: attention over pairs of a target row and a reference row."""
 
 from typing import Any
 
@@ -13,10 +13,20 @@ __all__ = ["AttentionFusionStep", "AttentionRelationStep", "attention_fusion_ste
 def attention_relation_step(
     query: Tensor, key: Tensor, weight: Tensor, index_target: Tensor, index_refer: Tensor
 ) -> Tensor:
-    """The weighted product of each pair: `out[m, g] = sum_c query[target[m], g, c] * key[refer[m], g, c] * weight[c]`.
+    """Compute the weighted dot product of each pair.
 
-    query, key: (N, G, C). weight: (C,). index_target, index_refer: (M,). returns: (M, G), 0 where an index is -1.
-    Gradients reach query, key and weight; the original computes that of the weight and then drops it.
+    `out[m, g] = sum_c query[target[m], g, c] * key[refer[m], g, c] * weight[c]`. The original computes the gradient of
+    the weight and then drops it.
+
+    Args:
+        query: (N, G, C) queries.
+        key: (N, G, C) keys.
+        weight: (C,) weights.
+        index_target: (M,) row of `query` in each pair.
+        index_refer: (M,) row of `key` in each pair.
+
+    Returns:
+        (M, G) products, 0 where an index is -1, differentiable in `query`, `key` and `weight`.
     """
     _check_heads("query", query)
     _check_heads("key", key)
@@ -24,23 +34,29 @@ def attention_relation_step(
     checks.shape(key.shape[1:] == query.shape[1:], "key", lambda: f"(N, {query.shape[1]}, {query.shape[2]})", key)
     checks.shape(weight.shape == query.shape[2:], "weight", lambda: f"(C,) = ({query.shape[2]},)", weight)
     _check_pairs(index_target, index_refer)
-    asked = _rows(query * weight, index_target)
-    return (asked * _rows(key, index_refer)).sum(-1)
+    weighted = _rows(query * weight, index_target)
+    return (weighted * _rows(key, index_refer)).sum(-1)
 
 
 def attention_fusion_step(weight: Tensor, value: Tensor, index_target: Tensor, index_refer: Tensor) -> Tensor:
-    """Weighted values, summed by target: `out[target[m], g] += weight[m, g] * value[refer[m], g]`.
+    """Sum weighted values by target row: `out[target[m], g] += weight[m, g] * value[refer[m], g]`.
 
-    weight: (M, G). value: (N, G, C). index_target, index_refer: (M,), -1 takes no part. returns: (N, G, C).
-    Gradients reach weight and value.
+    Args:
+        weight: (M, G) weights.
+        value: (N, G, C) values.
+        index_target: (M,) target row of each pair.
+        index_refer: (M,) row of `value` in each pair. Pairs with an index of -1 are ignored.
+
+    Returns:
+        (N, G, C) sums, differentiable in `weight` and `value`.
     """
     _check_heads("value", value)
     checks.tensor("weight", weight)
     _check_pairs(index_target, index_refer)
     fits = weight.shape == (index_target.shape[0], value.shape[1])
     checks.shape(fits, "weight", lambda: f"(M, G) = ({index_target.shape[0]}, {value.shape[1]})", weight)
-    sent = weight.unsqueeze(-1) * _rows(value, index_refer)
-    return pointgrad.scatter(sent.flatten(1), index_target, value.shape[0]).reshape(value.shape)
+    weighted = weight.unsqueeze(-1) * _rows(value, index_refer)
+    return pointgrad.scatter(weighted.flatten(1), index_target, value.shape[0]).reshape(value.shape)
 
 
 class AttentionRelationStep:
@@ -67,5 +83,5 @@ def _check_pairs(index_target: Any, index_refer: Any) -> None:
 
 
 def _rows(features: Tensor, index: Tensor) -> Tensor:
-    """(M, G, C) of features (N, G, C)."""
+    """Rows (M, G, C) of features (N, G, C)."""
     return pointgrad.gather(features.flatten(1), index).unflatten(1, features.shape[1:])

@@ -1,9 +1,9 @@
-"""`pointops.functions.pointops`: the names and the order of arguments of two older generations of pointops.
+"""`pointops.functions.pointops`: the names and argument order of two older generations of pointops.
 
-Packed (Point Transformer, Stratified Transformer): clouds (N, 3) with `offset`, where each cloud ends. Batched
-(PointWeb, PAConv and what grew from them): clouds (B, N, 3), features (B, C, N). Several names are in both, with
-different arguments; what is passed tells which is meant: offsets or none, and the rank of the features. A packed
-search with too few points repeats the cloud's first index here, where Pointcept's gives -1; a batched one index 0.
+Packed (Point Transformer, Stratified Transformer): clouds (N, 3) with `offset`, the ends of the clouds. Batched
+(PointWeb, PAConv and successors): clouds (B, N, 3), features (B, C, N). Several names exist in both with different
+arguments; whether offsets are passed, and the rank of the features, determine which is meant. If a cloud has too few
+points, a packed search repeats its first index, where Pointcept's returns -1; a batched one repeats index 0.
 """
 
 import torch
@@ -19,7 +19,7 @@ from pointgrad.compat.pointnet2_ops.pointnet2_utils import three_nn as nearestne
 from pointgrad.ops import checks
 
 from ..._scalars import count_of
-from ._packed import cloud_of_rows, starts
+from ._packed import cloud_of_rows, to_offsets
 from .aggregation import Aggregation as Aggregation
 from .aggregation import aggregation as aggregation
 from .grouping import grouping as grouping_with_xyz
@@ -66,13 +66,21 @@ __all__ = [
 
 
 def furthestsampling(xyz: Tensor, offset: Tensor | int, new_offset: Tensor | None = None) -> Tensor:
-    """Farthest point sampling, each cloud from its first point.
+    """Farthest point sampling, starting from the first point of each cloud.
 
-    Packed, `furthestsampling(xyz, offset, new_offset)`: xyz (N, 3). returns: (M,) int32, counted through all clouds.
-    Batched, `furthestsampling(xyz, m)`: xyz (B, N, 3), m the number of picks. returns: (B, m) int32.
+    Packed: `furthestsampling(xyz, offset, new_offset)`. Batched: `furthestsampling(xyz, m)`.
 
-    >>> furthestsampling(torch.tensor([[[0., 0., 0.], [1., 0., 0.], [3., 0., 0.]]]), 2)
-    tensor([[0, 2]], dtype=torch.int32)
+    Args:
+        xyz: (N, 3) points if packed, (B, N, 3) if batched.
+        offset: (B,) ends of the clouds if packed, the number of samples m if batched.
+        new_offset: (B,) ends of the samples if packed, None if batched.
+
+    Returns:
+        (M,) int32 rows of `xyz` if packed, (B, m) int32 indices if batched.
+
+    Example:
+        >>> furthestsampling(torch.tensor([[[0., 0., 0.], [1., 0., 0.], [3., 0., 0.]]]), 2)
+        tensor([[0, 2]], dtype=torch.int32)
     """
     if new_offset is None:
         return pointnet2_utils.furthest_point_sample(xyz, offset)  # type: ignore[arg-type]
@@ -86,11 +94,20 @@ def knnquery(
     offset: Tensor | None = None,
     new_offset: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The `nsample` nearest points; any number, where the originals write past their end above 100.
+    """Find the `nsample` nearest points.
 
-    Packed, with offset: xyz (N, 3), new_xyz (M, 3). returns: idx (M, nsample) int32 and dist, not squared. A cloud with
-        too few points repeats its first index (-1 if it has none at all), at a distance of 1e5.
-    Batched, without: xyz (B, N, 3), new_xyz (B, M, 3). returns: idx (B, M, nsample) int32; too few repeat index 0.
+    `nsample` is not limited; the originals write out of bounds above 100.
+
+    Args:
+        nsample: Number of neighbors.
+        xyz: (N, 3) points if packed, (B, N, 3) if batched.
+        new_xyz: (M, 3) or (B, M, 3) queries; `xyz` if None.
+        offset: (B,) ends of the clouds of `xyz` if packed, None if batched.
+        new_offset: (B,) ends of the clouds of `new_xyz`.
+
+    Returns:
+        Packed: `idx` (M, nsample) int32 and Euclidean distances `dist`. A cloud with too few points repeats its first
+        index (-1 if it is empty) with a distance of 1e5. Batched: `idx` (B, M, nsample) int32, which repeats index 0.
     """
     if offset is None:
         return knnquery_heap(nsample, xyz, new_xyz)
@@ -99,7 +116,16 @@ def knnquery(
 
 
 def knnquery_heap(nsample: int, xyz: Tensor, new_xyz: Tensor | None = None) -> Tensor:
-    """The batched `knnquery`: xyz (B, N, 3), new_xyz (B, M, 3). returns: idx (B, M, nsample) int32, nearest first."""
+    """Find the `nsample` nearest points in batched clouds.
+
+    Args:
+        nsample: Number of neighbors.
+        xyz: (B, N, 3) points.
+        new_xyz: (B, M, 3) queries; `xyz` if None.
+
+    Returns:
+        (B, M, nsample) int32 indices, nearest first; index 0 repeats if there are too few points.
+    """
     nsample = count_of("nsample", nsample)
     checks.tensor("xyz", xyz)
     checks.shape(xyz.dim() == 3 and xyz.shape[2] == 3, "xyz", "(B, N, 3), or (N, 3) with offset", xyz)
@@ -111,23 +137,35 @@ knnquery_naive = knnquery_heap
 
 
 def knnquery_exclude(nsample: int, xyz: Tensor, new_xyz: Tensor | None = None) -> Tensor:
-    """`knnquery_heap` without the nearest of all, which is the point itself."""
+    """`knnquery_heap` without the nearest neighbor, which is usually the point itself."""
     nsample = count_of("nsample", nsample)
     return knnquery_heap(nsample + 1, xyz, new_xyz)[..., 1:].contiguous()
 
 
 def grouping(input: Tensor, idx: Tensor) -> Tensor:
-    """The features of neighbours; -1 gives zeros. Gradients reach `input`.
+    """Gather the features of neighbors.
 
-    Packed: input (N, C), idx (M, K). returns: (M, K, C).
-    Batched: input (B, C, N), idx (B, M, K). returns: (B, C, M, K).
+    Args:
+        input: (N, C) features if packed, (B, C, N) if batched.
+        idx: (M, K) or (B, M, K) indices; -1 gives zeros.
+
+    Returns:
+        (M, K, C) if packed, (B, C, M, K) if batched; differentiable in `input`.
     """
     checks.tensor("input", input)
     return pointnet2_utils.grouping_operation(input, idx) if input.dim() == 3 else grouping2(input, idx)
 
 
 def grouping_int(features: Tensor, idx: Tensor) -> Tensor:
-    """Whole numbers of neighbours: features (B, C, N), idx (B, M, K). returns: (B, C, M, K) int64."""
+    """Gather integer features of neighbors.
+
+    Args:
+        features: (B, C, N) integers.
+        idx: (B, M, K) indices.
+
+    Returns:
+        (B, C, M, K) int64.
+    """
     checks.tensor("features", features)
     checks.shape(features.dim() == 3, "features", "(B, C, N)", features)
     return pointgrad.group(features.transpose(1, 2), idx).permute(0, 3, 1, 2).long().contiguous()
@@ -143,10 +181,20 @@ def queryandgroup(
     new_offset: Tensor,
     use_xyz: bool = True,
 ) -> Tensor:
-    """The nearest neighbours' features, behind their positions relative to the centre if `use_xyz`; packed clouds.
+    """Gather the features of the nearest neighbors in packed clouds.
 
-    xyz (N, 3), new_xyz (M, 3) or None for xyz, feat (N, C), idx (M, nsample) if known already.
-    returns: (M, nsample, 3 + C) or (M, nsample, C). Gradients reach feat, xyz and new_xyz.
+    Args:
+        nsample: Number of neighbors.
+        xyz: (N, 3) points.
+        new_xyz: (M, 3) centers; `xyz` if None.
+        feat: (N, C) features.
+        idx: (M, nsample) indices of neighbors; searched if None.
+        offset: (B,) ends of the clouds of `xyz`.
+        new_offset: (B,) ends of the clouds of `new_xyz`.
+        use_xyz: Prepend positions relative to the center to the features.
+
+    Returns:
+        (M, nsample, 3 + C) or (M, nsample, C), differentiable in `feat`, `xyz` and `new_xyz`.
     """
     if new_xyz is None:
         new_xyz = xyz
@@ -163,12 +211,21 @@ def interpolation(
     new_offset: Tensor | None = None,
     k: int = 3,
 ) -> Tensor:
-    """Interpolated features.
+    """Interpolate features.
 
-    Packed, `interpolation(xyz, new_xyz, feat, offset, new_offset, k=3)`: from the k nearest points of the same cloud,
-        as `pointops.interpolation`. returns: (N, C).
-    Batched, `interpolation(features, idx, weight)`: features (B, C, m), idx and weight (B, n, 3), as of
-        `nearestneighbor`. returns: (B, C, n); gradients to weight too.
+    Packed: `interpolation(xyz, new_xyz, feat, offset, new_offset, k=3)`, which is `pointops.interpolation`. Batched:
+    `interpolation(features, idx, weight)`.
+
+    Args:
+        xyz: (M, 3) points with features if packed; features (B, C, m) if batched.
+        new_xyz: (N, 3) points to interpolate at if packed; indices (B, n, 3) from `nearestneighbor` if batched.
+        feat: (M, C) features if packed; weights (B, n, 3) if batched.
+        offset: (B,) ends of the clouds of `xyz`.
+        new_offset: (B,) ends of the clouds of `new_xyz`.
+        k: Number of neighbors.
+
+    Returns:
+        (N, C) features if packed, (B, C, n) if batched, which is also differentiable in the weights.
     """
     if offset is None or new_offset is None:
         return pointnet2_utils.three_interpolate(xyz, new_xyz, feat)
@@ -188,7 +245,7 @@ class NearestNeighbor:
 
 
 class Interpolation:
-    """`interpolation` of a batch; `interpolation2` of packed clouds."""
+    """`interpolation` for batched and `interpolation2` for packed clouds."""
 
     @staticmethod
     def apply(
@@ -233,10 +290,12 @@ class KNNQueryExclude:
 
 
 class QueryAndGroup(nn.Module):
-    """Neighbours' features with their positions relative to the centre; batched clouds.
+    """Groups the features of neighbors in batched clouds with their positions relative to the center.
 
-    radius: of `ballquery`; None for the nearest. nsample: how many. use_xyz: whether the positions come before the
-        features.
+    Args:
+        radius: Radius of a ball query; None for the nearest neighbors.
+        nsample: Number of neighbors.
+        use_xyz: Prepend the relative positions to the features.
     """
 
     def __init__(self, radius: float | None = None, nsample: int = 32, use_xyz: bool = True) -> None:
@@ -246,9 +305,16 @@ class QueryAndGroup(nn.Module):
     def forward(
         self, xyz: Tensor, new_xyz: Tensor | None = None, features: Tensor | None = None, idx: Tensor | None = None
     ) -> Tensor:
-        """xyz (B, N, 3), new_xyz (B, M, 3) or None for xyz, features (B, C, N), idx (B, M, nsample) if known already.
+        """Group the neighbors of each center.
 
-        returns: (B, 3 + C, M, nsample).
+        Args:
+            xyz: (B, N, 3) points.
+            new_xyz: (B, M, 3) centers; `xyz` if None.
+            features: (B, C, N) features of the points, or None.
+            idx: (B, M, nsample) indices of neighbors; searched if None.
+
+        Returns:
+            (B, 3 + C, M, nsample) positions and features.
         """
         checks.value(self.use_xyz or features is not None, "features", "given if use_xyz is False", "None")
         if new_xyz is None:
@@ -263,14 +329,14 @@ class QueryAndGroup(nn.Module):
 def _nearest(
     nsample: int, xyz: Tensor, new_xyz: Tensor | None, offset: Tensor, new_offset: Tensor | None
 ) -> tuple[pointgrad.Neighbors, Tensor]:
-    """What is found in packed clouds, and its index (M, nsample) int32 with the cloud's first where there is none."""
+    """Neighbors in packed clouds, and their index (M, nsample) int32 padded with the first index of the cloud."""
     if new_xyz is None:
         new_xyz = xyz
     if new_offset is None:
         new_offset = offset
     found = nearest(nsample, xyz, offset, new_xyz, new_offset)
-    begins = starts("offset", offset)
-    first = torch.where(begins.diff() > 0, begins[:-1], -1).int()
-    cloud = cloud_of_rows(new_xyz.shape[0], starts("new_offset", new_offset))
+    offsets = to_offsets("offset", offset)
+    first = torch.where(offsets.diff() > 0, offsets[:-1], -1).int()
+    cloud = cloud_of_rows(new_xyz.shape[0], to_offsets("new_offset", new_offset))
     index = found.index.int()
     return found, torch.where(index < 0, first[cloud].unsqueeze(1), index)

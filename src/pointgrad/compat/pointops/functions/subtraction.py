@@ -11,10 +11,15 @@ __all__ = ["Subtraction", "subtraction"]
 
 
 def subtraction(input1: Tensor, input2: Tensor, idx: Tensor) -> Tensor:
-    """Each row minus its neighbours: `out[n, k] = input1[n] - input2[idx[n, k]]`.
+    """Subtract neighbors from each row: `out[n, k] = input1[n] - input2[idx[n, k]]`.
 
-    input1: (N, C). input2: (M, C). idx: (N, K); where it is -1, nothing is subtracted, and the original reads outside
-    its memory. returns: (N, K, C), gradients to both inputs.
+    Args:
+        input1: (N, C) features.
+        input2: (M, C) features of the neighbors.
+        idx: (N, K) rows of `input2`; -1 subtracts nothing, where the original reads out of bounds.
+
+    Returns:
+        (N, K, C) differences, differentiable in both inputs.
     """
     check_rows("input2", input2, idx)
     checks.tensor("input1", input1)

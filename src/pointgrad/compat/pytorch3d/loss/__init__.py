@@ -1,4 +1,4 @@
-"""The distance between clouds, as `pytorch3d.loss` has it."""
+"""Loss functions, as in `pytorch3d.loss`."""
 
 from .._missing import missing
 from .chamfer import chamfer_distance

@@ -1,4 +1,4 @@
-"""How far two clouds lie apart."""
+"""Chamfer distance between point clouds."""
 
 from typing import Any, NamedTuple
 
@@ -30,49 +30,55 @@ def chamfer_distance(
     single_directional: bool = False,
     abs_cosine: bool = True,
 ) -> tuple[Loss, Loss | None]:
-    """How far each point of x is from its nearest in y, and the other way round; and how their normals differ.
+    """Compute the chamfer distance between clouds, and the difference of their normals.
 
-    x, y: (N, P1, D) and (N, P2, D); or objects with `points_padded()`, `num_points_per_cloud()` and
-        `normals_padded()`, as the original's Pointclouds, which then stand for lengths and normals too.
-    x_lengths, y_lengths: (N,), how many points of each cloud count.
-    x_normals, y_normals: (N, P1, C) and (N, P2, C), or None.
-    weights: (N,), not negative: what each pair of clouds counts, and what a mean over pairs is divided by.
-    batch_reduction: "mean", "sum" or None, over pairs: None gives (N,).
-    point_reduction: "mean" or "sum" over points; "max", the farthest point of both sides together, without normals; or
-        None, for which batch_reduction must be None too: one number per point, (N, P1) and (N, P2) in a tuple, or
-        (N, P1) if single_directional.
-    norm: 2 for **squared** Euclidean distances, 1 for sums of absolute differences.
-    single_directional: only from x to y.
-    abs_cosine: normals that point in opposite directions count as equal.
-    returns: (loss, loss_normals): the sum of both directions; loss_normals, 1 minus the (absolute) cosine between
-        nearest normals, reduced as the loss, or None without normals.
+    The native function is `pointgrad.chamfer_distance(x, y, lengths=x_lengths, target_lengths=y_lengths)`, which has no
+    normals or weights. Differences from the original: 16-bit clouds give float32 results, so that a mean of squares
+    does not overflow; if all weights are zero, the loss is 0 with its usual shape, and the normal loss is None without
+    normals; negative weights raise an error on the CPU only, because checking them on a GPU would synchronize.
 
-    Native: `pointgrad.chamfer_distance(x, y, lengths=x_lengths, target_lengths=y_lengths)`, which has no normals or
-    weights. What differs from the original: 16-bit clouds give float32, where a mean of squares fits; weights
-    that are all zero give 0 in the shape of any other weights, and None without normals; negative weights are refused
-    on the CPU only, because a GPU would have to wait for them.
+    Args:
+        x: (N, P1, D) points, or an object with `points_padded()`, `num_points_per_cloud()` and `normals_padded()`, such
+            as the original's Pointclouds, which also provides lengths and normals.
+        y: (N, P2, D) points, or such an object.
+        x_lengths, y_lengths: (N,) number of points in each cloud.
+        x_normals, y_normals: (N, P1, C) and (N, P2, C) normals, or None.
+        weights: (N,) non-negative weights of the pairs of clouds. A mean over pairs is divided by their sum.
+        batch_reduction: Reduction over pairs: "mean", "sum" or None.
+        point_reduction: Reduction over points: "mean", "sum", "max" (the maximum over both directions; not supported
+            with normals), or None, which requires that batch_reduction is None.
+        norm: 2 for **squared** Euclidean distances, 1 for sums of absolute differences.
+        single_directional: Compute only the distances from x to y.
+        abs_cosine: Treat opposite normals as equal.
 
-    >>> loss, normals = chamfer_distance(torch.tensor([[[0.], [1.]]]), torch.tensor([[[0.], [3.]]]))
-    >>> loss, normals
-    (tensor(2.5000), None)
+    Returns:
+        `(loss, loss_normals)`. `loss` is the sum of both directions: a scalar, or (N,) if batch_reduction is None; if
+        point_reduction is None, the distances of all points, a tuple of (N, P1) and (N, P2), or (N, P1) if
+        single_directional. `loss_normals` is 1 minus the (absolute) cosine between the normals of nearest points,
+        reduced in the same way, or None without normals.
+
+    Example:
+        >>> loss, normals = chamfer_distance(torch.tensor([[[0.], [1.]]]), torch.tensor([[[0.], [3.]]]))
+        >>> loss, normals
+        (tensor(2.5000), None)
     """
     _check_reductions(batch_reduction, point_reduction)
     checks.value(norm in (1, 2), "norm", "1 or 2", norm)
-    here = _side("x", x, x_lengths, x_normals)
-    there = _side("y", y, y_lengths, y_normals)
-    _check(here, there, weights)
-    has_normals = here.normals is not None and there.normals is not None
-    allowed = point_reduction != "max" or (here.normals is None and there.normals is None)
+    x_side = _side("x", x, x_lengths, x_normals)
+    y_side = _side("y", y, y_lengths, y_normals)
+    _check(x_side, y_side, weights)
+    has_normals = x_side.normals is not None and y_side.normals is not None
+    allowed = point_reduction != "max" or (x_side.normals is None and y_side.normals is None)
     checks.value(allowed, "x_normals and y_normals", 'None if point_reduction is "max"', "normals")
 
-    directions = [(here, there)] if single_directional else [(here, there), (there, here)]
+    directions = [(x_side, y_side)] if single_directional else [(x_side, y_side), (y_side, x_side)]
     losses, losses_normals = [], []
-    for source, aim in directions:
-        distance, index = nearest(source.points, aim.points, source.lengths, aim.lengths, norm, 1)
+    for source, target in directions:
+        distance, index = nearest(source.points, target.points, source.lengths, target.lengths, norm, 1)
         losses.append(_per_cloud(distance.squeeze(2), source, weights, point_reduction))
         if has_normals:
-            differ = _normals_differ(source, aim, index, abs_cosine)
-            losses_normals.append(_per_cloud(differ, source, weights, point_reduction))
+            difference = _normal_difference(source, target, index, abs_cosine)
+            losses_normals.append(_per_cloud(difference, source, weights, point_reduction))
     return (
         _reduce(losses, weights, batch_reduction, point_reduction),
         _reduce(losses_normals, weights, batch_reduction, point_reduction) if has_normals else None,
@@ -115,25 +121,25 @@ def _check(x: _Side, y: _Side, weights: Any) -> None:
     checks.device("y", y.points, "x", x.points)
     if weights is not None:
         checks.tensor("weights", weights)
-        fits = weights.shape[:1] == (batch,) and weights.numel() == batch  # (N, 1) is allowed there, too
+        fits = weights.shape[:1] == (batch,) and weights.numel() == batch  # the original also accepts (N, 1)
         checks.shape(fits, "weights", lambda: f"(N,) = ({batch},)", weights)
         checks.device("weights", weights, "x", x.points)
         if weights.device.type == "cpu" and not torch.compiler.is_compiling():
             checks.value(bool((weights >= 0).all()), "weights", "at least 0", weights.tolist())
 
 
-def _normals_differ(source: _Side, aim: _Side, index: Tensor, abs_cosine: bool) -> Tensor:
-    """(N, P), 0 beyond the lengths."""
+def _normal_difference(source: _Side, target: _Side, index: Tensor, abs_cosine: bool) -> Tensor:
+    """(N, P) difference of normals, 0 beyond the lengths."""
     assert source.normals is not None
-    assert aim.normals is not None
-    near = knn_gather(aim.normals, index, aim.lengths).squeeze(2)
+    assert target.normals is not None
+    near = knn_gather(target.normals, index, target.lengths).squeeze(2)
     cosine = functional.cosine_similarity(source.normals, near, dim=2, eps=1e-6)
-    differ = 1 - (cosine.abs() if abs_cosine else cosine)
-    return torch.where(_clouds.within(source.lengths, differ.shape[1], source.points), differ, 0)
+    difference = 1 - (cosine.abs() if abs_cosine else cosine)
+    return torch.where(_clouds.within(source.lengths, difference.shape[1], source.points), difference, 0)
 
 
 def _per_cloud(value: Tensor, source: _Side, weights: Tensor | None, point_reduction: str | None) -> Tensor:
-    """(N,), or (N, P) without a reduction."""
+    """Reduce (N, P) over points to (N,), unless point_reduction is None."""
     if weights is not None:
         value = value * weights.reshape(-1, 1)
     if point_reduction is None:

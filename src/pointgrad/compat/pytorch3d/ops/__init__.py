@@ -1,4 +1,4 @@
-"""Sampling, neighbours and layouts, as `pytorch3d.ops` has them."""
+"""Sampling, neighbor search and layouts, as in `pytorch3d.ops`."""
 
 from .._missing import missing
 from .ball_query import ball_query

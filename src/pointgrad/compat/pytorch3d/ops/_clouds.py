@@ -1,4 +1,4 @@
-"""What all operators ask of padded clouds, by the names the caller gave them."""
+"""Checks of padded clouds, under the original's argument names."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pointgrad.ops import checks
 
 
 def check(name: str, points: Any, lengths_name: str, lengths: Any) -> None:
-    """Points (N, P, D), and lengths (N,) or None."""
+    """Check points (N, P, D), and lengths (N,) or None."""
     checks.tensor(name, points)
     if lengths is not None:
         checks.tensor(lengths_name, lengths)
@@ -25,7 +25,7 @@ def check(name: str, points: Any, lengths_name: str, lengths: Any) -> None:
 
 
 def check_pair(p1: Any, p2: Any, lengths1: Any, lengths2: Any) -> None:
-    """Queries and points of as many clouds, in as many dimensions."""
+    """Check that queries and points match in number of clouds and dimensions."""
     check("p1", p1, "lengths1", lengths1)
     check("p2", p2, "lengths2", lengths2)
     fits = p1.shape[0] == p2.shape[0] and p1.shape[2] == p2.shape[2]
@@ -36,6 +36,6 @@ def check_pair(p1: Any, p2: Any, lengths1: Any, lengths2: Any) -> None:
 
 
 def within(lengths: Tensor | None, size: int, like: Tensor) -> Tensor:
-    """(N, size), or (1, size) without lengths: which places are within the clouds of these points."""
-    place = torch.arange(size, device=like.device).unsqueeze(0)
-    return place < (like.shape[1] if lengths is None else lengths.unsqueeze(1))
+    """Mask (N, size), or (1, size) without lengths, of the positions that are within the clouds."""
+    position = torch.arange(size, device=like.device).unsqueeze(0)
+    return position < (like.shape[1] if lengths is None else lengths.unsqueeze(1))

@@ -1,4 +1,4 @@
-"""The nearest by sums of absolute differences, which no native operator has: all pairs, block by block."""
+"""Nearest neighbors under norm 1, for which there is no native operator: all pairs, block by block."""
 
 import torch
 from torch import Tensor
@@ -7,24 +7,24 @@ import pointgrad
 
 from . import _clouds
 
-# How many at a time: little more than the caches of a CPU hold; on a GPU some 300 MB.
+# Pairs per block: slightly more than fits into the caches of a CPU; about 300 MB on a GPU.
 CPU_PAIRS, GPU_PAIRS = 2**20, 2**24
 
 
 def nearest(p1: Tensor, p2: Tensor, lengths1: Tensor | None, lengths2: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
-    """(N, P1, k) distances, ascending, in at least float32, and (N, P1, k) indices; -1 where there are fewer."""
+    """Distances (N, P1, k), ascending, in at least float32, and indices (N, P1, k), padded with -1."""
     index = _search(p1.detach(), p2.detach(), lengths2, k)
     if lengths1 is not None:
         index = torch.where(_clouds.within(lengths1, p1.shape[1], p1).unsqueeze(2), index, -1)
     wide = torch.promote_types(p1.dtype, torch.float32)
     distance = (p1.unsqueeze(2).to(wide) - pointgrad.group(p2, index).to(wide)).abs().sum(3)
-    # Summed in another order than in the search, neighbours that are equally far but for rounding may trade places.
+    # The sum has another order than in the search, so neighbors whose distances differ by rounding may swap.
     distance, order = torch.where(index >= 0, distance, torch.inf).sort(dim=2, stable=True)
     return distance, index.gather(2, order)
 
 
 def _search(p1: Tensor, p2: Tensor, lengths2: Tensor | None, k: int) -> Tensor:
-    """(N, P1, k), by distance, then by index."""
+    """Indices (N, P1, k), sorted by distance, then by index."""
     (batch, queries, _), size = p1.shape, p2.shape[1]
     wide = torch.promote_types(p1.dtype, torch.float32)
     p1, p2 = p1.to(wide), p2.to(wide)
@@ -38,13 +38,13 @@ def _search(p1: Tensor, p2: Tensor, lengths2: Tensor | None, k: int) -> Tensor:
         distance = torch.cdist(p1[:, first : first + rows], p2, p=1.0)
         distance.nan_to_num_(nan=torch.inf, posinf=torch.inf)
         if wide == torch.float64:
-            distance, place = distance.sort(dim=2, stable=True)
-            distance, place = distance[..., :kept], place[..., :kept]
+            distance, position = distance.sort(dim=2, stable=True)
+            distance, position = distance[..., :kept], position[..., :kept]
         else:
-            # Bits of positive floats are ordered as they are; the index below them breaks ties.
+            # The bits of positive floats have the same order as the floats; the index in the low bits breaks ties.
             key = distance.view(torch.int32).long()
             key.bitwise_left_shift_(32).bitwise_or_(torch.arange(size, device=p1.device))
             key = key.topk(kept, dim=2, largest=False).values
-            distance, place = (key >> 32).int().view(torch.float32), key & 0xFFFFFFFF
-        index[:, first : first + rows, :kept] = torch.where(distance.isfinite(), place, -1)
+            distance, position = (key >> 32).int().view(torch.float32), key & 0xFFFFFFFF
+        index[:, first : first + rows, :kept] = torch.where(distance.isfinite(), position, -1)
     return index

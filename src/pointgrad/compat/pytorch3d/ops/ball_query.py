@@ -1,4 +1,4 @@
-"""The points in a ball around each point."""
+"""Ball query."""
 
 import numbers
 
@@ -25,21 +25,30 @@ def ball_query(
     return_nn: bool = True,
     skip_points_outside_cube: bool = False,
 ) -> KNN:
-    """The first K points of p2, in the order of their index, that are nearer than the radius to each point of p1.
+    """Find the first K points of p2, in index order, that are nearer than the radius to each point of p1.
 
-    p1: (N, P1, D), the centres. p2: (N, P2, D), who is found. lengths1, lengths2: as for `knn_points`.
-    radius: a point **on** the sphere is outside.
-    skip_points_outside_cube: how the original may search; the result is the same, and no meaning here.
-    returns: `KNN(dists, idx, knn)`. dists (N, P1, K), **squared**, in the dtype of p1, with gradients to p1 and p2;
-        idx (N, P1, K) int64, -1 (and dists 0) where there are fewer; knn (N, P1, K, D), zeros there, or None.
+    The native function is `pointgrad.ball_query(p2, radius, K, p1, select="first", closed=False)`.
 
-    Native: `pointgrad.ball_query(p2, radius, K, p1, select="first", closed=False)`.
+    Args:
+        p1: (N, P1, D) centers.
+        p2: (N, P2, D) points to search.
+        lengths1, lengths2: (N,) number of points in each cloud; None for all.
+        K: Number of neighbors.
+        radius: Radius of the balls. Points **on** the sphere are outside.
+        return_nn: Also return the coordinates of the neighbors.
+        skip_points_outside_cube: Selects an algorithm of the original; ignored here.
 
-    >>> line = torch.tensor([[[0.], [1.], [2.]]])
-    >>> ball_query(line, line, K=2, radius=1.5).idx.tolist()
-    [[[0, 1], [0, 1], [1, 2]]]
-    >>> ball_query(line, line, K=2, radius=1.0).idx.tolist()
-    [[[0, -1], [1, -1], [2, -1]]]
+    Returns:
+        `KNN(dists, idx, knn)`: `dists` (N, P1, K), **squared**, in the dtype of p1, differentiable in p1 and p2; `idx`
+        (N, P1, K) int64; `knn` (N, P1, K, D), or None if `return_nn` is False. Missing neighbors have index -1,
+        distance 0 and zero coordinates.
+
+    Example:
+        >>> line = torch.tensor([[[0.], [1.], [2.]]])
+        >>> ball_query(line, line, K=2, radius=1.5).idx.tolist()
+        [[[0, 1], [0, 1], [1, 2]]]
+        >>> ball_query(line, line, K=2, radius=1.0).idx.tolist()
+        [[[0, -1], [1, -1], [2, -1]]]
     """
     K, radius = count_of("K", K), number(radius)
     checks.kind(isinstance(radius, numbers.Real), "radius", "a number", radius)

@@ -1,4 +1,4 @@
-"""Between clouds one after another and clouds side by side."""
+"""Conversion between packed and padded layouts."""
 
 import torch
 from torch import Tensor
@@ -12,17 +12,22 @@ __all__ = ["packed_to_padded", "padded_to_packed"]
 
 
 def packed_to_padded(inputs: Tensor, first_idxs: Tensor, max_size: int) -> Tensor:
-    """Puts clouds that follow one another side by side, zeros behind the shorter ones.
+    """Convert packed clouds to padded clouds, filled with zeros.
 
-    inputs: (F,) or (F, ...), any dtype. first_idxs: (N,), ascending: where each cloud begins; the last ends at F.
-    max_size: how many rows each cloud gets.
-    returns: (N, max_size) or (N, max_size, ...), with gradients to `inputs`.
+    Rows of a cloud beyond `max_size` are dropped; the original writes them out of bounds.
 
-    What a cloud has beyond `max_size` is left out; the original writes it out of bounds.
+    Args:
+        inputs: (F,) or (F, ...) rows of any dtype.
+        first_idxs: (N,) first row of each cloud, ascending. The last cloud ends at F.
+        max_size: Number of rows of each padded cloud.
 
-    >>> packed_to_padded(torch.tensor([1., 2., 3.]), torch.tensor([0, 1]), 2)
-    tensor([[1., 0.],
-            [2., 3.]])
+    Returns:
+        (N, max_size) or (N, max_size, ...), differentiable in `inputs`.
+
+    Example:
+        >>> packed_to_padded(torch.tensor([1., 2., 3.]), torch.tensor([0, 1]), 2)
+        tensor([[1., 0.],
+                [2., 3.]])
     """
     checks.tensor("inputs", inputs)
     checks.shape(inputs.dim() >= 1, "inputs", "(F,) or (F, ...)", inputs)
@@ -37,14 +42,20 @@ def packed_to_padded(inputs: Tensor, first_idxs: Tensor, max_size: int) -> Tenso
 
 
 def padded_to_packed(inputs: Tensor, first_idxs: Tensor, num_inputs: int, max_size_dim: int = 1) -> Tensor:
-    """Puts clouds that lie side by side one after another: the reverse of `packed_to_padded`.
+    """Convert padded clouds to packed clouds: the inverse of `packed_to_padded`.
 
-    inputs: (N, ..., max_size, ...), any dtype. first_idxs: (N,), ascending: where each cloud begins in the result.
-    num_inputs: F, where the last cloud ends. max_size_dim: which dimension of `inputs` is max_size.
-    returns: (F,) or (F, ...), with gradients to `inputs`; rows that a cloud of more than max_size would need are 0.
+    Args:
+        inputs: (N, ..., max_size, ...) rows of any dtype.
+        first_idxs: (N,) first row of each cloud in the result, ascending.
+        num_inputs: Number of rows F of the result, where the last cloud ends.
+        max_size_dim: Dimension of `inputs` that has size max_size.
 
-    >>> padded_to_packed(torch.tensor([[1., 0.], [2., 3.]]), torch.tensor([0, 1]), 3)
-    tensor([1., 2., 3.])
+    Returns:
+        (F,) or (F, ...), differentiable in `inputs`. Rows of a cloud beyond max_size are 0.
+
+    Example:
+        >>> padded_to_packed(torch.tensor([[1., 0.], [2., 3.]]), torch.tensor([0, 1]), 3)
+        tensor([1., 2., 3.])
     """
     checks.tensor("inputs", inputs)
     checks.shape(inputs.dim() >= 2, "inputs", "(N, max_size) or (N, ..., max_size, ...)", inputs)
@@ -60,8 +71,8 @@ def padded_to_packed(inputs: Tensor, first_idxs: Tensor, num_inputs: int, max_si
     if batch == 0 or size == 0:
         return inputs.new_zeros(num_inputs, *rest)
     cloud = torch.searchsorted(first, row, right=True) - 1
-    place = row - first[cloud.clamp(min=0)]
-    row = torch.where((cloud >= 0) & (place < size), cloud * size + place, -1)
+    position = row - first[cloud.clamp(min=0)]
+    row = torch.where((cloud >= 0) & (position < size), cloud * size + position, -1)
     rows = inputs.reshape(batch * size, inputs.shape[2:].numel())
     return pointgrad.gather(rows, row).view(num_inputs, *rest)
 

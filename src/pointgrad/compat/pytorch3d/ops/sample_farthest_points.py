@@ -20,21 +20,27 @@ def sample_farthest_points(
     K: int | Sequence[int] | Tensor = 50,
     random_start_point: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Picks points one after another, each the farthest from all picks before it.
+    """Farthest point sampling.
 
-    points: (N, P, D). lengths: (N,), how many points of each cloud count.
-    K: how many, or one number per cloud as a list or tensor (N,), which is read on the host.
-    random_start_point: begin at a random point, drawn from torch's default generator, instead of the first.
-    returns: the picked points (N, max(K), D), with gradients to `points`, and their indices (N, max(K)) int64; 0.0 and
-        -1 where a cloud has fewer points or a smaller K.
+    The native functions are `pointgrad.farthest_point_sampling(points, K, lengths=lengths)` and `pointgrad.gather`.
+    Differences from the original: the dtype of the points is kept (the original returns float32); clouds of fewer than
+    8 points are also correct on a GPU; no point is sampled twice, even if many are equal; non-finite points are sampled
+    last.
 
-    Native: `pointgrad.farthest_point_sampling(points, K, lengths=lengths)` and `pointgrad.gather`. What differs from
-    the original: the dtype of the points is kept (the original answers in float32); clouds of fewer than 8 points are
-    right on a GPU too; no point is picked twice, even if many are equal; a point that is not finite is picked last.
+    Args:
+        points: (N, P, D) points.
+        lengths: (N,) number of points in each cloud; None for all.
+        K: Number of samples, or one number per cloud as a list or tensor (N,), which is read on the host.
+        random_start_point: Start from a random point, drawn from torch's default generator, instead of the first.
 
-    >>> corners = torch.tensor([[[0., 0.], [1., 0.], [0., 3.], [1., 3.]]])
-    >>> sample_farthest_points(corners, K=2)[1]
-    tensor([[0, 3]])
+    Returns:
+        The sampled points (N, max(K), D), differentiable in `points`, and their indices (N, max(K)) int64; padded with
+        0.0 and -1 where a cloud has fewer points or a smaller K.
+
+    Example:
+        >>> corners = torch.tensor([[[0., 0.], [1., 0.], [0., 3.], [1., 3.]]])
+        >>> sample_farthest_points(corners, K=2)[1]
+        tensor([[0, 3]])
     """
     _clouds.check("points", points, "lengths", lengths)
     K = number(K)
@@ -49,7 +55,7 @@ def _check_count(K: Any, batch: int) -> None:
         checks.value(K >= 1, "K", "at least 1", K)
         return
     is_list = isinstance(K, (Sequence, Tensor)) and not isinstance(K, str)
-    checks.kind(is_list, "K", "an int, or a list or tensor of them", K)
+    checks.kind(is_list, "K", "an int, or a list or tensor of ints", K)
     if isinstance(K, Tensor):
         checks.shape(K.dim() == 1, "K", "an int or (N,)", K)
-    checks.value(len(K) == batch, "K", lambda: f"one for each of {batch} clouds", len(K))
+    checks.value(len(K) == batch, "K", lambda: f"one number for each of {batch} clouds", len(K))

@@ -1,4 +1,4 @@
-"""Picking points by an index that may have gaps."""
+"""Gathering of points with a padded index."""
 
 from torch import Tensor
 
@@ -9,15 +9,20 @@ __all__ = ["masked_gather"]
 
 
 def masked_gather(points: Tensor, idx: Tensor) -> Tensor:
-    """The points named by idx, zeros where it is -1.
+    """Gather points; an index of -1 gives zeros.
 
-    points: (N, P, D), of any dtype. idx: (N, K) or (N, L, K).
-    returns: (N, K, D) or (N, L, K, D), with gradients to `points`.
+    The native functions are `pointgrad.gather(points, idx)` and `pointgrad.group(points, idx)`.
 
-    Native: `pointgrad.gather(points, idx)` or `pointgrad.group(points, idx)`.
+    Args:
+        points: (N, P, D) points of any dtype.
+        idx: (N, K) or (N, L, K) indices.
 
-    >>> masked_gather(torch.tensor([[[5.], [6.]]]), torch.tensor([[1, -1]])).tolist()
-    [[[6.0], [0.0]]]
+    Returns:
+        (N, K, D) or (N, L, K, D), differentiable in `points`.
+
+    Example:
+        >>> masked_gather(torch.tensor([[[5.], [6.]]]), torch.tensor([[1, -1]])).tolist()
+        [[[6.0], [0.0]]]
     """
     checks.tensor("points", points)
     checks.tensor("idx", idx)

@@ -1,4 +1,4 @@
-"""Functions of groups that are composed of sums and maxima."""
+"""Group functions composed of sums and maxima."""
 
 from .logsumexp import scatter_logsumexp
 from .softmax import scatter_log_softmax, scatter_softmax

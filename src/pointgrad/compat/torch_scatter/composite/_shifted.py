@@ -1,4 +1,4 @@
-"""What softmax and its relatives share: values less the largest of their group, so that no exponential overflows."""
+"""Values minus the maximum of their group, so that no exponential overflows."""
 
 from typing import Any, NamedTuple
 
@@ -11,8 +11,14 @@ from .._rows import Layout, by_index, group_count
 
 
 class Shifted(NamedTuple):
-    """values: in at least float32, less the highest of their group (unless that is -inf). highest: of each group, 0 for
-    none. arg: where it stands, -1 for none. group, layout: as `by_index` has them."""
+    """Shifted values of groups.
+
+    Attributes:
+        values: Values in at least float32, minus the maximum of their group unless that is -inf.
+        highest: Maximum of each group, 0 for an empty group.
+        arg: Position of the maximum, -1 for an empty group.
+        group, layout: Groups and layout, as returned by `by_index`.
+    """
 
     values: Tensor
     highest: Tensor
@@ -22,12 +28,13 @@ class Shifted(NamedTuple):
 
 
 def shifted(name: str, src: Any, index: Any, dim: int, out: Any, dim_size: int | None) -> Shifted:
+    """Check the arguments of a function `name` and subtract the maximum of each group."""
     rows, group, layout = by_index(src, index, dim)
     if not src.is_floating_point():
-        raise ValueError(f"src must be floating for {name}, got {src.dtype}")
+        raise ValueError(f"src must have a floating-point dtype for {name}, got {src.dtype}")
     size = group_count(src, dim, out, dim_size)
     wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
-    # Without gradient: all these functions stay the same when a group is shifted.
+    # Without gradient: shifting a group does not change the result of these functions.
     highest, arg = pointgrad.scatter(wide.detach(), group, size, "max", return_arg=True)
     shift = highest.masked_fill(highest == -torch.inf, 0)
     return Shifted(wide - pointgrad.gather(shift, group), highest, arg, group, layout)

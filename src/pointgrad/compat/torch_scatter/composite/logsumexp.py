@@ -1,4 +1,4 @@
-"""The logarithm of sums of exponentials."""
+"""Log-sum-exp of groups."""
 
 import torch
 from torch import Tensor
@@ -16,18 +16,22 @@ def scatter_logsumexp(
     dim_size: int | None = None,
     eps: float = 1e-12,
 ) -> Tensor:
-    """`log(sum(exp(src)))` over the values along `dim` that have the same index; 0 in an empty group.
+    """Compute `log(sum(exp(src)))` over the values along `dim` that have the same index.
 
-    src: floating, any rank. index, dim_size: as for `scatter`.
-    out: earlier results of the same kind, continued in place. A group that gets nothing keeps its value (in the
-        original it becomes 0).
-    eps: added to the sum after the largest value was taken out of it, as in the original.
+    Infinities and NaN are handled as in `torch.logsumexp`: a group of -inf gives -inf (0 in the original).
 
-    Infinities and NaN are as in `torch.logsumexp`: a group of -inf gives -inf (in the original 0). Gradients reach
-    `src` (and `out`), twice.
+    Args:
+        src: Floating-point values of any rank.
+        index, dim, dim_size: As for `scatter`.
+        out: Existing result that is updated in place. An empty group keeps its value (it becomes 0 in the original).
+        eps: Added to the sum of shifted exponentials, as in the original.
 
-    >>> scatter_logsumexp(torch.tensor([0., 0., 7.]), torch.tensor([2, 2, 0]))
-    tensor([7.0000, 0.0000, 0.6931])
+    Returns:
+        One value per group, 0 for an empty group. Twice differentiable in `src` (and `out`).
+
+    Example:
+        >>> scatter_logsumexp(torch.tensor([0., 0., 7.]), torch.tensor([2, 2, 0]))
+        tensor([7.0000, 0.0000, 0.6931])
     """
     values, highest, arg, group, layout = shifted("scatter_logsumexp", src, index, dim, out, dim_size)
     total = (pointgrad.scatter(values.exp(), group, highest.shape[-2]) + eps).log() + highest

@@ -1,4 +1,4 @@
-"""Softmax within groups."""
+"""Softmax of groups."""
 
 from torch import Tensor
 
@@ -8,34 +8,45 @@ from ._shifted import shifted
 
 
 def scatter_softmax(src: Tensor, index: Tensor, dim: int = -1, dim_size: int | None = None) -> Tensor:
-    """Softmax over the values along `dim` that have the same index.
+    """Compute the softmax over the values along `dim` that have the same index.
 
-    src: floating, any rank. index, dim_size: as for `scatter`; a GPU waits for the number of groups if it is not given.
-    returns: as `src`. A value of -inf gives 0; a group of nothing else is all 0 (NaN in the original).
+    16-bit values are computed in float32. The native function for sorted groups is `pointgrad.segment_softmax`.
 
-    16-bit values are computed in float32. Gradients reach `src`, twice. Natively, for sorted groups:
-    `pointgrad.segment_softmax`.
+    Args:
+        src: Floating-point values of any rank.
+        index, dim, dim_size: As for `scatter`.
 
-    >>> scatter_softmax(torch.tensor([0., 0., 7.]), torch.tensor([1, 1, 0]))
-    tensor([0.5000, 0.5000, 1.0000])
+    Returns:
+        Tensor like `src`, twice differentiable. A value of -inf gives 0, also in a group of only -inf (NaN in the
+        original).
+
+    Example:
+        >>> scatter_softmax(torch.tensor([0., 0., 7.]), torch.tensor([1, 1, 0]))
+        tensor([0.5000, 0.5000, 1.0000])
     """
     values, highest, _, group, layout = shifted("scatter_softmax", src, index, dim, None, dim_size)
     power = values.exp_()
     total = pointgrad.scatter(power, group, highest.shape[-2])
-    nothing = total == 0  # or nothing but -inf
-    scale = total.masked_fill(nothing, 1).reciprocal().masked_fill(nothing, 0)
+    empty = total == 0  # no value, or only -inf
+    scale = total.masked_fill(empty, 1).reciprocal().masked_fill(empty, 0)
     return layout.unfold(power * pointgrad.gather(scale, group)).to(src.dtype)
 
 
 def scatter_log_softmax(
     src: Tensor, index: Tensor, dim: int = -1, eps: float = 1e-12, dim_size: int | None = None
 ) -> Tensor:
-    """The logarithm of `scatter_softmax`, computed without rounding a small share to 0.
+    """Compute the logarithm of `scatter_softmax` without underflow.
 
-    eps: added to the sum of exponentials (which is at least 1), as in the original.
+    Args:
+        src, index, dim, dim_size: As for `scatter_softmax`.
+        eps: Added to the sum of exponentials, which is at least 1, as in the original.
 
-    >>> scatter_log_softmax(torch.tensor([0., 0., 7.]), torch.tensor([1, 1, 0]))
-    tensor([-0.6931, -0.6931,  0.0000])
+    Returns:
+        Tensor like `src`, twice differentiable.
+
+    Example:
+        >>> scatter_log_softmax(torch.tensor([0., 0., 7.]), torch.tensor([1, 1, 0]))
+        tensor([-0.6931, -0.6931,  0.0000])
     """
     values, highest, _, group, layout = shifted("scatter_log_softmax", src, index, dim, None, dim_size)
     total = pointgrad.scatter(values.exp(), group, highest.shape[-2])

@@ -1,4 +1,4 @@
-"""The deviation within groups."""
+"""Standard deviation of groups."""
 
 import torch
 from torch import Tensor
@@ -16,17 +16,21 @@ def scatter_std(
     dim_size: int | None = None,
     unbiased: bool = True,
 ) -> Tensor:
-    """The standard deviation of the values along `dim` that have the same index; 0 for one value or none.
+    """Compute the standard deviation of the values along `dim` that have the same index.
 
-    src: any rank; integers are computed in the default dtype. index, dim_size: as for `scatter`.
-    out: earlier sums of squared deviations; those of `src` are added into it, as in the original. The result is a new
-        tensor.
-    unbiased: divide by n - 1 instead of n (plus 1e-6, as in the original).
+    Args:
+        src: Values of any rank; integers are computed in the default dtype.
+        index, dim, dim_size: As for `scatter`.
+        out: Existing sums of squared deviations, to which those of `src` are added, as in the original.
+        unbiased: Divide by n - 1 instead of n (plus 1e-6, as in the original).
 
-    The gradient of a deviation of 0 is 0 (NaN in the original). Gradients reach `src`, twice.
+    Returns:
+        A new tensor with one value per group, 0 for groups of at most one value. Twice differentiable in `src`; the
+        gradient of a deviation of 0 is 0 (NaN in the original).
 
-    >>> scatter_std(torch.tensor([1., 3., 5.]), torch.tensor([0, 0, 1]), unbiased=False)
-    tensor([1.0000, 0.0000])
+    Example:
+        >>> scatter_std(torch.tensor([1., 3., 5.]), torch.tensor([0, 0, 1]), unbiased=False)
+        tensor([1.0000, 0.0000])
     """
     rows, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
@@ -42,6 +46,6 @@ def scatter_std(
     if out is not None:
         total = out.add_(total.to(out.dtype))
     variance = total / divisor
-    flat = variance <= 0  # the slope of the root is infinite there
-    root = variance.masked_fill(flat, 1).sqrt().masked_fill(flat, 0)
+    zero = variance <= 0  # the derivative of the root is infinite there
+    root = variance.masked_fill(zero, 1).sqrt().masked_fill(zero, 0)
     return root.to(src.dtype if src.is_floating_point() else wide)

@@ -1,4 +1,4 @@
-"""Objects made of simple surfaces, as a scanner would see them: to learn on without a download."""
+"""Synthetic objects as seen by a scanner, for training without a download."""
 
 import itertools
 from typing import get_args
@@ -14,30 +14,32 @@ from pointgrad.data.datasets.shapes.surface import Surface
 from pointgrad.data.datasets.split import SPLITS, Task, check_split
 from pointgrad.data.mixing import mix
 
-GRID = 4  # cells along each of the first two numbers of an object
+GRID = 4  # cells along each of the first two parameters of an object
 CELLS = {"train": (2, 3), "val": (1,), "test": (0,)}  # cell (i, j) belongs to the split of (i + j) modulo GRID
 NUMBERS = 12
 SIZES = {"train": 2000, "val": 400, "test": 600}
 
 
 class Shapes(Dataset[Cloud]):
-    """Twelve kinds of objects built from primitives, with parts; the same for a seed on every machine.
+    """Synthetic objects of twelve kinds, built from primitives, with parts; reproducible on every machine.
 
-    split: "train", "val" or "test". They differ by seed and by shape: the two proportions that matter most for a kind
-        lie in a 4 x 4 grid of cells, of which each split has its own, so that a test object has proportions that no
-        training object has.
-    task: "classification": which of twelve kinds; "segmentation": which part of it each point belongs to, -1 for an
-        outlier, with the kind as the category.
-    size: how many; 2000, 400 and 600 without.
-    points: per cloud.
+    Objects are generated on first access and kept in memory. Each has a random pose (any heading, a tilt of up to 25
+    degrees, a random size), noise, up to three holes, uneven density and up to 4 % outliers; more than half of them
+    are visible from one side only.
 
-    Nothing is stored: an object is made when it is first asked for, and kept in memory. Each has a random pose (any
-    heading, tilted by up to 25 degrees, any size), noise, up to three holes, uneven density and up to 4 % of outliers;
-    more than half of them are seen from one side only.
+    Args:
+        split: "train", "val" or "test". Splits differ in seed and shape: the two main proportions of a kind lie in a
+            4 x 4 grid of cells, which are divided among the splits, so that test objects have combinations of
+            proportions that do not occur in training.
+        task: "classification" of the kind, or "segmentation" into parts, with -1 for outliers and the kind as category.
+        size: Number of objects. Default: 2000, 400 and 600 for the three splits.
+        points: Number of points of each cloud.
+        seed: Random seed.
 
-    >>> data = Shapes("train", size=100, points=256)
-    >>> data[0].points.shape, data.classes[data[0].label]
-    (torch.Size([256, 3]), 'airplane')
+    Example:
+        >>> data = Shapes("train", size=100, points=256)
+        >>> data[0].points.shape, data.classes[data[0].label]
+        (torch.Size([256, 3]), 'airplane')
     """
 
     def __init__(
@@ -53,10 +55,10 @@ class Shapes(Dataset[Cloud]):
         if task not in get_args(Task):
             raise ValueError(f"task must be {' or '.join(get_args(Task))}, got {task!r}")
         if points < 1:
-            raise ValueError(f"points must be 1 or more, got {points}")
+            raise ValueError(f"points must be at least 1, got {points}")
         self.split, self.task, self.points, self.seed = split, task, points, seed
         self.size = SIZES[split] if size is None else size
-        self._made: dict[int, Cloud] = {}  # making one costs ten times as much as all that becomes of it in training
+        self._made: dict[int, Cloud] = {}  # generating one takes ten times as long as its use in training
         kinds = tuple(KINDS)
         if task == "classification":
             self.classes = kinds
@@ -71,7 +73,7 @@ class Shapes(Dataset[Cloud]):
 
     def __getitem__(self, index: int) -> Cloud:
         if not 0 <= index < self.size:
-            raise IndexError(f"index must be from 0 to {self.size - 1}, got {index}")
+            raise IndexError(f"index must be in [0, {self.size}), got {index}")
         if index not in self._made:
             self._made[index] = self._make(index)
         return self._made[index]
@@ -91,7 +93,7 @@ class Shapes(Dataset[Cloud]):
         return cloud
 
     def _numbers(self, rng: "np.random.Generator") -> list[float]:
-        """Twelve, evenly from 0 to 1, the first two from a cell of the split."""
+        """Draw twelve uniform parameters in [0, 1), the first two from a cell of the split."""
         numbers = rng.random(NUMBERS).tolist()
         row, column = rng.integers(GRID), rng.integers(len(CELLS[self.split]))
         cell = (row, (CELLS[self.split][column] - row) % GRID)

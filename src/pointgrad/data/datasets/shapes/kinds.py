@@ -1,7 +1,7 @@
-"""The twelve kinds of objects: each a function that puts its parts together from a dozen numbers between 0 and 1.
+"""The twelve kinds of objects, each built by a function of twelve parameters between 0 and 1.
 
-The first two numbers are the proportions that shape a kind the most; training, validation and test take them from
-different cells (see `Shapes`). The third and fourth choose between variants. Objects stand on the plane z = 0.
+The first two parameters are the main proportions of a kind; training, validation and test data take them from different
+cells (see `Shapes`). The third and fourth choose between variants. Objects stand on the plane z = 0.
 """
 
 import math
@@ -89,7 +89,7 @@ def legs(s: Surface, part: int, w: float, d: float, height: float, thick: float,
 
 
 def star(s: Surface, part: int, reach: float, height: float, thick: float) -> None:
-    """A column on five feet."""
+    """Add a column with five feet."""
     s.rod(part, (0, 0, 0.1), (0, 0, height), thick * 1.3)
     for number in range(5):
         angle = 2 * math.pi * number / 5

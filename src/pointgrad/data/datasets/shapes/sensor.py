@@ -1,25 +1,28 @@
-"""What a scanner makes of an object: a pose, hidden and missing points, uneven density, noise, outliers."""
+"""Simulation of a scanner: random pose, hidden and missing points, uneven density, noise and outliers."""
 
 import math
 
 import numpy as np
 
-OVERSAMPLING = 3  # points drawn from the surface for each that is kept
-OUTLIER = -1  # the part of a point that belongs to none
+OVERSAMPLING = 3  # points drawn from the surface for each point kept
+OUTLIER = -1  # part number of outliers
 
-TILT = math.radians(25)  # at most
-ONE_SIDED = 0.6  # share of objects that are seen from one side only
-HOLES, HOLE = 3, (0.12, 0.3)  # at most so many; their radii, of an object of radius 1
-UNEVEN = 1.8  # at most: the logarithm of the density changes by so much along the radius
-NOISE = (0.004, 0.02)  # standard deviation
-OUTLIERS = 0.04  # at most, of all points
-SIZE = (0.5, 1.5)  # radius
+TILT = math.radians(25)  # maximum
+ONE_SIDED = 0.6  # fraction of objects visible from one side only
+HOLES, HOLE = 3, (0.12, 0.3)  # maximum number, and range of radii relative to the object's radius
+UNEVEN = 1.8  # maximum change of the logarithm of the density along the radius
+NOISE = (0.004, 0.02)  # range of the standard deviation
+OUTLIERS = 0.04  # maximum fraction of the points
+SIZE = (0.5, 1.5)  # range of the radius
 
 
 def scan(
     points: np.ndarray, parts: np.ndarray, count: int, rng: "np.random.Generator"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(count, 3) float32 points and their parts (count,), from a denser sample (3, M) of the surface."""
+    """Simulate a scan from a denser sample (3, M) of the surface and its parts (M,).
+
+    Returns points (count, 3) float32 and their parts (count,).
+    """
     points = points - points.mean(1, keepdims=True)
     points /= np.sqrt((points * points).sum(0).max())
     points = _rotation(rng) @ points
@@ -29,10 +32,10 @@ def scan(
     for _ in range(rng.integers(HOLES + 1)):
         center = points[:, rng.integers(points.shape[1]), None]
         weight *= np.square(points - center).sum(0) > rng.uniform(*HOLE) ** 2
-    # The smallest of exponential draws with these rates: a weighted choice without repetition.
-    with np.errstate(divide="ignore", invalid="ignore"):  # weight 0: infinity, or NaN for a draw of 0; both come last
+    # Sorting exponential draws with these rates gives a weighted choice without replacement.
+    with np.errstate(divide="ignore", invalid="ignore"):  # weight 0 gives infinity or NaN, which sort last
         order = np.argsort(rng.standard_exponential(len(weight), np.float32) / weight)
-    # If fewer are left than asked for, some come twice, and the noise sets them apart.
+    # If too few are left, some are repeated; noise makes them differ.
     chosen = rng.permutation(np.resize(order[: max(1, np.count_nonzero(weight))], count))
     noise = rng.standard_normal((3, count), np.float32) * np.float32(rng.uniform(*NOISE))
     out, part = points[:, chosen] + noise, parts[chosen]
@@ -44,7 +47,7 @@ def scan(
 
 
 def _rotation(rng: "np.random.Generator") -> np.ndarray:
-    """Any turn about z, then a tilt about a horizontal axis."""
+    """Random rotation about z, then a tilt about a random horizontal axis."""
     heading, tilt, toward = rng.random(3) * (2 * math.pi, TILT, 2 * math.pi)
     c, s = math.cos(heading), math.sin(heading)
     turn = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]], np.float32)
@@ -63,13 +66,13 @@ def _direction(heading: float, elevation: float) -> tuple[float, float, float]:
 
 
 def _density(points: np.ndarray, rng: "np.random.Generator") -> np.ndarray:
-    """Relative density: higher on one side, as nearer to a scanner."""
+    """Relative density, higher on the side that faces a scanner."""
     toward = np.array(_direction(rng.uniform(0, 2 * math.pi), rng.uniform(-0.5, 0.5)), np.float32)
     return np.exp(np.float32(rng.uniform(0, UNEVEN)) * (toward @ points))
 
 
 def _visible(points: np.ndarray, rng: "np.random.Generator") -> np.ndarray:
-    """Which points are seen from far away: those near the front of their cell of an image, and of the cells around."""
+    """Mask of the points visible from a distance: those near the front of their image cell and the cells around it."""
     heading, elevation = rng.uniform(0, 2 * math.pi), math.radians(rng.uniform(-10, 60))
     right = _direction(heading + math.pi / 2, 0)
     up = _direction(heading + math.pi, math.pi / 2 - elevation)
@@ -79,7 +82,7 @@ def _visible(points: np.ndarray, rng: "np.random.Generator") -> np.ndarray:
     index = ((across + 1) / cell + 1.5).astype(np.int64) * side + ((upward + 1) / cell + 1.5).astype(np.int64)
     single = np.full(side * side, -np.inf, np.float32)
     np.maximum.at(single, index, nearness)
-    # A cell of a closed surface may have no point of it; with its four neighbours it has about five.
+    # A single cell of a closed surface may be empty; five cells together contain about five points.
     front = single.copy()
     for step in (1, side):
         np.maximum(front[step:], single[:-step], out=front[step:])

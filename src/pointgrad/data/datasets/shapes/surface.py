@@ -1,8 +1,7 @@
-"""Surfaces made of patches, and points drawn evenly from them.
+"""Surfaces composed of patches, and uniform sampling of points on them.
 
-A patch maps (u, v) in the unit square to `origin + alpha a + beta b + gamma c`, in one of three ways: a flat
-parallelogram, a ring between two radii (so cones, cylinders, discs, and any turned profile as a stack of them), or an
-arc of a torus.
+A patch maps (u, v) in the unit square to `origin + alpha a + beta b + gamma c`. It is a flat parallelogram, a ring
+between two radii (a cone, cylinder or disc; several of them form any surface of revolution), or an arc of a torus.
 """
 
 import itertools
@@ -17,18 +16,18 @@ X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 
 
 class Surface:
-    """Collects the patches of one shape. The first argument of each method is the number of the part."""
+    """The patches of one shape. The first argument of each method is the part number."""
 
     def __init__(self) -> None:
         self._patches: tuple[list[tuple[float, ...]], ...] = ([], [], [])
 
     def flat(self, part: int, origin: Vector, a: Vector, b: Vector) -> None:
-        """The parallelogram with the corners origin, origin + a, origin + b."""
+        """Add a parallelogram with corners origin, origin + a and origin + b."""
         area = math.hypot(a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
         self._patches[FLAT].append((part, area, *origin, *a, *b, 0, 0, 0, 0, 0, 0, 0))
 
     def box(self, part: int, center: Vector, size: Vector, slant: float = 0.0) -> None:
-        """Axis-aligned; with a slant, the top is moved along y by so much."""
+        """Add an axis-aligned box whose top is shifted along y by `slant`."""
         (cx, cy, cz), (w, d, h) = center, size
         x, y, z = cx - w / 2, cy - d / 2, cz - h / 2
         a, b, c = (w, 0, 0), (0, d, 0), (0, slant, h)
@@ -45,7 +44,7 @@ class Surface:
         center: Vector = (0, 0, 0),
         axes: tuple[Vector, Vector, Vector] = (X, Y, Z),
     ) -> None:
-        """The surface that the polyline of (radius, height) draws when it turns about the third axis."""
+        """Add the surface of revolution of a polyline of (radius, height) about the third axis."""
         a, b, c = axes
         for (r0, z0), (r1, z1) in itertools.pairwise(profile):
             origin = (center[0] + z0 * c[0], center[1] + z0 * c[1], center[2] + z0 * c[2])
@@ -53,7 +52,7 @@ class Surface:
             self._patches[RING].append((part, area, *origin, *a, *b, *c, r0, r1, z1 - z0, 2 * math.pi))
 
     def rod(self, part: int, start: Vector, end: Vector, r0: float, r1: float | None = None) -> None:
-        """A round bar from one place to another, open at its ends."""
+        """Add a round bar between two points, open at both ends."""
         c = (end[0] - start[0], end[1] - start[1], end[2] - start[2])
         length = math.hypot(*c)
         c = (c[0] / length, c[1] / length, c[2] / length)
@@ -64,16 +63,16 @@ class Surface:
     def arc(
         self, part: int, center: Vector, a: Vector, b: Vector, radius: float, tube: float, begin: float, end: float
     ) -> None:
-        """Part of a torus: a tube bent in the plane of a and b, from one angle to another."""
+        """Add a part of a torus in the plane of a and b, between two angles."""
         c = _cross(a, b)
         area = 2 * math.pi * tube * radius * (end - begin)
         self._patches[ARC].append((part, area, *center, *a, *b, *c, radius, tube, begin, end))
 
     def sample(self, count: int, rng: "np.random.Generator") -> tuple[np.ndarray, np.ndarray]:
-        """(3, count) points, even by area, and the parts (count,) they belong to. Sorted by patch."""
+        """Draw points (3, count) uniformly by area, sorted by patch, and return them with their parts (count,)."""
         patches = np.array([patch for kind in self._patches for patch in kind], np.float32).T
         bounds = np.cumsum(patches[1], dtype=np.float64)
-        draw = (np.arange(count) + rng.random(count)) * (bounds[-1] / count)  # one in each equal share of the area
+        draw = (np.arange(count) + rng.random(count)) * (bounds[-1] / count)  # stratified by area
         index = np.minimum(np.searchsorted(bounds, draw), len(bounds) - 1)
         ends = np.searchsorted(index, np.cumsum([len(kind) for kind in self._patches]))
         chosen = patches[:, index]
@@ -82,7 +81,7 @@ class Surface:
 
         ring = slice(ends[FLAT], ends[RING])
         r0, r1, rise, turn = chosen[14:, ring]
-        # Even by area: the area within radius r grows with r squared. Where the radii are equal, with the height.
+        # Uniform by area: the area within radius r is proportional to r squared, or to the height for equal radii.
         radius = np.sqrt(r0 * r0 + v[ring] * (r1 * r1 - r0 * r0))
         slope = r1 - r0
         level = np.abs(slope) < 1e-4
