@@ -6,6 +6,4 @@ describes; `check.py` compares the results, `spoil.py` makes invalid calls.
 
 from pointgrad import catalog
 
-OLD = ("sampling", "scatter", "interpolate", "attention", "voxels", "distance", "conv", "loss")
-FAMILIES = tuple(name for name, ops in catalog.FAMILIES.items() if any(op.draw for op in ops))
-FAMILIES += tuple(name for name in OLD if name not in FAMILIES)
+FAMILIES = tuple(name for name, operators in catalog.FAMILIES.items() if any(op.draw for op in operators))

@@ -14,9 +14,9 @@ import torch
 from hypothesis import HealthCheck, Phase, strategies
 
 from pointgrad import catalog
-from pointgrad.catalog import OpInfo
+from pointgrad.catalog import Draw, OpInfo
 
-from . import FAMILIES, draw
+from . import FAMILIES
 from .check import Tally, draw_and_check
 from .spoil import Arguments
 
@@ -25,13 +25,9 @@ ROUND = 500  # cases: hypothesis keeps those of a round in memory
 
 def operators(family: str) -> list[OpInfo]:
     """The operators of a family of the catalogue, or `OPERATORS` of another module."""
-    if family in catalog.FAMILIES:
+    if family in FAMILIES:
         return [op for op in catalog.FAMILIES[family] if op.draw]
-    return importlib.import_module(f"{__package__}.{family}" if family in FAMILIES else family).OPERATORS
-
-
-def Draw(family, *args):
-    return (draw.Draw if family in FAMILIES and family not in catalog.FAMILIES else catalog.Draw)(*args)
+    return importlib.import_module(family).OPERATORS
 
 
 def prepare() -> None:
@@ -88,7 +84,7 @@ def one_round(family: str, cases: int, seed: int, device: str, backend: str, fil
         def choose(low: int, high: int) -> int:
             return data.draw(strategies.integers(low, high))
 
-        draw = Draw(family, choose, device, interpreted(device, backend))
+        draw = Draw(choose, device, interpreted(device, backend))
         try:
             # Calls after a failure shrink it and are not counted.
             draw_and_check(draw, table, backend, Tally() if failed else tally, about_to)
@@ -113,7 +109,7 @@ def interpreted(device: str, backend: str) -> bool:
 
 def replay(case: dict[str, Any], device: str, backend: str) -> None:
     """Run one case again from its choices."""
-    draw = Draw(case["family"], case["choices"], device, interpreted(device, backend))
+    draw = Draw(case["choices"], device, interpreted(device, backend))
     draw_and_check(draw, operators(case["family"]), backend, Tally(), lambda choices, arguments: None)
 
 

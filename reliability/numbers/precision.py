@@ -26,7 +26,6 @@ from pointgrad.catalog import OPERATORS, Make, OpInfo, Precision, first_float
 from pointgrad.catalog.magnitudes import doubled, is_float, tensors
 
 from ..arguments import out_file
-from . import subjects
 
 JUDGED = (torch.float16, torch.bfloat16)
 DTYPES = (*JUDGED, torch.float32)
@@ -51,7 +50,7 @@ def subject(op: OpInfo, entry: Precision) -> Subject:
     return Subject(name, op, entry.build, entry.call or op.call, plain)
 
 
-SUBJECTS = [subject(op, entry) for op in OPERATORS for entry in op.precision] + subjects.converted(Subject)
+SUBJECTS = [subject(op, entry) for op in OPERATORS for entry in op.precision]
 
 
 def measure(

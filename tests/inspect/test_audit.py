@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pointgrad.catalog import Make
+from pointgrad.catalog import CASES, Make
 from pointgrad.inspect import audit
 from pointgrad.inspect.audit import CHECKS, InputsError, Subject, rows
-from tests.cases import CASES
 from tests.inspect.auditing import BAD, QUICK, statuses
 from tests.support.planted import PLANTED, floats, function, good_square, square
 
@@ -101,8 +100,8 @@ def test_torch_functions_pass(name):
 
 
 OURS = ["aggregate/packed", "neighbor_attention/padded", "chamfer_distance/one-cloud", "group/relative-packed",
-        "trilinear/plain", "grid_sample/reflection", "knn/queries", "ball_query/random", "scatter/max-padded",
-        "segment_softmax/plain"]  # fmt: skip
+        "trilinear/inside", "grid_sample/reflection", "knn/queries", "ball_query/random", "scatter/max-padded",
+        "segment_softmax/packed"]  # fmt: skip
 NAMED = {case.name.rpartition("@")[2]: case for case in CASES}
 
 

@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import pointgrad
-from pointgrad.catalog import Make
+from pointgrad.catalog import CASES, Make
 from pointgrad.inspect import Calls, calls, graph
-from tests.cases import CASES
 
 
 def rows(found: Calls) -> list[tuple[int, str, str, str]]:

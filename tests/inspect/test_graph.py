@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import pointgrad
-from pointgrad.catalog import Make
+from pointgrad.catalog import CASES, Make
 from pointgrad.inspect import Graph, graph
-from tests.cases import CASES
 from tests.inspect.networks import Attention, Residual, Scale, named
 
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pointgrad
-from pointgrad.catalog import Case, Make, first_float
+from pointgrad.catalog import CASES, Case, Make, first_float
 from pointgrad.ops.gather.cpu import gather as gather_on_cpu
-from tests.cases import CASES
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 FIRST_CASES = list({case.op.name: case for case in reversed(CASES)}.values())

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from pointgrad.catalog import Make
+from pointgrad.catalog import CASES, Make
 from pointgrad.ops import registry
-from tests.cases import CASES
 
 # Without a GPU torch allows any fake one; with one GPU it asks the driver for the second.
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() == 1, reason="with one GPU torch refuses a fake second one")

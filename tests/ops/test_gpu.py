@@ -8,8 +8,7 @@ import torch
 
 import pointgrad
 from pointgrad import farthest_point_sampling as fps
-from pointgrad.catalog import Make
-from tests.cases import CASES
+from pointgrad.catalog import CASES, Make
 
 pytest.importorskip("triton", reason="needs Triton")
 

@@ -1,0 +1,82 @@
+"""The catalogue describes every public operator, and its plain forms agree with the operators."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import pointgrad
+from pointgrad import catalog, functional, ops
+from pointgrad.catalog import CASES, FAMILIES, OPERATORS, Draw, Make, first_float
+from pointgrad.catalog.magnitudes import tensors
+
+
+def public_functions(*packages):
+    offered = {**vars(pointgrad), **vars(functional)}
+    return {
+        name
+        for name, value in offered.items()
+        if inspect.isfunction(value)
+        and value is not pointgrad.release_buffers
+        and value.__module__.startswith(packages or ("pointgrad.ops", "pointgrad.functional"))
+    }
+
+
+def test_every_public_operator_is_described():
+    described = {op.name.partition(",")[0]: op for op in OPERATORS}
+    assert public_functions() <= set(described)
+    assert set(described) - public_functions() == {"NeighborIndex"}
+
+
+def test_operators_of_ops_have_samples_and_draws():
+    """Without them the contract and the fuzzer would leave an operator out."""
+    sampled = {case.op.name for case in CASES}
+    for op in OPERATORS:
+        if op.name.partition(",")[0] in public_functions("pointgrad.ops") or op.name == "NeighborIndex":
+            assert op.name in sampled, op.name
+            assert op.draw is not None, op.name
+
+
+def test_families_are_those_of_ops():
+    folders = {file.parent.name for file in Path(ops.__file__).parent.glob("*/__init__.py")} - {"native"}
+    assert folders <= set(FAMILIES)
+
+
+def test_names_are_unique():
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+    assert len({op.name for op in OPERATORS}) == len(OPERATORS)
+
+
+TIMED = [op for op in OPERATORS if op.timing]
+
+
+@pytest.mark.parametrize("op", TIMED, ids=lambda op: op.name)
+def test_timed_work_has_a_plain_form(op):
+    arguments = op.timing.build(Make())
+    assert op.plain is not None
+    if op.differentiable:
+        received, expected = first_float(tensors(op.call(**arguments))), op.plain(**arguments)
+        torch.testing.assert_close(received, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_draws_are_recorded_and_repeated():
+    generator = torch.Generator().manual_seed(0)
+
+    def choose(low, high):
+        return int(torch.randint(low, high + 1, (), generator=generator))
+
+    first = Draw(choose, "cpu", tiny=False)
+    shapes = [first.floats(first.size(9), 3), first.index(5, first.size(9)), first.floats(first.size(9), 3)]
+    again = Draw(first.choices, "cpu", tiny=False)
+    repeated = [again.floats(again.size(9), 3), again.index(5, again.size(9)), again.floats(again.size(9), 3)]
+    for mine, theirs in zip(repeated, shapes, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_import_of_pointgrad_does_not_import_the_catalogue():
+    code = f"import sys, pointgrad; assert {catalog.__name__!r} not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
