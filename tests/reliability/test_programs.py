@@ -97,7 +97,7 @@ def test_folder_of_the_result_is_created_before_the_measurement(tmp_path, monkey
     monkeypatch.setattr(sizes, "measured", lambda name, size, _: {"folder": os.listdir(tmp_path / "new")})
     monkeypatch.setattr(sizes, "line", str)
     sizes.main()
-    assert json.loads((tmp_path / "new" / "a.json").read_text())["rows"] == [{"folder": []}] * len(sizes.WORKS)
+    assert json.loads((tmp_path / "new" / "a.json").read_text())["rows"] == [{"folder": []}] * len(sizes.SCALED)
 
 
 def report(name, when, outcome, **inputs):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from pointgrad.ops import native
+import pointgrad
 
 from .comparison import Call
 
@@ -73,7 +73,7 @@ def peak_mib(call: Call, device: str) -> float | None:
         return round((torch.cuda.max_memory_allocated() - before) / 2**20, 2)
     try:
         ctypes.CDLL(None).malloc_trim(0)
-        _release_buffers()
+        pointgrad.release_buffers()
         RESET.write_text("5")
         resident = _kib("VmRSS")
     except (OSError, AttributeError, TypeError):
@@ -82,13 +82,6 @@ def peak_mib(call: Call, device: str) -> float | None:
     peak = _kib("VmHWM")
     del result
     return round(max(peak - resident, 0) / 1024, 1)
-
-
-def _release_buffers() -> None:
-    """Release the large CPU buffers that pointgrad keeps: nine new ones replace the eight that wait for reuse."""
-    if native.module is not None and hasattr(native.module, "large_buffer"):
-        new = [native.module.large_buffer(1) for _ in range(9)]
-        del new
 
 
 def _kib(name: str) -> int:

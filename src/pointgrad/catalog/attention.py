@@ -6,7 +6,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import aggregate, masked_softmax, neighbor_attention
 
-from .base import OpInfo, Precision, Sample, Timing, bad_values, type_error, value_error
+from .base import Benchmark, OpInfo, Passes, Precision, Sample, Timing, bad_values, type_error, value_error
 from .gather import plain_gather
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each, steepness
@@ -59,6 +59,39 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, index: Tensor, bi
     logits = logits if bias is None else logits + bias
     weights = logits.masked_fill((index < 0).unsqueeze(-1), -torch.inf).softmax(1)
     return (weights.unsqueeze(-1) * value[index.clamp(min=0)]).sum(1)
+
+
+def unfused_aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
+    """Index, multiply, sum. The index must not contain -1."""
+    if index.dim() == 2:
+        return (weights.unsqueeze(-1) * values[index]).sum(-2)
+    cloud = torch.arange(len(index), device=index.device)[:, None, None]
+    return (weights.unsqueeze(-1) * values[cloud, index]).sum(-2)
+
+
+def unfused_attention(query: Tensor, key: Tensor, value: Tensor, index: Tensor) -> Tensor:
+    """Index, dot products, softmax, index, sum. The index must not contain -1."""
+    logits = (query.unsqueeze(1) * key[index]).sum(-1) * query.shape[-1] ** -0.5
+    return (torch.softmax(logits, 1).unsqueeze(-1) * value[index]).sum(1)
+
+
+def moved_bytes(arguments: Arguments) -> int:
+    """Bytes of the forward pass of aggregate for three rows of each of B clouds."""
+    batch, rows, channels = arguments["values"].shape
+    index = arguments["index"]
+    return int(4 * channels * batch * (index.shape[1] + rows) + 12 * index.numel())
+
+
+def moved_backward(arguments: Arguments) -> int:
+    """The gradient with respect to the weights reads the values again and writes all weights."""
+    return moved_bytes(arguments) + 4 * arguments["values"].numel() + 4 * arguments["index"].numel()
+
+
+def three_rows(m: Make, num_rows: int, picks: int, batch: int) -> Arguments:
+    return sums(m, m.below(num_rows, batch, picks, 3), num_rows, 256)
+
+
+BOTH_PASSES: dict[str, Passes] = {", and back": "forward + backward"}
 
 
 def draw_masked(d: Draw) -> Arguments:
@@ -201,6 +234,20 @@ OPERATORS = [
         bad_arguments={"index": [None], "weights": [1.0]},
         precision=[Precision(lambda m: sums(m, m.index(m.rows, m.rows, 12), m.rows, 16, 4))],
         timing=Timing("20k x 16 rows of 64", lambda m: sums(m, m.below(20_000, 20_000, 16), 20_000, 64)),
+        benchmarks=[
+            Benchmark(
+                "aggregate {0} x 16 x 128", lambda m, n: sums(m, m.below(n, n, 16), n, 128), (10_000,), {"PyTorch": unfused_aggregate},
+                BOTH_PASSES, ("weights", "values"), cuda=(100_000,),
+            ),
+            Benchmark(
+                "aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate},
+                {" forward": "forward"}, moved=moved_bytes, cuda=(1024, 4096, 16),
+            ),
+            Benchmark(
+                "aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate},
+                {" backward": "backward"}, ("weights", "values"), moved=moved_backward, cuda=(1024, 4096, 16),
+            ),
+        ],
     ),
     OpInfo(
         "neighbor_attention", neighbor_attention, differentiable=("query", "key", "value", "bias"), plain=plain_attention,
@@ -244,6 +291,12 @@ OPERATORS = [
         bad_arguments={"scale": ["1", True, [1.0]], "bias": [1.0], "index": [None]},
         precision=[Precision(lambda m: heads(m, with_one_neighbor(m.index(m.rows, m.rows, 12)), m.rows, 4, 8, 8, 4))],
         timing=Timing("20k x 16, 8 heads of 8", lambda m: heads(m, m.below(20_000, 20_000, 16), 20_000, 8, 8)),
+        benchmarks=[
+            Benchmark(
+                "attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": unfused_attention},
+                BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,),
+            ),
+        ],
     ),
     OpInfo(
         "masked_softmax", masked_softmax, differentiable=("logits",), plain=plain_masked_softmax,

@@ -10,7 +10,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.functional import conv1d, conv2d, fold, max_pool2d, unfold
 
-from .base import OpInfo, Precision, Sample, Timing, type_error, value_error
+from .base import Benchmark, OpInfo, Precision, Sample, Timing, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each
 
@@ -26,6 +26,11 @@ BAD_CONV: dict[str, Sequence[Any]] = {
     **{name: values for name, values in BAD.items() if name != "kernel_size"},
     "groups": [0, -1, 1.0, None],
 }
+
+
+def folded(m: Make, images: int, side: int) -> Arguments:
+    """Columns of images with 64 channels."""
+    return {"input": m.floats(images, 64 * 9, side * side), "output_size": (side, side), "kernel_size": 3, "padding": 1}
 
 
 def distinct(m: Make, *shape: int) -> Tensor:
@@ -151,6 +156,12 @@ OPERATORS = [
         ],
         draw=draw_unfold, magnitudes=linear_in_each(unfold, ("input",), copies=True), bad_arguments=BAD,
         precision=[Precision(lambda m: {"input": images(m), **KERNEL})],
+        benchmarks=[
+            Benchmark(
+                "unfold {0} x 64 x {1}^2", lambda m, n, side: {"input": m.floats(n, 64, side, side), "kernel_size": 3, "padding": 1},
+                (4, 56), {"F.unfold": F.unfold}, {"": "forward"}, moved=lambda arguments: 4 * 10 * arguments["input"].numel(), cuda=(32, 56),
+            ),
+        ],
     ),
     OpInfo(
         "fold", fold, differentiable=("input",), plain=F.fold,
@@ -168,6 +179,12 @@ OPERATORS = [
         ],
         draw=draw_fold, magnitudes=linear_in_each(fold, ("input",)), bad_arguments=BAD,
         precision=[Precision(lambda m: {"input": m.floats(2, 36, 35), "output_size": (9, 9), **KERNEL})],
+        benchmarks=[
+            Benchmark(
+                "fold {0} x 64 x {1}^2", folded, (4, 56), {"F.fold": F.fold}, {"": "forward"},
+                moved=lambda arguments: 4 * 10 * arguments["input"].numel() // 9, cuda=(32, 56),
+            ),
+        ],
     ),
     OpInfo(
         "conv2d", conv2d, differentiable=ALL, plain=F.conv2d,
@@ -223,5 +240,12 @@ OPERATORS = [
         ],
         draw=draw_pool, magnitudes=pool_magnitudes, bad_arguments={**BAD, "ceil_mode": [1, None]},
         precision=[Precision(lambda m: {"input": m.distinct(256, 4, 2).permute(2, 1, 0).reshape(2, 4, 16, 16), "kernel_size": 3, "stride": 2})],
+        benchmarks=[
+            Benchmark(
+                "max_pool2d {0} x 64 x {1}^2",
+                lambda m, n, side: {"input": m.floats(n, 64, side, side), "kernel_size": 3, "stride": 2, "padding": 1},
+                (4, 56), {"F.max_pool2d": F.max_pool2d}, {" forward": "forward", " backward": "backward"}, ("input",), cuda=(32, 56),
+            ),
+        ],
     ),
 ]  # fmt: skip

@@ -11,7 +11,8 @@ import pointgrad
 from pointgrad import grid_sample, interpolate, interpolate_at, splat, trilinear
 from pointgrad.ops.interpolate import reference
 
-from .base import OpInfo, Precision, Sample, Scaling, Timing, type_error, value_error
+from .attention import unfused_aggregate
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, type_error, value_error
 from .gather import plain_gather
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each
@@ -73,6 +74,24 @@ def plain_trilinear(corners: Tensor, points: Tensor) -> Tensor:
     return (torch.stack(weights, 1).unsqueeze(-1) * corners).sum(1)
 
 
+def sliced_trilinear(corners: Tensor, points: Tensor) -> Tensor:
+    """The common eager form: nested interpolation of slices."""
+    u, v, w = ((points + 1) / 2).split(1, dim=1)
+    a, b = (1 - v) * (1 - w), (1 - v) * w
+    c, d = v * (1 - w), v * w
+    low = a * corners[:, 0] + b * corners[:, 1] + c * corners[:, 2] + d * corners[:, 3]
+    high = a * corners[:, 4] + b * corners[:, 5] + c * corners[:, 6] + d * corners[:, 7]
+    return (1 - u) * low + u * high
+
+
+def weighted_trilinear(corners: Tensor, points: Tensor) -> Tensor:
+    """A faster eager form: eight weights, one product, one sum."""
+    shares = torch.stack([(1 - points) / 2, (1 + points) / 2], dim=2)  # (N, 3, 2)
+    x, y, z = shares.unbind(1)
+    weights = x[:, :, None, None] * y[:, None, :, None] * z[:, None, None, :]
+    return (weights.reshape(-1, 8, 1) * corners).sum(1)
+
+
 def plain_grid_sample(grid: Tensor, points: Tensor) -> Tensor:
     return F.grid_sample(grid, points[:, :, None, None], align_corners=False)[..., 0, 0].mT
 
@@ -90,6 +109,52 @@ def plain_splat(features: Tensor, points: Tensor, size: tuple[int, int, int]) ->
         share = torch.where(inside, weight, 0).unsqueeze(-1) * features
         grid = grid.scatter_add(1, voxel.unsqueeze(-1).expand_as(share), share)
     return grid.mT.unflatten(-1, size)
+
+
+def uniform(m: Make, *shape: int) -> Tensor:
+    """Coordinates in [-1, 1]."""
+    return 2 * m.positive(*shape) - 1.2
+
+
+def uniform_cells(m: Make, count: int, channels: int) -> Arguments:
+    return {"corners": m.floats(count, 8, channels), "points": uniform(m, count, 3)}
+
+
+def moved_cells(arguments: Arguments) -> int:
+    return int(4 * 9 * arguments["corners"].numel() // 8)
+
+
+def moved_cells_and_points(arguments: Arguments) -> int:
+    """The gradient with respect to the points reads the corners again."""
+    return int(4 * 17 * arguments["corners"].numel() // 8)
+
+
+def three_rows(m: Make, num_rows: int, picks: int, batch: int) -> Arguments:
+    index = m.below(num_rows, batch, picks, 3)
+    return {"features": m.floats(batch, num_rows, 256), "index": index, "weights": m.positive(batch, picks, 3)}
+
+
+def moved_rows(arguments: Arguments) -> int:
+    batch, rows, channels = arguments["features"].shape
+    index = arguments["index"]
+    return int(4 * channels * batch * (index.shape[1] + rows) + 12 * index.numel())
+
+
+def in_grid(m: Make, count: int, side: int) -> Arguments:
+    return {"grid": m.floats(1, 32, side, side, side), "points": uniform(m, 1, count, 3)}
+
+
+def moved_grid(arguments: Arguments) -> int:
+    grid, points = arguments["grid"], arguments["points"]
+    return int(4 * grid.shape[1] * (points.shape[1] + grid[0, 0].numel()))
+
+
+def onto_grid(m: Make, count: int, side: int) -> Arguments:
+    return {"features": m.floats(1, count, 32), "points": uniform(m, 1, count, 3), "size": (side, side, side)}
+
+
+CELLS = {"eager slices": sliced_trilinear, "eager weights": weighted_trilinear}
+GRID = {"PyTorch": plain_grid_sample}
 
 
 def draw_interpolate(d: Draw) -> Arguments:
@@ -263,6 +328,13 @@ OPERATORS = [
         magnitudes=linear_in_each(interpolate_at, ("features", "weights")), bad_arguments={"weights": [None, 1.0]},
         precision=[Precision(lambda m: {**weighted(m, (), m.rows, 16, m.rows, 3), "weights": m.positive(m.rows, 3)})],
         scaling=Scaling(exact_weights, check_weights),
+        benchmarks=[
+            Benchmark(
+                "interpolate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2),
+                {"PyTorch": lambda features, index, weights: unfused_aggregate(weights, features, index)},
+                {" forward": "forward", " backward": "backward"}, ("features",), moved=moved_rows, work="interpolate", cuda=(1024, 4096, 16),
+            ),
+        ],
     ),
     OpInfo(
         "trilinear", trilinear, differentiable=("corners", "points"), plain=plain_trilinear,
@@ -285,6 +357,16 @@ OPERATORS = [
         draw=lambda d: cells(d, d.size(2049, (2049,)), d.size(33)), magnitudes=trilinear_magnitudes,
         precision=[Precision(lambda m: half_cells(m, m.rows, 16))],
         timing=Timing("16k cells, 64 features", lambda m: half_cells(m, 16_384, 64)),
+        benchmarks=[
+            Benchmark(
+                "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, {" forward": "forward", " backward": "backward"},
+                ("corners",), moved=moved_cells, cuda=(65_536, 256),
+            ),
+            Benchmark(
+                "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, {" backward, points": "backward"},
+                ("corners", "points"), moved=moved_cells_and_points, cuda=(65_536, 256),
+            ),
+        ],
     ),
     OpInfo(
         "grid_sample", grid_sample, differentiable=("grid", "points"), plain=plain_grid_sample,
@@ -317,6 +399,17 @@ OPERATORS = [
         draw=draw_sample, magnitudes=cell_magnitudes, bad_arguments=BAD_CELLS,
         precision=[Precision(lambda m: {"grid": m.floats(2, 8, *SIZE), "points": m.floats(2, m.rows, 3) / 2})],
         timing=Timing("50k points in 48^3 x 16", lambda m: {"grid": m.floats(1, 16, 48, 48, 48), "points": m.floats(1, 50_000, 3) / 2}),
+        benchmarks=[
+            Benchmark("grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" forward": "forward"}, moved=moved_grid, cuda=(1_000_000, 128)),
+            Benchmark(
+                "grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" backward": "backward"}, ("grid",), tolerance=1e-3,
+                cuda=(1_000_000, 128),
+            ),
+            Benchmark(
+                "grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" backward, points": "backward"}, ("grid", "points"),
+                tolerance=1e-3, cuda=(1_000_000, 128),
+            ),
+        ],
     ),
     OpInfo(
         "splat", splat, differentiable=("features", "points"), plain=plain_splat,
@@ -343,6 +436,9 @@ OPERATORS = [
             value_error("padding_mode must be zeros, border or reflection, got Border", features, padded, (2, 2, 2), padding_mode="Border"),
         ],
         draw=draw_splat, magnitudes=cell_magnitudes,
+        benchmarks=[
+            Benchmark("splat {0}, 32 x {1}^3", onto_grid, (200_000, 64), {"PyTorch": plain_splat}, {" forward": "forward"}, cuda=(1_000_000, 128)),
+        ],
         bad_arguments={**BAD_CELLS, "size": [3, (1, 2), (0, 1, 1), (1, -1, 1), "123", None, (1.0, 2, 3)]},
         precision=[Precision(lambda m: {"features": m.floats(2, m.rows, 8), "points": m.floats(2, m.rows, 3) / 2, "size": SIZE})],
     ),

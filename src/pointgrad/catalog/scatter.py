@@ -10,7 +10,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import histogram, scatter, segment, segment_softmax
 
-from .base import OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
 from .inputs import INTEGERS, Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each, steepness
 from .scaling import NEIGHBORS, exact_features, some
@@ -41,6 +41,24 @@ def uneven(m: Make, rows: int) -> Tensor:
 def counted(m: Make, size: int, *shape: int, weighted: bool = False, empty: int = 0) -> Arguments:
     weights = {"weights": m.floats(*shape)} if weighted else {}
     return {"index": m.index(size - empty, *shape), "size": size, **weights}
+
+
+def added(values: Tensor, index: Tensor, size: int, reduce: str = "sum") -> Tensor:
+    """The sum by `index_add_`. The index must not contain -1."""
+    return values.new_zeros(size, values.shape[1]).index_add_(0, index, values)
+
+
+def largest(values: Tensor, index: Tensor, size: int, reduce: str = "max") -> Tensor:
+    """The maximum by `scatter_reduce_`. The index must not contain -1."""
+    wide = index[:, None].expand_as(values)
+    return values.new_zeros(size, values.shape[1]).scatter_reduce_(0, wide, values, "amax", include_self=False)
+
+
+def moved_bytes(arguments: Arguments) -> int:
+    """The maximum also writes the index of each winner."""
+    values, size = arguments["values"], arguments["size"]
+    rows, channels = values.shape
+    return int(4 * channels * (rows + size) + 8 * rows + (0 if arguments["reduce"] == "sum" else 8 * channels * size))
 
 
 def plain_scatter(values: Tensor, index: Tensor, size: int, reduce: str = "sum") -> Tensor:
@@ -243,6 +261,14 @@ OPERATORS = [
         bad_arguments={"reduce": ["median", None, 3], "values": [None], "index": [None], "size": [-1, 2.0, True, "3", 2**63]},
         precision=[scatter_precision(r) for r in REDUCTIONS],
         timing=Timing("320k x 64 -> 20k rows", lambda m: entries(m, (), 320_000, 64, 20_000, "sum")),
+        benchmarks=[
+            Benchmark(
+                f"scatter {reduce} {{0}} x 64 -> {{1}}",
+                lambda m, rows, size, reduce=reduce: {"values": m.floats(rows, 64), "index": m.below(size, rows), "size": size, "reduce": reduce},
+                (1_600_000, 100_000), plain, {"": "forward"}, tolerance=1e-6, moved=moved_bytes, work="scatter",
+            )
+            for reduce, plain in (("sum", {"index_add": added}), ("max", {"scatter_reduce": largest}))
+        ],
         scaling=Scaling(interleaved, check_interleaved),
     ),
     OpInfo(

@@ -1,4 +1,4 @@
-"""Convolution, unfold, fold and max pooling of 3 x 3 windows, compared with PyTorch's operators.
+"""Convolution, unfold, fold and max pooling of 3 x 3 windows.
 
 PyTorch convolves without unfolding (oneDNN, cuDNN). On a GPU it uses TF32 by default, while ours follows
 `torch.backends.cuda.matmul`, so PyTorch is measured in full float32 as well.
@@ -19,30 +19,6 @@ from .. import forms
 from ..comparison import Comparison, Implementation, Row, Setup
 
 FLOAT32, TF32 = 1e-4, 2e-3  # largest relative errors of cuDNN in float32 and in TF32, which has eleven bits
-
-
-def unfold(image: Callable[[], Tensor]) -> Comparison:
-    images = image()
-    made = forms.compare(
-        "forward",
-        lambda x: functional.unfold(x, 3, padding=1),
-        {"F.unfold": lambda x: F.unfold(x, 3, padding=1)},
-        {"x": images},
-    )
-    made.moved = 4 * 10 * images.numel()
-    return made
-
-
-def fold(image: Callable[[], Tensor]) -> Comparison:
-    images = image()
-    columns = torch.randn(len(images), images.shape[1] * 9, images[0, 0].numel(), device=images.device)
-    return forms.compare(
-        "forward",
-        lambda x: functional.fold(x, images.shape[2:], 3, padding=1),
-        {"F.fold": lambda x: F.fold(x, images.shape[2:], 3, padding=1)},
-        {"x": columns},
-        moved=4 * (columns.numel() + images.numel()),
-    )
 
 
 def convolution(passes: Passes, image: Callable[[], Tensor], groups: int) -> Comparison:
@@ -71,16 +47,6 @@ def convolution(passes: Passes, image: Callable[[], Tensor], groups: int) -> Com
     return made
 
 
-def pool(passes: Passes, image: Callable[[], Tensor]) -> Comparison:
-    return forms.compare(
-        passes,
-        lambda x: functional.max_pool2d(x, 3, 2, 1),
-        {"F.max_pool2d": lambda x: F.max_pool2d(x, 3, 2, 1)},
-        {"x": image()},
-        ("x",),
-    )
-
-
 def rows(setup: Setup) -> Iterator[Row]:
     images, side = (32 if setup.gpu else 4), (8 if setup.quick else 56)
     work = f"{images} x 64 x {side}^2"
@@ -88,11 +54,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     def image() -> Tensor:
         return torch.randn(images, 64, side, side, device=setup.device)
 
-    yield Row(f"unfold {work}", functools.partial(unfold, image))
-    yield Row(f"fold {work}", functools.partial(fold, image))
     both: tuple[Passes, ...] = ("forward", "backward")
     for name, groups in (("conv2d", 1), ("depthwise conv2d", 64)):
         for passes in both:
             yield Row(f"{name} {work} {passes}", functools.partial(convolution, passes, image, groups))
-    for passes in both:
-        yield Row(f"max_pool2d {work} {passes}", functools.partial(pool, passes, image))

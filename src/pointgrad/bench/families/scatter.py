@@ -1,13 +1,13 @@
-"""Sum, maximum and softmax by index and by segments, histograms and voxels."""
+"""Reductions by index and by segments, segment softmax, histograms and voxels."""
 
 import functools
 from collections.abc import Iterator
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog.scatter import added, largest
 
 from .. import forms
 from ..comparison import Comparison, Implementation, Row, Setup, short
@@ -15,33 +15,10 @@ from ..comparison import Comparison, Implementation, Row, Setup, short
 CHANNELS, HEADS = 64, 8
 
 
-def index_add(values: Tensor, index: Tensor, size: int) -> Tensor:
-    return values.new_zeros(size, values.shape[1]).index_add_(0, index, values)
-
-
-def scatter_reduce(values: Tensor, index: Tensor, size: int) -> Tensor:
-    wide = index[:, None].expand_as(values)
-    return values.new_zeros(size, values.shape[1]).scatter_reduce_(0, wide, values, "amax", include_self=False)
-
-
 def scatter_softmax(logits: Tensor, index: Tensor, size: int) -> Tensor:
     """The common form: maximum, exponential, sum, quotient."""
-    power = (logits - scatter_reduce(logits, index, size)[index]).exp()
-    return power / index_add(power, index, size)[index]
-
-
-def by_index(reduce: Literal["sum", "max"], entries: int, groups: int, device: str) -> Comparison:
-    values = torch.randn(entries, CHANNELS, device=device)
-    index = torch.randint(0, groups, (entries,), device=device)
-    return forms.compare(
-        "forward",
-        lambda values, index, size: pointgrad.scatter(values, index, size, reduce),
-        {"index_add": index_add} if reduce == "sum" else {"scatter_reduce": scatter_reduce},
-        {"values": values, "index": index, "size": groups},
-        tolerance=1e-6,
-        work=("scatter", {"values": values, "index": index, "size": groups, "reduce": reduce}),
-        moved=4 * CHANNELS * (entries + groups) + 8 * entries + (0 if reduce == "sum" else 8 * CHANNELS * groups),
-    )
+    power = (logits - largest(logits, index, size)[index]).exp()
+    return power / added(power, index, size)[index]
 
 
 def by_segment(what: str, entries: int, groups: int, device: str) -> Comparison:
@@ -63,7 +40,7 @@ def by_segment(what: str, entries: int, groups: int, device: str) -> Comparison:
         "forward",
         lambda values, index, size: pointgrad.segment(values, offsets),
         {
-            "index_add": index_add,
+            "index_add": added,
             "segment_reduce": lambda values, index, size: torch.segment_reduce(
                 values, "sum", offsets=offsets, axis=0, unsafe=True
             ),
@@ -110,12 +87,6 @@ def voxels(size: int, device: str) -> Comparison:
 
 def rows(setup: Setup) -> Iterator[Row]:
     entries, groups = setup.size(1_600_000), setup.size(100_000)
-    kinds: tuple[Literal["sum", "max"], ...] = ("sum", "max")
-    for reduce in kinds:
-        yield Row(
-            f"scatter {reduce} {short(entries)} x {CHANNELS} -> {short(groups)}",
-            functools.partial(by_index, reduce, entries, groups, setup.device),
-        )
     yield Row(
         f"segment sum {short(entries)} x {CHANNELS} -> {short(groups)}",
         functools.partial(by_segment, "sum", entries, groups, setup.device),
