@@ -97,7 +97,7 @@ def test_the_folder_of_a_result_is_made_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "measured", lambda name, size, _: {"folder": os.listdir(tmp_path / "new")})
     monkeypatch.setattr(sizes, "line", str)
     sizes.main()
-    assert json.loads((tmp_path / "new" / "a.json").read_text())["rows"] == [{"folder": []}] * len(sizes.WORKS)
+    assert json.loads((tmp_path / "new" / "a.json").read_text())["rows"] == [{"folder": []}] * len(sizes.SCALED)
 
 
 def report(name, when, outcome, **inputs):
