@@ -23,7 +23,7 @@ SOURCE = Path(pointgrad.__file__).parent
 ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 
-ROOMS = [file.parent for file in (SOURCE / "ops").glob("*/__init__.py") if file.parent.name != "native"]
+FAMILIES = [file.parent for file in (SOURCE / "ops").glob("*/__init__.py") if file.parent.name != "native"]
 
 
 def run_python(code: str, **environment: str) -> str:
@@ -66,25 +66,25 @@ def test_public_api_is_explicit_and_complete():
     exported = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert None not in exported
     offered = set()
-    for room in ROOMS:
-        offered |= set(sys.modules[f"pointgrad.ops.{room.name}"].__all__)
+    for family in FAMILIES:
+        offered |= set(sys.modules[f"pointgrad.ops.{family.name}"].__all__)
     elementary = set(vars(pointgrad.functional))
     packages = {"data", "functional", "inspect", "models", "nn", "predict", "render", "train"}
     assert exported == offered - elementary | packages | {"backend", "release_buffers"}
     assert all(getattr(pointgrad, name).__doc__ for name in exported)
 
 
-def test_rooms_import_each_other_one_way():
-    """A room may use another room's door or registered operators, never its insides, and never in a circle."""
+def test_families_import_each_other_one_way():
+    """A family may use the public functions and registered operators of another, not its internals, and no cycles."""
     shared = {"native", *(file.stem for file in (SOURCE / "ops").glob("*.py"))}
-    used = {room.name: set() for room in ROOMS}
-    for room in ROOMS:
-        for file in room.glob("*.py"):
+    used = {family.name: set() for family in FAMILIES}
+    for family in FAMILIES:
+        for file in family.glob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.ImportFrom) and node.level == 2:
                     modules = {node.module} if node.module else {alias.name for alias in node.names}
                     others = modules - shared
-                    used[room.name] |= {module.removesuffix(".register") for module in others}
+                    used[family.name] |= {module.removesuffix(".register") for module in others}
     assert set().union(*used.values()) <= set(used)
     graphlib.TopologicalSorter(used).prepare()  # raises when there is a circle
 
@@ -171,8 +171,8 @@ def test_violations_of_layers_are_detected(module, source, wrong):
 
 
 def test_each_family_has_all_its_files():
-    for room in ROOMS:
-        present = {file.name for file in room.iterdir()}
+    for family in FAMILIES:
+        present = {file.name for file in family.iterdir()}
         assert {"README.md", "__init__.py"} <= present
         # A family that only composes operators of other families registers none and needs no reference.
         assert ("register.py" in present) == ("reference.py" in present)
@@ -193,12 +193,12 @@ def test_backend_can_be_entered_again():
 
 def test_every_kernel_is_in_use():
     """A kernel that is not named at registration would silently never run."""
-    for room in (SOURCE / "ops").glob("*/register.py"):
-        family = f"pointgrad.ops.{room.parent.name}.reference"
+    for register in (SOURCE / "ops").glob("*/register.py"):
+        family = f"pointgrad.ops.{register.parent.name}.reference"
         kernels = {name: op.kernels for name, op in registry.registered.items() if op.reference.__module__ == family}
         assert kernels
         for file, backend in (("cpu.py", "cpu"), ("kernels.py", "triton")):
-            source = room.parent / file
+            source = register.parent / file
             tree = ast.parse(source.read_text() if source.exists() else "")
             written = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
             written |= {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pointgrad.ops import checks
+from pointgrad.ops.sums import sum_dtype
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
@@ -104,7 +105,7 @@ def _is_all_minus_inf(rows: Tensor, dim: int) -> Tensor:
 
 
 def _widened(value: Tensor) -> Tensor:
-    return value.to(torch.promote_types(value.dtype, torch.float32))
+    return value.to(sum_dtype(value.dtype))
 
 
 def _checked(

@@ -14,6 +14,7 @@ from pointgrad.nn.shared_mlp import SharedMLP, is_plain
 from pointgrad.ops import checks
 from pointgrad.ops.gather import gather
 from pointgrad.ops.neighbors import knn
+from pointgrad.ops.sums import sum_dtype
 
 # Below this number of channels, the first layer is applied to differences of features, which may be coordinates that
 # are large compared with their differences. Otherwise it is applied before features are copied to neighbors, which is
@@ -87,7 +88,7 @@ def nearest_in(space: Tensor, k: int, level: Level) -> Tensor:
         return knn(space, k, offsets=level.offsets).index
     exact = torch.autocast(space.device.type, enabled=False) if checks.autocasts(space) else nullcontext()
     with exact:
-        space = space.to(torch.promote_types(space.dtype, torch.float32))
+        space = space.to(sum_dtype(space.dtype))
         if not level.packed():
             return _nearest(space, k)
         sizes = level.with_sizes().sizes

@@ -1,1 +1,1 @@
-"""The operators, one room (package) per family; `README.md` here says how a room is built."""
+"""The operators, one package per family. `README.md` explains how a family is built."""

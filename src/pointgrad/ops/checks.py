@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import native
+from .sums import sum_dtype
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INDICES = (torch.int64, torch.int32)
@@ -141,7 +142,7 @@ def edges(name: str, received: Any) -> list[float]:
 
 
 def edges_values(name: str, sizes: list[float], points: Tensor) -> None:
-    wide = torch.finfo(torch.promote_types(points.dtype, torch.float32))
+    wide = torch.finfo(sum_dtype(points.dtype))
     for size in sizes:
         value(wide.tiny <= size <= wide.max, name, "finite and positive", size)
 

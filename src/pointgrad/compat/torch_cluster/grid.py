@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from pointgrad.ops import checks
+from pointgrad.ops.sums import sum_dtype
 
 from ._clouds import coordinates
 
@@ -29,7 +30,7 @@ def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Te
         tensor([0, 5, 3, 0, 1])
     """
     points = coordinates("pos", pos)
-    wide = torch.promote_types(points.dtype, torch.float32)
+    wide = sum_dtype(points.dtype)
     points, axes = points.to(wide), points.shape[1]
     edges = _per_axis("size", size, points)
     if size.device.type == "cpu" and not torch.compiler.is_compiling():

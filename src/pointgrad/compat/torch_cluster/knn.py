@@ -1,9 +1,9 @@
 """Nearest neighbors as edges."""
 
-import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops.sums import sum_dtype
 
 from .._scalars import count_of
 from . import _edges
@@ -119,5 +119,5 @@ def _nearest(
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    wide = vectors.to(sum_dtype(vectors.dtype))
     return wide / wide.norm(dim=1, keepdim=True)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 import pointgrad
 from pointgrad.ops import checks
+from pointgrad.ops.sums import sum_dtype
 
 from ._rows import by_index, extremes, group_count
 
@@ -42,7 +43,7 @@ def scatter_mul(
     if group.device.type == "cpu" and not torch.compiler.is_compiling():
         checks.index_values(group, size)
     if values.is_floating_point():
-        values = values.to(torch.promote_types(values.dtype, torch.float32))
+        values = values.to(sum_dtype(values.dtype))
     ones = values.new_ones((*values.shape[:-2], size + 1, values.shape[-1]))
     row = torch.where((group >= 0) & (group < size), group, size).long()  # ignored entries go to an additional row
     product = ones.scatter_reduce(-2, row.unsqueeze(-1).expand_as(values), values, "prod")[..., :size, :]

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from pointgrad.ops.sums import sum_dtype
+
 from .base import Hooks, branch, eager_tap
 
 NEVER = torch.iinfo(torch.int64).max
@@ -205,7 +207,7 @@ class GradientWatcher(Hooks):
         self._look([gradient], key)
         if seen is not None:
             values = gradient.coalesce().values() if gradient.is_sparse else gradient
-            seen.add(torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32)))
+            seen.add(torch.linalg.vector_norm(values, dtype=sum_dtype(values.dtype)))
 
     @torch.no_grad()
     def _look(self, values: Iterable[Any], key: tuple[str, str, str], masks: bool = False) -> None:

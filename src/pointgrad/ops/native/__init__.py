@@ -23,20 +23,6 @@ else:
     _DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32]
     module.use_torch(_DTYPES, torch.get_num_threads)
 
-DTYPE_CODES = {
-    torch.float32: 0,
-    torch.float64: 1,
-    torch.float16: 2,
-    torch.bfloat16: 3,
-    torch.int64: 4,
-    torch.int32: 5,
-}  # transitional
-
-
-def address(tensor: torch.Tensor | None) -> int:  # transitional
-    return 0 if tensor is None else tensor.data_ptr()
-
-
 # A fresh tensor of this many bytes or more costs more than a reused buffer, because its pages must be mapped.
 _LARGE = 4 * 2**20
 _REUSES_BUFFERS = hasattr(module, "large_buffer") and os.environ.get("POINTGRAD_REUSE_BUFFERS", "1") != "0"

@@ -20,14 +20,11 @@ namespace pointgrad {
 
 namespace nb = nanobind;
 using namespace nb::literals;
-using address = uintptr_t;  // transitional
 using Definer = void (*)(nb::module_&);
 
 struct AddKernels {
   explicit AddKernels(Definer definer);
 };
-
-template <class T> T* at(address value) { return reinterpret_cast<T*>(value); }  // transitional
 
 // The memory of a tensor that a kernel reads; null for None. The element type is known only at run time.
 struct Input {

@@ -96,21 +96,21 @@ template <class T> struct Limits {
 // Candidates of one query. When the next leaf might not fit, they are reduced to the `keep` best.
 template <class T> class Found {
  public:
-  int64_t count = 0, room;
+  int64_t count = 0, capacity;
   Limits<T> limits{};
   std::vector<T> distance2;
   std::vector<Index<T>> index;
 
   // `first_point` is the number of the cloud's first point, counted through all clouds.
   Found(const Asked<T>& asked, int64_t num_points, int64_t first_point)
-      : room(std::max<int64_t>(48, 2 * std::min(asked.k, num_points))),
-        distance2(room + 2 * kFan),
-        index(room + 2 * kFan),
+      : capacity(std::max<int64_t>(48, 2 * std::min(asked.k, num_points))),
+        distance2(capacity + 2 * kFan),
+        index(capacity + 2 * kFan),
         asked_(asked),
         keep_(std::min(asked.k, num_points)),
         first_point_(uint64_t(first_point)),
-        sorted2_(room + 2 * kFan),
-        sorted_(room + 2 * kFan) {}
+        sorted2_(capacity + 2 * kFan),
+        sorted_(capacity + 2 * kFan) {}
 
   // Starts the search of query number `row`. Points farther than `bound` are not needed.
   POINTGRAD_INLINE void start(int64_t row, T most) {

@@ -113,7 +113,7 @@ template <class T> POINTGRAD_INLINE void scan(const T* points, int dims, const T
 template <class T>
 POINTGRAD_CLONES int64_t scan_run_any(const T* leaves, int64_t count, int dims, const T* query, int64_t at,
                                       Found<T>& found) {
-  while (at < count && found.count <= found.room) scan<T>(leaves + at++ * (dims + 1) * kFan, dims, query, found);
+  while (at < count && found.count <= found.capacity) scan<T>(leaves + at++ * (dims + 1) * kFan, dims, query, found);
   return at;
 }
 
@@ -130,7 +130,7 @@ POINTGRAD_CLONES int64_t scan_list_any(const Leaf<T>* leaves, const List<T>& lis
       const Limits<T>& limits = found.limits;
       if (!(gap[l] <= limits.bound) || (gap[l] >= limits.tie_from && boxes.first[l] > limits.tie)) continue;
       scan<T>(leaves[list.leaf[at]].at[0], kAxes, query, found);
-      if (found.count > found.room) return at + 1;
+      if (found.count > found.capacity) return at + 1;
     }
   }
   return at;
@@ -169,9 +169,9 @@ POINTGRAD_V4 int64_t scan_run_v4(const T* leaves, int64_t count, int dims, const
   T* distance2 = found.distance2.data();
   Index<T>* index = found.index.data();
   const Limits<T> limits = found.limits;  // a copy, so that stores cannot alias it
-  const int64_t room = found.room;
+  const int64_t capacity = found.capacity;
   int64_t n = found.count;
-  while (at < count && n <= room)
+  while (at < count && n <= capacity)
     n = scan_v4<T>(leaves + at++ * (dims + 1) * kFan, dims, query, limits, n, distance2, index);
   found.count = n;
   return at;
@@ -185,7 +185,7 @@ POINTGRAD_V4 int64_t scan_list_v4(const Leaf<T>* leaves, const List<T>& list, co
   Index<T>* index = found.index.data();
   const Limits<T> limits = found.limits;
   const T query[kAxes] = {at_query[0], at_query[1], at_query[2]};
-  const int64_t count = list.count, room = found.room;
+  const int64_t count = list.count, capacity = found.capacity;
   int64_t n = found.count;
   while (at < count) {
     const int64_t block = at / kFan;
@@ -207,7 +207,7 @@ POINTGRAD_V4 int64_t scan_list_v4(const Leaf<T>* leaves, const List<T>& list, co
     for (; near != 0; near &= near - 1) {
       at = block * kFan + __builtin_ctz(near);
       n = scan_v4<T>(leaves[list.leaf[at]].at[0], kAxes, query, limits, n, distance2, index);
-      if (n > room) {
+      if (n > capacity) {
         found.count = n;
         return at + 1;
       }
@@ -227,7 +227,7 @@ template <class T>
 POINTGRAD_INLINE void scan_run(const T* leaves, int64_t count, int dims, const T* query, Found<T>& found) {
   for (int64_t at = 0;;) {
     at = (has_v4() ? scan_run_v4<T> : scan_run_any<T>)(leaves, count, dims, query, at, found);
-    if (found.count > found.room) found.cut(false);
+    if (found.count > found.capacity) found.cut(false);
     if (at >= count) return;
   }
 }
@@ -237,7 +237,7 @@ template <class T>
 POINTGRAD_INLINE void scan_list(const Leaf<T>* leaves, const List<T>& list, const T* query, Found<T>& found) {
   for (int64_t at = 0;;) {
     at = (has_v4() ? scan_list_v4<T> : scan_list_any<T>)(leaves, list, query, at, found);
-    if (found.count > found.room) found.cut(false);
+    if (found.count > found.capacity) found.cut(false);
     if (at >= list.count) return;
   }
 }

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops.sums import sum_dtype
 
 from . import _clouds
 
@@ -16,7 +17,7 @@ def nearest(p1: Tensor, p2: Tensor, lengths1: Tensor | None, lengths2: Tensor | 
     index = _search(p1.detach(), p2.detach(), lengths2, k)
     if lengths1 is not None:
         index = torch.where(_clouds.within(lengths1, p1.shape[1], p1).unsqueeze(2), index, -1)
-    wide = torch.promote_types(p1.dtype, torch.float32)
+    wide = sum_dtype(p1.dtype)
     distance = (p1.unsqueeze(2).to(wide) - pointgrad.group(p2, index).to(wide)).abs().sum(3)
     # The sum has another order than in the search, so neighbors whose distances differ by rounding may swap.
     distance, order = torch.where(index >= 0, distance, torch.inf).sort(dim=2, stable=True)
@@ -26,7 +27,7 @@ def nearest(p1: Tensor, p2: Tensor, lengths1: Tensor | None, lengths2: Tensor | 
 def _search(p1: Tensor, p2: Tensor, lengths2: Tensor | None, k: int) -> Tensor:
     """Indices (N, P1, k), sorted by distance, then by index."""
     (batch, queries, _), size = p1.shape, p2.shape[1]
-    wide = torch.promote_types(p1.dtype, torch.float32)
+    wide = sum_dtype(p1.dtype)
     p1, p2 = p1.to(wide), p2.to(wide)
     if lengths2 is not None:
         p2 = torch.where(_clouds.within(lengths2, size, p2).unsqueeze(2), p2, torch.inf)

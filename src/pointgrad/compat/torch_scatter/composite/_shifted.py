@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops.sums import sum_dtype
 
 from .._rows import Layout, by_index, group_count
 
@@ -33,7 +34,7 @@ def shifted(name: str, src: Any, index: Any, dim: int, out: Any, dim_size: int |
     if not src.is_floating_point():
         raise ValueError(f"src must have a floating-point dtype for {name}, got {src.dtype}")
     size = group_count(src, dim, out, dim_size)
-    wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    wide = rows.to(sum_dtype(rows.dtype))
     # Without gradient: shifting a group does not change the result of these functions.
     highest, arg = pointgrad.scatter(wide.detach(), group, size, "max", return_arg=True)
     shift = highest.masked_fill(highest == -torch.inf, 0)
