@@ -47,6 +47,7 @@ def batches():
 def test_run_folder(tmp_path, batches, capsys):
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboard")
+    pytest.importorskip("safetensors")
     out = tmp_path / "run"
     best = Trainer(Tiny(), *batches, config(tensorboard=True, ema=0.9), out=out).fit()
     names = {path.name for path in out.iterdir()}
