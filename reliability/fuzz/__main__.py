@@ -1,9 +1,9 @@
 """`python -m reliability.fuzz [FAMILY ...] --cases 10000 --out FILE.json`: random calls of all operators.
 
-Each family runs in a process of its own, so that a crash is seen and counted instead of ending the run. Calls are
-compared with the reference (what must hold: check.py), on the CPU's C++ kernels, or with `--device cuda` on the Triton
-kernels; `--backend triton` without a GPU runs those in Triton's interpreter. `--replay FILE` runs one case again, as
-the output of a failure holds it. Exit status 1 if anything was found.
+Each family runs in a separate process, so that a crash is counted instead of ending the run. Calls of the C++ kernels,
+or with `--device cuda` of the Triton kernels, are compared with the reference (check.py); `--backend triton` without a
+GPU runs Triton's interpreter. `--replay FILE` repeats one case from the output of a failure. Exit status 1 if anything
+was found.
 """
 
 import argparse
@@ -28,31 +28,33 @@ from reliability.checkout import commit
 
 from . import FAMILIES
 
-# A case takes milliseconds, on a GPU a compilation of some seconds too: one that takes so many seconds hangs. It is the
-# case that is watched, not the round: a busy machine may take long for a round.
+# A case takes milliseconds, plus seconds of compilation on a GPU: one that takes this many seconds hangs. The watchdog
+# watches cases, not rounds, which may take long on a busy machine.
 WATCHDOG = 600
-MOST_FAILURES = 10  # of a family, after which it is given up
-STOPPED = threading.Event()  # by Ctrl-C
+MOST_FAILURES = 10  # per family, after which it is abandoned
+STOPPED = threading.Event()  # set by Ctrl-C
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all without one")
-    parser.add_argument("--cases", type=at_least(1), default=10_000, help="of each family")
-    parser.add_argument("--at-once", type=at_least(1), default=1, metavar="N", help="so many families")
-    parser.add_argument("--seed", type=int, help="random without one, and printed")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"any of {', '.join(FAMILIES)}; default: all")
+    parser.add_argument("--cases", type=at_least(1), default=10_000, help="number of cases per family")
+    parser.add_argument(
+        "--at-once", type=at_least(1), default=1, metavar="N", help="families run at the same time"
+    )
+    parser.add_argument("--seed", type=int, help="default: random; printed")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--backend", choices=("cpu", "triton"), help="by default that of the device")
-    parser.add_argument("--out", type=out_file, help="a JSON file for what was counted")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="run one case again, written as JSON")
+    parser.add_argument("--backend", choices=("cpu", "triton"), help="default: that of the device")
+    parser.add_argument("--out", type=out_file, help="JSON file for the counts")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="repeat one case, given as JSON")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = set(options.families) - set(FAMILIES)
     if unknown and not options.child:
-        parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
+        parser.error(f"FAMILY must be one of {', '.join(FAMILIES)}, got {', '.join(sorted(unknown))}")
     options.backend = options.backend or ("triton" if options.device == "cuda" else "cpu")
     if options.backend == "triton" and options.device == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"  # Triton decides when it is imported
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     if options.replay:
         return again(options)
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
@@ -65,7 +67,7 @@ def main() -> int:
 
     def run(family: str) -> None:
         for result in run_family(family, options, seed):
-            with writing:  # after each round: a run that is stopped has counted something too
+            with writing:  # after each round, so that an interrupted run has results
                 results[family] = result
                 if options.out:
                     write(options, seed, tried, results)
@@ -95,7 +97,7 @@ def write(options: argparse.Namespace, seed: int, tried: str | None, results: di
 
 
 def child(options: argparse.Namespace, seed: int) -> int:
-    """Rounds of one family, one line of JSON each."""
+    """Run one family and print one line of JSON per round."""
     from . import rounds
 
     rounds.prepare()
@@ -117,7 +119,7 @@ def again(options: argparse.Namespace) -> int:
 
 
 def run_family(family: str, options: argparse.Namespace, seed: int) -> Iterator[dict[str, Any]]:
-    """Yields what was counted so far, after each round."""
+    """Yield the counts so far after each round."""
     total = Counter[str]()
     counts: dict[str, Counter[str]] = {}
     failures: list[dict[str, Any]] = []
@@ -160,7 +162,7 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> Iterator[dict[str, Any]]:
-    """What a process of its own reports, round by round, and at the end how it died, if it did."""
+    """Yield the reports of a child process round by round, and how it died, if it did."""
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "case.json"
         command = [sys.executable, "-m", "reliability.fuzz", family, "--child", str(note), "--cases", str(cases)]

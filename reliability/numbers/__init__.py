@@ -1,1 +1,1 @@
-"""What mathematics demands of random input, and errors in 16 bits."""
+"""Mathematical properties on random input, and rounding errors in 16 bits."""

@@ -1,7 +1,7 @@
-"""`python -m reliability.numbers.properties [--cases 1000] [--backend NAME] --out FILE.json`: the laws, often.
+"""`python -m reliability.numbers.properties [--cases 1000] [--backend NAME] --out FILE.json`: many inputs per law.
 
-Runs `tests/ops/properties` with so many inputs for each law, and writes down how many each was tried on and whether it
-held. Results of other backends that the file already has are kept. Without `--backend`, each device's own kernels.
+Runs `tests/ops/properties` with this many inputs per law and records the number of inputs and the outcome. Results of
+other backends in the file are kept. Without `--backend`, the default backend of the device.
 """
 
 import argparse
@@ -19,7 +19,7 @@ LAWS = ROOT / "tests" / "ops" / "properties"
 
 
 class Outcomes:
-    """A pytest plugin that remembers how each test ended, and on how many inputs it was tried."""
+    """A pytest plugin that records the outcome and the number of inputs of each test."""
 
     def __init__(self) -> None:
         self.of: dict[str, str] = {}
@@ -32,7 +32,7 @@ class Outcomes:
             self.inputs[report.nodeid] = dict(report.user_properties).get("inputs", 0)
 
     def laws(self) -> dict[str, dict[str, Any]]:
-        """Those that were tried, and those that failed before: of one whose process died no inputs are known."""
+        """Laws that ran, and laws that failed before: if the process died, the number of inputs is unknown."""
         tried = {name: self.inputs.get(name, 0) for name in self.of}
         return {
             name: {"inputs": tried[name], "outcome": outcome}
@@ -43,8 +43,8 @@ class Outcomes:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=1000, help="inputs for each law")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="so many laws")
+    parser.add_argument("--cases", type=int, default=1000, help="number of inputs per law")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="laws run at the same time")
     parser.add_argument("--backend", choices=["cpu", "reference", "triton"])
     parser.add_argument("--out", type=out_file, required=True)
     options = parser.parse_args(arguments)
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     outcomes, begin = Outcomes(), time.time()
     workers = ["-p", "xdist", "-n", str(options.at_once)]
     pytest.main(["-q", *workers, "-p", "no:cacheprovider", f"--rootdir={ROOT}", str(LAWS)], plugins=[outcomes])
-    # Only now: the tests decide how torch and Triton are imported.
+    # Imported late: the tests set environment variables that torch and Triton read.
     import torch
 
     from pointgrad.bench import write
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     laws = outcomes.laws()
     if not laws:
-        print(f"no law was tried: {options.out} is left as it is", file=sys.stderr)
+        print(f"no law ran; {options.out} is unchanged", file=sys.stderr)
         return 1
     failed = sum(outcome != "passed" for outcome in outcomes.of.values())
     device = "cuda" if torch.cuda.is_available() else "cpu"

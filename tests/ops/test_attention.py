@@ -1,4 +1,4 @@
-"""What only masked_softmax, aggregate and neighbor_attention promise; the contract is in test_contract.py."""
+"""Properties specific to masked_softmax, aggregate and neighbor_attention; test_contract.py tests the rest."""
 
 import pytest
 import torch
@@ -31,15 +31,15 @@ def assert_same_gradients(received: Tensor, expected: Tensor, sources) -> None:
 
 
 @pytest.mark.parametrize(("count", "channels"), [(1, 1), (1, 130), (3, 3), (3, 64), (16, 64), (33, 3), (33, 130)])
-def test_aggregate_is_the_sum_over_the_grouped_neighbourhood(count, channels, place):
+def test_aggregate_equals_group_multiply_sum(count, channels, place):
     weights, values = floats(place, 6, count), floats(place, 20, channels)
     index = neighbors(place, 20, 6, count)
     expected = torch.einsum("mk,mkc->mc", weights, pointgrad.group(values, index))
     assert_same_gradients(aggregate(weights, values, index), expected, (weights, values))
 
 
-def test_one_weight_per_channel_is_the_sum_of_channels_first_networks(place):
-    """The (B, C, M, K) form: group, multiply by weights of the same shape, sum over the neighbours."""
+def test_one_weight_per_channel_equals_the_channels_first_form(place):
+    """The (B, C, M, K) form: group, multiply by weights of the same shape, sum over the neighbors."""
     weights, values = floats(place, 2, 6, 5, 3), floats(place, 2, 6, 9)  # (B, C, M, K), (B, C, N)
     index = torch.randint(0, 9, (2, 5, 3), device=place.device)
     grouped = torch.stack([values[cloud][:, index[cloud]] for cloud in range(2)])
@@ -58,7 +58,7 @@ def test_groups_of_channels_share_a_weight(groups, channels, place):
 
 
 def test_adjoints(place):
-    """One trilinear form: <q, A(w, v)> = <v, V(w, q)> = <w, W(q, v)>."""
+    """Aggregate and its gradients are one trilinear form: <q, A(w, v)> = <v, V(w, q)> = <w, W(q, v)>."""
     weights, values, upstream = floats(place, 3, 7, 4, 2), floats(place, 3, 9, 6), floats(place, 3, 7, 6)
     out = aggregate(weights, values, neighbors(place, 9, 3, 7, 4))
     for_weights, for_values = torch.autograd.grad(out, (weights, values), upstream)
@@ -67,7 +67,7 @@ def test_adjoints(place):
 
 
 def test_third_derivative_of_aggregate(place):
-    """Closed under differentiation: along a line, the cube of a bilinear form has an exact third derivative."""
+    """Along a line, the square of a bilinear form is a polynomial with a known third derivative."""
     weights, values = floats(place, 3, 2), floats(place, 4, 2)
     index = neighbors(place, 4, 3, 2)
     step = torch.zeros((), dtype=torch.float64, device=place.device, requires_grad=True)
@@ -84,7 +84,7 @@ def test_third_derivative_of_aggregate(place):
 
 @pytest.mark.parametrize(("dtype", "count"), [(torch.float16, 2304), (torch.bfloat16, 512)], ids=str)
 def test_sums_are_kept_in_float32(dtype, count, place):
-    """So many ones: summed in 16 bits they would stop at 2048 (float16) or 256 (bfloat16)."""
+    """Sums of ones in 16 bits would stop at 2048 (float16) or 256 (bfloat16)."""
     ones = torch.ones(1, count, device=place.device, dtype=dtype)
     values = torch.ones(2, 1, device=place.device, dtype=dtype, requires_grad=True)
     out = aggregate(ones, values, torch.zeros(1, count, device=place.device, dtype=torch.int64))
@@ -93,8 +93,8 @@ def test_sums_are_kept_in_float32(dtype, count, place):
     assert values.grad.flatten().tolist() == [count, 0]
 
 
-def test_weights_of_nothing_do_not_matter(place):
-    """Not even NaN; and their gradient is zero."""
+def test_weights_of_missing_neighbors_are_ignored(place):
+    """Even if they are NaN; their gradient is zero."""
     weights = torch.tensor([[2.0, torch.nan]], device=place.device, requires_grad=True)
     values = torch.tensor([[3.0], [torch.nan]], device=place.device)
     out = aggregate(weights, values, torch.tensor([[0, -1]], device=place.device))
@@ -123,14 +123,14 @@ def test_deterministic_mode(place):
 
 
 def dense_attention(query, key, value, index, bias=None, scale=None) -> Tensor:
-    """torch's own attention to all rows, each with the logarithm of what its places in the list weigh."""
-    there = torch.nn.functional.one_hot(index + 1, key.shape[0] + 1)[..., 1:].to(query.dtype)  # (M, K, N)
+    """torch's attention to all rows, with a mask that holds the logarithm of each row's weight in the list."""
+    listed = torch.nn.functional.one_hot(index + 1, key.shape[0] + 1)[..., 1:].to(query.dtype)  # (M, K, N)
     bias = torch.zeros(*index.shape, 1, dtype=query.dtype, device=query.device) if bias is None else bias
-    total = torch.einsum("mkn,mkh->hmn", there, bias.exp().expand(*index.shape, query.shape[1]))
+    total = torch.einsum("mkn,mkh->hmn", listed, bias.exp().expand(*index.shape, query.shape[1]))
     mask = torch.where(total > 0, total, 1).log().masked_fill(total == 0, -torch.inf)
     nothing = (index < 0).all(-1)
-    mask = torch.where(nothing[:, None], 0, mask)  # attends to everything, and is dropped below
-    with sdpa_kernel(SDPBackend.MATH):  # the one that is twice differentiable
+    mask = torch.where(nothing[:, None], 0, mask)  # attends to everything, and is masked below
+    with sdpa_kernel(SDPBackend.MATH):  # the only one that is twice differentiable
         out = torch.nn.functional.scaled_dot_product_attention(
             query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1), attn_mask=mask, scale=scale
         )
@@ -148,8 +148,8 @@ def dense_attention(query, key, value, index, bias=None, scale=None) -> Tensor:
         (2, 3, 2, 300, 2, 1, None),
     ],
 )
-def test_attention_is_torchs_with_a_mask(centers, rows, count, heads, depth, width, bias, place):
-    """Also its second derivative; neighbours may be listed twice, and a centre may have none."""
+def test_attention_equals_torch_with_a_mask(centers, rows, count, heads, depth, width, bias, place):
+    """Includes second derivatives; a neighbor may be listed twice, and a query may have none."""
     shapes = [(centers, heads, depth), (rows, heads, depth), (rows, heads, width)]
     sources = [floats(place, *shape) for shape in shapes]
     index = neighbors(place, rows, centers, count)
@@ -171,7 +171,7 @@ def test_attention_is_torchs_with_a_mask(centers, rows, count, heads, depth, wid
     )
 
 
-def test_padded_attention_is_attention_of_each_cloud(place):
+def test_padded_attention_equals_attention_per_cloud(place):
     query, key, value = floats(place, 3, 4, 2, 5), floats(place, 3, 7, 2, 5), floats(place, 3, 7, 2, 3)
     index, bias = neighbors(place, 7, 3, 4, 6), floats(place, 3, 4, 6, 2)
     clouds = [neighbor_attention(*cloud, scale=0.7) for cloud in zip(query, key, value, index, bias, strict=True)]
@@ -191,7 +191,7 @@ def test_minus_infinity_in_the_bias_masks(place):
 
 @pytest.mark.parametrize("size", [1e4, 1e20])
 def test_large_logits(size, place):
-    """Equal logits of any size share, the lower ones get nothing; nothing overflows, forward or backward."""
+    """Equal large logits share the weight, lower ones get zero; nothing overflows, forward or backward."""
     query = torch.full((1, 1, 1), size, device=place.device, requires_grad=True)
     key = torch.tensor([1.0, 1.0, 0.5, -1.0], device=place.device).reshape(4, 1, 1).requires_grad_()
     value = torch.tensor([2.0, 4.0, 100.0, 100.0], device=place.device).reshape(4, 1, 1).requires_grad_()
@@ -205,7 +205,7 @@ def test_large_logits(size, place):
 
 @pytest.mark.parametrize("wanted", range(4))
 def test_gradient_of_one_input_alone(wanted, place):
-    """The others are not asked for; first and second derivative are those of all together."""
+    """First and second derivatives equal those computed for all inputs together."""
     shapes = [(3, 2, 2), (4, 2, 2), (4, 2, 3), (3, 5, 2)]
     sources = [floats(place, *shape) for shape in shapes]
     index = neighbors(place, 4, 3, 5)
@@ -222,7 +222,7 @@ def test_gradient_of_one_input_alone(wanted, place):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_autocast_takes_the_widest(dtype, place):
-    """In a network queries come in 16 bits from a linear layer while a bias from positions stays float32."""
+    """Mixed dtypes as in a network: 16-bit queries from a linear layer, a float32 bias from positions."""
     query, key = (torch.randn(4, 2, 8, device=place.device).to(dtype).requires_grad_() for _ in range(2))
     index, bias = neighbors(place, 4, 4, 3), torch.randn(4, 3, 2, device=place.device)
     with torch.autocast(place.device, torch.bfloat16):
@@ -235,7 +235,7 @@ def test_autocast_takes_the_widest(dtype, place):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_masked_softmax_is_softmax_of_what_is_left(dtype, place):
+def test_masked_softmax_equals_softmax_of_the_kept_logits(dtype, place):
     logits = torch.randn(5, 9, device=place.device, dtype=dtype, requires_grad=True)
     mask = torch.rand(5, 9, device=place.device) < 0.5
     mask[2] = False
@@ -270,8 +270,8 @@ def test_masked_softmax_of_extreme_logits(dtype, place):
     assert gradient.tolist() == quarter
 
 
-def test_what_is_not_there_gets_no_gradient_beside_an_overflow(place):
-    """Found by fuzzing: its weight, zero, was multiplied with an infinite sum."""
+def test_missing_neighbors_get_no_gradient_beside_an_overflow(place):
+    """Found by fuzzing: a weight of zero was multiplied by an infinite sum."""
     largest = torch.finfo(torch.float32).max
     value = torch.tensor([largest, -0.3 * largest, -largest], device=place.device).reshape(1, 1, 3)
     bias = torch.zeros(1, 2, 1, device=place.device, requires_grad=True)
@@ -282,10 +282,10 @@ def test_what_is_not_there_gets_no_gradient_beside_an_overflow(place):
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")], ids=str)
-def test_an_infinite_value_leaves_no_number_in_the_gradient_of_queries(poison, place):
+def test_infinite_values_make_the_query_gradient_nan(poison, place):
     """Found by fuzzing: infinity minus infinity was split over two sums, and some of them stayed infinite.
 
-    By the softmax's own derivative: the slope of that neighbour is no number, times its key in every direction.
+    The slope of that neighbor is NaN, and it is multiplied by its key in every direction.
     """
     query, key = torch.randn(3, 1, 6, device=place.device), torch.randn(2, 1, 6, device=place.device)
     value = torch.tensor([[1.0, poison], [-0.5, 2.0]], device=place.device).reshape(2, 1, 2)
@@ -297,7 +297,7 @@ def test_an_infinite_value_leaves_no_number_in_the_gradient_of_queries(poison, p
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_what_is_masked_gets_no_gradient_beside_a_nan(poison, place):
+def test_masked_logits_get_no_gradient_beside_a_nan(poison, place):
     logits = torch.tensor([poison, 1.0, 2.0], device=place.device, requires_grad=True)
     mask = torch.tensor([True, True, False], device=place.device)
     (grad,) = torch.autograd.grad(masked_softmax(logits, mask).sum(), logits)
@@ -315,7 +315,7 @@ def test_masked_softmax_broadcasts_its_mask(shape, dim, place):
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_random_sizes(data):
-    """C++ and reference, all sizes down to zero, gradients included."""
+    """C++ against the reference, including size zero and gradients."""
     size = {name: data.draw(st.integers(0, 6), name) for name in ("rows", "centers", "count", "depth", "width")}
     heads, batch = data.draw(st.integers(1, 5), "heads"), data.draw(st.integers(-1, 3), "batch")
     torch.manual_seed(data.draw(st.integers(0, 1000), "seed"))

@@ -1,4 +1,4 @@
-"""What only unfold, fold, convolutions and max pooling promise; the contract is in test_contract.py.
+"""Properties specific to unfold, fold, convolutions and max pooling; test_contract.py tests the rest.
 
 PyTorch's own operators of the same names are the oracle: they share no code with ours.
 """
@@ -18,7 +18,7 @@ from pointgrad.ops.conv import reference
 nan, inf = float("nan"), float("inf")
 CONVOLUTIONS = {1: (conv1d, F.conv1d), 2: (conv2d, F.conv2d)}
 
-# Image, kernel_size, dilation, padding, stride: a pair or one number, overlapping, apart, and larger than the image.
+# Image, kernel_size, dilation, padding, stride: pairs or numbers; overlapping, separate, larger than the image.
 WINDOWS = {
     "plain": ((2, 3, 6, 5), 3, 1, 0, 1),
     "padded": ((2, 3, 6, 5), 3, 1, 1, 1),
@@ -48,7 +48,7 @@ PRODUCTS = {
 products = pytest.mark.parametrize(
     ("axes", "shape", "weight", "stride", "padding", "dilation", "groups"), PRODUCTS.values(), ids=PRODUCTS
 )
-# torch says so when "same" must pad one side more than the other.
+# torch warns when "same" must pad one side more than the other.
 even_kernels = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
 
 
@@ -87,8 +87,8 @@ def test_unfold_and_fold_are_adjoint(shape, kernel, dilation, padding, stride, p
     assert_rounding((columns * y).sum(), (x * image).sum())
 
 
-def test_the_value_in_the_middle(place):
-    """Of a 3 x 3 image four windows of 2 x 2 cover [1, 1], two an edge, one a corner."""
+def test_unfold_and_fold_count_the_windows_of_a_pixel(place):
+    """In a 3 x 3 image four windows of 2 x 2 cover [1, 1], two cover an edge, one a corner."""
     image = torch.arange(1.0, 10.0, device=place.device).reshape(1, 3, 3)
     covered = fold(unfold(torch.ones_like(image), 2), 3, 2)
     assert covered.tolist() == [[[1, 2, 1], [2, 4, 2], [1, 2, 1]]]
@@ -105,7 +105,7 @@ def test_a_pixel_between_windows_is_zero(place):
 
 @pytest.mark.parametrize(("dtype", "large"), [(torch.float16, 2048), (torch.bfloat16, 256)], ids=str)
 def test_fold_sums_in_float32(dtype, large, place):
-    """A large value first, and 64 halves after it: none of them would be seen in 16 bits."""
+    """A large value, then 64 halves, which would all be lost in 16 bits."""
     columns = torch.full((65, 65), 0.5, dtype=dtype, device=place.device)
     columns[0, 64] = large
     line = fold(columns, (1, 129), (1, 65))
@@ -115,7 +115,7 @@ def test_fold_sums_in_float32(dtype, large, place):
 @even_kernels
 @products
 def test_convolutions_equal_torch(axes, shape, weight, stride, padding, dilation, groups, place):
-    """Forward, three gradients, and the gradients of those."""
+    """Results, the three gradients, and second derivatives."""
     ours, theirs = CONVOLUTIONS[axes]
     inputs = [random(place, *size) for size in (shape, weight, weight[:1])]
     outputs = [conv(*inputs, stride, padding, dilation, groups) for conv in (ours, theirs)]
@@ -142,7 +142,7 @@ def test_convolutions_without_bias(axes, shape, weight, stride, padding, dilatio
 
 @pytest.mark.parametrize("wanted", [0, 1, 2], ids=["input", "weight", "bias"])
 def test_one_gradient_alone(wanted, place):
-    """Only what that gradient needs is kept, and it is the same."""
+    """Only the inputs of that gradient are saved, and it equals the one computed with the others."""
     values = [random(place, *size).detach() for size in ((2, 4, 5, 5), (6, 2, 3, 3), (6,))]
     values[wanted].requires_grad_()
     kept = []
@@ -165,7 +165,7 @@ def test_columns_are_not_kept(place):
 
 @pytest.mark.parametrize("values", [1, 500, 2000])
 def test_a_batch_in_portions(values, monkeypatch, place):
-    """However few columns may be there at a time."""
+    """For any limit on the number of columns in memory."""
     monkeypatch.setattr(reference, "_COLUMN_VALUES", values)
     inputs = [random(place, *size) for size in ((5, 4, 6, 6), (2, 2, 3, 3), (2,))]
     outputs = [conv(*inputs, 1, 1, 1, 2) for conv in (conv2d, F.conv2d)]
@@ -177,7 +177,7 @@ def test_a_batch_in_portions(values, monkeypatch, place):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_convolutions_in_16_bits(dtype, place):
-    """One rounding of the result on a CPU; a GPU may round columns and products as well."""
+    """A CPU rounds the result once; a GPU may round columns and products too."""
     inputs = [random(place, *size).detach().to(dtype).requires_grad_() for size in ((4, 4, 8, 8), (8, 4, 3, 3), (8,))]
     exact = [value.detach().double().requires_grad_() for value in inputs]
     received, truth = conv2d(*inputs, padding=1), F.conv2d(*exact, padding=1)
@@ -227,7 +227,7 @@ def test_pooling_equals_torch(shape, kernel, stride, padding, dilation, ceil_mod
     assert torch.equal(index, places)
     assert received.dtype == dtype
     assert not index.requires_grad
-    # Whole numbers, so that sums in 16 bits are exact in any order.
+    # Integers, so that sums in 16 bits are exact in any order.
     upstream = torch.randint(-4, 5, received.shape).to(received)
     assert torch.equal(*(torch.autograd.grad(out, image, upstream)[0] for out in (received, expected)))
 
@@ -246,7 +246,7 @@ def test_ties_go_to_the_first_and_nan_to_the_last(place):
 
 
 def test_a_window_without_a_pixel(place):
-    """Two rows, and a kernel whose two places lie before and behind them."""
+    """Two rows, and a kernel whose two positions lie before and behind them."""
     image = torch.ones(1, 2, 1, device=place.device, requires_grad=True)
     values, index = max_pool2d(image, (2, 1), 1, (1, 0), (3, 1), return_indices=True)
     assert values.tolist() == [[[-inf]]]
@@ -256,7 +256,7 @@ def test_a_window_without_a_pixel(place):
 
 
 def test_second_derivative_of_pooling(place):
-    """A pixel that won in several windows: x² of the maximum, whose second derivative counts them."""
+    """For a pixel that is the maximum of several windows, the second derivative of the sum of squares counts them."""
     image = torch.tensor([[[1.0, 9.0, 2.0, 4.0]]], dtype=torch.float64, device=place.device, requires_grad=True)
     (first,) = torch.autograd.grad(max_pool2d(image, (1, 2), 1).pow(2).sum(), image, create_graph=True)
     assert first.flatten().tolist() == [0, 2 * 2 * 9, 0, 2 * 4]
@@ -278,7 +278,7 @@ def test_strides_of_the_input_do_not_matter(place):
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_any_windows(data):
-    """Random geometry on the C++ kernels; where torch refuses, so do we."""
+    """Random geometry on the C++ kernels; both raise, or neither."""
     draw = data.draw
     kernel, stride, dilation, padding, size = (
         draw(st.tuples(st.integers(least, most), st.integers(least, most)))
@@ -295,7 +295,7 @@ def test_any_windows(data):
         with pytest.raises(ValueError, match="the kernel of weight must be no larger"):
             conv2d(image, weight, None, stride, padding, dilation, groups)
         return
-    # Whole numbers: everything is exact.
+    # Integers: everything is exact.
     columns = F.unfold(image, kernel, dilation, padding, stride)
     assert torch.equal(unfold(image, kernel, dilation, padding, stride), columns)
     folded = F.fold(columns, size, kernel, dilation, padding, stride)
@@ -311,11 +311,11 @@ def test_any_windows(data):
         expected, places = F.max_pool2d(image, *settings, return_indices=True)
         received, index = max_pool2d(image, *settings, return_indices=True)
         assert torch.equal(received, expected)
-        assert torch.equal(index, torch.where(expected == -inf, -1, places))  # torch names a pixel that is not there
+        assert torch.equal(index, torch.where(expected == -inf, -1, places))  # torch returns a pixel outside the image
 
 
 def test_compiled_once_for_all_sizes():
-    """Sizes stay symbolic through the checks."""
+    """Sizes stay symbolic in the checks."""
 
     def network(image, weight):
         pooled = max_pool2d(conv2d(image, weight, padding="same"), 2, ceil_mode=True)

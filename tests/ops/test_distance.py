@@ -1,4 +1,4 @@
-"""The distance between clouds against scipy's and scikit-learn's nearest neighbours."""
+"""chamfer_distance against the nearest neighbors of SciPy and scikit-learn."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def test_layouts_agree(place):
     torch.testing.assert_close(padded, alone)
 
 
-def test_descent_moves_one_cloud_onto_the_other():
+def test_gradient_descent_moves_one_cloud_onto_the_other():
     torch.manual_seed(0)
     target = torch.rand(60, 3)
     cloud = (target + 0.01 * torch.randn(60, 3)).requires_grad_()
@@ -73,7 +73,7 @@ def test_an_empty_side_adds_nothing(place):
     assert (grad == 0).all()
 
 
-def test_what_is_not_finite_is_not_counted(place):
+def test_non_finite_points_are_not_counted(place):
     points = torch.zeros(4, 3, device=place.device)
     points[1] = torch.nan
     targets = torch.ones(2, 3, device=place.device)

@@ -1,4 +1,4 @@
-"""What only gather and group promise; the contract is in test_contract.py."""
+"""Properties specific to gather and group; test_contract.py tests the rest."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def test_adjoint(place):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sums_are_kept_in_float32(dtype, place):
-    """4096 ones: summed in 16 bits they would stop at 2048 (float16) or 256 (bfloat16)."""
+    """A sum of 4096 ones in 16 bits would stop at 2048 (float16) or 256 (bfloat16)."""
     features = torch.zeros(2, 1, device=place.device, dtype=dtype, requires_grad=True)
     index = torch.zeros(4096, device=place.device, dtype=torch.int64)
     pointgrad.gather(features, index).backward(torch.ones(4096, 1, device=place.device, dtype=dtype))
@@ -71,7 +71,7 @@ def test_deterministic_mode(place):
     torch.testing.assert_close(first, truth.float())
 
 
-def test_index_out_of_range_on_a_gpu_counts_as_nothing():
+def test_index_out_of_range_on_a_gpu_counts_as_missing():
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     features = torch.ones(3, 2, device="cuda", requires_grad=True)
@@ -83,7 +83,7 @@ def test_index_out_of_range_on_a_gpu_counts_as_nothing():
 
 @pytest.mark.parametrize("rows", [600_000, 600_001])
 def test_large_outputs_on_recycled_memory(rows):
-    """Outputs from 4 MiB up come from memory that was used before; two alive at once are apart."""
+    """Outputs of 4 MiB or more reuse memory; two that are alive do not share it."""
     features = torch.randn(1000, 17)
     index = torch.randint(-1, 1000, (rows,))
     for _ in range(3):
@@ -98,7 +98,7 @@ def test_large_outputs_on_recycled_memory(rows):
 
 
 def test_large_outputs_are_ordinary_tensors():
-    """They may be changed in place, like any result."""
+    """They can be modified in place."""
     features = torch.randn(1000, 64, requires_grad=True)
     index = torch.randint(0, 1000, (40_000,))
     picked = pointgrad.gather(features, index)
@@ -111,7 +111,7 @@ def test_large_outputs_are_ordinary_tensors():
 
 
 def test_autocast_widens_positions_and_features(place):
-    """In a network features come as bfloat16 from a linear layer while positions stay float32."""
+    """Mixed dtypes as in a network: bfloat16 features from a linear layer, float32 positions."""
     features = torch.randn(9, 4, device=place.device).bfloat16().requires_grad_()
     points = torch.randn(9, 3, device=place.device)
     index = torch.randint(-1, 9, (5, 3), device=place.device)

@@ -1,4 +1,4 @@
-"""What only a GPU can show: streams, graphs, no hidden waits, cooperative launches, large tensors."""
+"""Tests that need a GPU: streams, graphs, synchronization, cooperative launches, large tensors."""
 
 import os
 import warnings
@@ -32,7 +32,7 @@ def _no_waits():
 
 @pytest.mark.usefixtures("_no_waits")
 @pytest.mark.parametrize("case", FIXED, ids=lambda case: case.name)
-def test_no_hidden_wait(case):
+def test_no_hidden_synchronization(case):
     torch.cuda.set_sync_debug_mode("default")
     arguments = case.sample.build(Make(device="cuda"))
     case(arguments)  # compiles
@@ -40,7 +40,7 @@ def test_no_hidden_wait(case):
     case(arguments)
 
 
-@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # as it should be for empty input
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # for empty input
 @pytest.mark.parametrize("case", FIXED, ids=lambda case: case.name)
 def test_graph_capture_and_replay(case):
     arguments = case.sample.build(Make(device="cuda"))
@@ -58,7 +58,7 @@ def test_graph_capture_and_replay(case):
 
 
 def test_current_stream_is_respected():
-    """The input is written late on a side stream; a launch elsewhere would read it too early."""
+    """The input is written late on a side stream; a launch on another stream would read it too early."""
     index = torch.arange(1000, device="cuda")
     side = torch.cuda.Stream()
     features = torch.zeros(1000, 8, device="cuda")
@@ -71,7 +71,7 @@ def test_current_stream_is_respected():
     assert (picked == 3).all()
 
 
-# One for each way the work is shared: one warp, several programs, several warps, streaming from memory.
+# One per strategy: one warp, several programs, several warps, streaming from memory.
 SHARED = [(40, 500, 200), (2, 5000, 800), (1, 60_000, 1500), (1, 400_000, 300), (1, 2_500_000, 100)]
 
 
@@ -116,7 +116,7 @@ def test_bad_offsets_are_kept_in_range(bounds):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", [(1, 3), (1, 1, 3)])
 def test_one_point_of_one(shape, dtype):
-    """Sizes of 1 are constants for Triton, which failed to compile what was left."""
+    """Triton specialises sizes of 1 to constants; the kernel must compile then."""
     assert fps(torch.rand(shape, dtype=dtype, device="cuda"), 1).view(-1).tolist() == [0]
 
 
@@ -146,7 +146,7 @@ def test_many_clouds():
     assert (fps(torch.rand(70_000, 8, 3, device="cuda"), 2) >= 0).all()
 
 
-def test_memory_is_what_the_rooms_state():
+def test_memory_is_what_the_documentation_states():
     def extra(call):
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -164,29 +164,29 @@ def test_memory_is_what_the_rooms_state():
 
 @pytest.mark.parametrize("scene", contention.SCENES)
 def test_sampling_never_hangs(scene):
-    """Programs that wait for each other must not wait for ever when others fill the GPU."""
+    """Programs that wait for each other must not deadlock when other work fills the GPU."""
     if scene == "with_full_memory" and "PYTEST_XDIST_WORKER" in os.environ:
         pytest.skip("it takes all of the GPU's memory, which tests in other processes need; run it without -n")
     assert contention.watched(scene, rounds=16)["state"] == "right"
 
 
-def test_sampling_shares_only_what_its_words_can_name():
-    """A place in a program's slice has 24 bits."""
+def test_sampling_shares_only_as_many_points_as_24_bits_count():
+    """A position in the slice of a program has 24 bits."""
     for batch, size in [(66, 40_000_000), (120, 20_000_000), (1, 2**31 - 1)]:
-        how = sampling_kernels.plan(batch, size, torch.float32, processors=132)
-        assert how.programs == 1 or -(-size // how.programs) < 2**24
+        plan = sampling_kernels.plan(batch, size, torch.float32, processors=132)
+        assert plan.programs == 1 or -(-size // plan.programs) < 2**24
 
 
 @pytest.mark.parametrize("name", ["gather", "group", "scatter", "interpolate_at"])
 def test_more_than_two_billion_numbers(name):
-    """Forward and backward, compared with plain indexing at many places, the last among them."""
+    """Forward and backward, compared with plain indexing at random places and the last one."""
     if torch.cuda.get_device_properties(0).total_memory < 40 * 2**30:
         pytest.skip("needs 40 GiB of GPU memory")
     assert sizes.measured(name, sizes.BEYOND_32_BITS, "cuda")["elements"] > 2**31
 
 
 def test_training_step_captured_and_replayed():
-    """Sampling, neighbours, groups, attention, interpolation, their backward passes and the optimiser in one graph."""
+    """One CUDA graph holds sampling, search, grouping, attention, interpolation, backward and the optimizer."""
     torch.manual_seed(0)
     points, target = torch.rand(2, 500, 3, device="cuda"), torch.rand(2, 500, 8, device="cuda")
 

@@ -1,4 +1,4 @@
-"""What only interpolation promises; the contract is in test_contract.py."""
+"""Properties specific to interpolation; test_contract.py tests the rest."""
 
 import itertools
 import math
@@ -13,14 +13,14 @@ CORNERS = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=3)))  # in the
 
 
 def test_reproduces_corners(place):
-    """At a corner of the cell its feature comes back: this fixes the order of the corners."""
+    """At a corner of the cell the result is its feature, which fixes the order of the corners."""
     corners = torch.randn(1, 8, 5).expand(8, 8, 5).to(place.device)
     values = pointgrad.trilinear(corners, CORNERS.to(place.device))
     torch.testing.assert_close(values, corners[0])
 
 
 def test_agrees_with_grid_sample(place):
-    """A cell is a 2 x 2 x 2 grid; grid_sample names the axes z, y, x."""
+    """A cell is a 2 x 2 x 2 grid; the axes of grid_sample are z, y, x."""
     corners = torch.randn(40, 8, 6, dtype=torch.float64, device=place.device)
     points = torch.rand(40, 3, dtype=torch.float64, device=place.device) * 2 - 1
     grid = corners.reshape(40, 2, 2, 2, 6).permute(0, 4, 1, 2, 3)
@@ -88,7 +88,7 @@ def test_autocast_casts_to_the_wider_dtype(half, place):
     assert corners.grad.dtype == half
 
 
-def test_third_derivative_builds_a_graph_only_when_asked():
+def test_third_derivative_builds_a_graph_only_if_required():
     corners = torch.randn(3, 8, 2, dtype=torch.float64, requires_grad=True)
     points = torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
     value = pointgrad.trilinear(corners, points).pow(2).sum()
@@ -121,7 +121,7 @@ every_alignment = pytest.mark.parametrize("align_corners", [False, True], ids=["
 
 
 def torch_sample(grid, points, padding_mode="zeros", align_corners=False):
-    """The same by PyTorch: its points lie in a grid of their own, its channels come first."""
+    """grid_sample of PyTorch, whose points form a grid and whose channels come first."""
     values = torch.nn.functional.grid_sample(
         grid, points[:, :, None, None, :], mode="bilinear", padding_mode=padding_mode, align_corners=align_corners
     )
@@ -147,7 +147,7 @@ def test_grid_sample_agrees_with_torch(size, dtype, padding_mode, align_corners,
     received = values_and_grads(pointgrad.grid_sample, grid, points, upstream, **settings)
     expected = values_and_grads(torch_sample, grid, points, upstream, **settings)
     for mine, theirs in zip(received, expected, strict=True):
-        # A distance of a hundred voxels costs two digits of the place within the cell.
+        # At a distance of a hundred voxels the position within the cell loses two digits.
         tolerance = {} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
         torch.testing.assert_close(mine, theirs, **tolerance)
 
@@ -155,11 +155,11 @@ def test_grid_sample_agrees_with_torch(size, dtype, padding_mode, align_corners,
 @every_padding
 @every_alignment
 @pytest.mark.parametrize("size", [(4, 2, 8), (5, 3, 2)], ids=str)
-def test_grid_sample_takes_the_slope_that_torch_takes(size, padding_mode, align_corners, place):
-    """On voxels, on faces, on borders and turning points, where a slope must be chosen."""
+def test_grid_sample_has_the_slope_of_torch(size, padding_mode, align_corners, place):
+    """On voxels, faces, borders and turning points, where the slope is not unique."""
     settings = {"padding_mode": padding_mode, "align_corners": align_corners}
     grid = torch.randn(1, 4, *size, device=place.device)
-    # Eighths, so that neither side rounds; they hit all these places.
+    # Multiples of 1/8, so that neither side rounds; they include all these positions.
     points = (torch.randint(-26, 27, (1, 128, 3)) / 8).to(place.device)
     upstream = torch.randn(1, 128, 4, device=place.device)
     received = values_and_grads(pointgrad.grid_sample, grid, points, upstream, **settings)
@@ -186,7 +186,7 @@ def test_grids_are_twice_differentiable(padding_mode, align_corners):
 @every_padding
 @every_alignment
 def test_second_derivatives_are_the_same_on_every_backend(padding_mode, align_corners, place):
-    """Those of C++ are proved by finite differences above."""
+    """Those of C++ are checked by finite differences above."""
 
     def second(device):
         torch.manual_seed(0)
@@ -228,7 +228,7 @@ def test_splat_by_hand(place):
 
 
 def test_eikonal_loss_on_a_grid(place):
-    """A signed distance in a grid: the loss on its slope reaches the voxels."""
+    """A loss on the slope of a signed distance grid has a gradient for the voxels."""
     grid = torch.randn(1, 1, 3, 4, 3, dtype=torch.float64, device=place.device, requires_grad=True)
     points = torch.rand(1, 9, 3, dtype=torch.float64, device=place.device, requires_grad=True)
 
@@ -254,7 +254,7 @@ def test_third_derivative_on_a_grid(place):
 
 
 def test_without_channels_no_point_matters(place):
-    """Not even one so far that its weights overflow."""
+    """Even a point so far away that its weights overflow."""
     points = torch.full((1, 3), 1e31, device=place.device, requires_grad=True)
     (slope,) = torch.autograd.grad(pointgrad.trilinear(torch.empty(1, 8, 0, device=place.device), points).sum(), points)
     assert torch.equal(slope, torch.zeros_like(points))
@@ -271,7 +271,7 @@ def test_without_channels_no_point_matters(place):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("size", [1, 2, 8, 13])
 def test_reflection_is_exact_from_any_distance(size, dtype, align_corners, place):
-    """A ramp says where a point came to lie: there and back as often as it takes, in fractions."""
+    """A linear ramp shows where a point is reflected to, compared with exact fractions."""
     largest = int(math.log2(torch.finfo(dtype).max)) - 6
     sizes = 2.0 ** torch.randint(-2, largest, (60,)).to(dtype)
     far = torch.randn(60, dtype=dtype).sign() * (1 + torch.rand(60, dtype=dtype)) * sizes
@@ -292,8 +292,8 @@ def test_reflection_is_exact_from_any_distance(size, dtype, align_corners, place
 @every_padding
 @every_alignment
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")], ids=str)
-def test_points_that_are_nowhere(bad, padding_mode, align_corners, place):
-    """They sample zeros and splat nothing, and pass no gradient; infinity is moved to the border."""
+def test_non_finite_points(bad, padding_mode, align_corners, place):
+    """They sample zeros, splat nothing and pass no gradient; infinity is clamped to the border."""
     settings = {"padding_mode": padding_mode, "align_corners": align_corners}
     grid = torch.randn(1, 2, 3, 4, 5, device=place.device, requires_grad=True)
     features = torch.randn(1, 3, 2, device=place.device, requires_grad=True)
@@ -328,7 +328,7 @@ def test_points_very_far_outside(padding_mode, place):
 
 
 def test_few_points_agree_with_many(place):
-    """Few points are taken from the grid as it is, many from one whose channels were put last."""
+    """Few points are sampled from the grid itself, many from a copy with channels last."""
     grid = torch.randn(2, 4, 9, 8, 7, device=place.device)
     features = torch.randn(2, 60, 4, device=place.device)
     points = torch.randn(2, 60, 3, device=place.device)
@@ -368,7 +368,7 @@ def test_splat_without_features():
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
 def test_splat_sums_in_float32(half, place):
-    """In the dtype itself, one more than 2048 is 2048."""
+    """In float16 2048 + 1 is 2048."""
     features = torch.ones(1, 609, 1, dtype=half, device=place.device)
     features[0, 0] = 2048
     points = torch.zeros(1, 609, 3, dtype=half, device=place.device)
@@ -376,7 +376,7 @@ def test_splat_sums_in_float32(half, place):
 
 
 def test_splat_in_a_fixed_order(place):
-    """Under deterministic algorithms, with many points in each voxel and in none."""
+    """In deterministic mode, with many points per voxel and with none."""
     features, points = torch.randn(2, 50, 5), torch.randn(2, 50, 3) / 3
     features, points = features.to(place.device), points.to(place.device)
     expected = pointgrad.splat(features.double(), points.double(), (2, 3, 3))
@@ -434,7 +434,7 @@ def test_grids_compile_once_for_all_sizes():
 @pytest.mark.parametrize("power", [1.0, 2.0])
 @pytest.mark.parametrize("near", [1e-3, 1e-6, 1e-9, 1e-15])
 def test_slope_beside_a_point(near, power, place):
-    """The weights of the others grow from zero there: a small difference must not be lost beside a large weight."""
+    """The weights of other points grow from zero there: a small difference must not be lost beside a large weight."""
     points = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]], device=place.device)
     features = torch.tensor([[1.0], [2.0], [3.0]], device=place.device)
 
@@ -459,7 +459,7 @@ def test_slopes_of_a_cloud_that_is_almost_one_point(scale, place):
 
 
 def test_interpolated_gradients_of_half_features_are_finite(place):
-    """As under loss scaling: the gradient of a weight is a sum over channels, too large for float16."""
+    """As with loss scaling: the gradient of a weight is a sum over channels, too large for float16."""
     points = torch.rand(30, 3, device=place.device, requires_grad=True)
     features = (torch.rand(30, 256, device=place.device) * 4 + 2).half()
     out = pointgrad.interpolate(features, points, torch.rand(9, 3, device=place.device))
@@ -470,7 +470,7 @@ def test_interpolated_gradients_of_half_features_are_finite(place):
 
 @pytest.mark.parametrize("poison", [float("inf"), float("nan")])
 def test_a_corner_outside_takes_no_part_in_a_slope(poison, place):
-    """Found by fuzzing: what lies outside of the grid is zero, and was multiplied with an infinite feature."""
+    """Found by fuzzing: zeros outside the grid were multiplied by an infinite feature."""
     beyond = torch.tensor([[[0.9, 0.0, 0.0]]], device=place.device, requires_grad=True)  # the only voxel's centre
     features, grad = torch.full((1, 1, 1), poison, device=place.device), torch.full((1, 1, 1, 1, 1), 2.0)
     (received,) = torch.autograd.grad(pointgrad.splat(features, beyond, (1, 1, 1)), beyond, grad.to(place.device))

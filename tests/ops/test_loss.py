@@ -1,4 +1,4 @@
-"""cross_entropy and nll_loss: against torch, on what the contract's cases do not cover."""
+"""cross_entropy and nll_loss against torch, beyond the samples of the catalogue."""
 
 import itertools
 
@@ -19,7 +19,7 @@ def classes_for(shape, count):
 
 
 def with_grad(call, *inputs, **options):
-    """The result, and the gradients under a random upstream gradient that depends on the shape only."""
+    """The result, and the gradients under an upstream gradient that depends on the shape only."""
     inputs = [x.detach().requires_grad_() for x in inputs]
     output = call(*inputs, **options)
     torch.manual_seed(5)
@@ -28,7 +28,7 @@ def with_grad(call, *inputs, **options):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_classes_as_torch(shape, reduction, place):
+def test_classes_agree_with_torch(shape, reduction, place):
     count = shape[min(1, len(shape) - 1)]
     x = torch.randn(shape, dtype=torch.float64, device=place.device)
     target = classes_for(shape, count).to(place.device)
@@ -43,7 +43,7 @@ def test_classes_as_torch(shape, reduction, place):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_probabilities_as_torch(shape, reduction, place):
+def test_probabilities_agree_with_torch(shape, reduction, place):
     axis = min(1, len(shape) - 1)
     x = torch.randn(shape, dtype=torch.float64, device=place.device)
     target = torch.randn(shape, dtype=torch.float64, device=place.device).softmax(axis)
@@ -69,7 +69,7 @@ def test_mixed_dtypes_of_probabilities(dtypes, place):
 
 
 def test_layouts_need_no_copy(place):
-    """Classes last in memory, classes before contiguous positions, or neither: one result."""
+    """Equal results for classes last in memory, classes before contiguous positions, or neither."""
     x = torch.randn(2, 5, 7, device=place.device)
     target = torch.randint(0, 5, (2, 7), device=place.device)
     expected = with_grad(F.cross_entropy, x, target=target, reduction="none")
@@ -106,13 +106,13 @@ def test_minus_infinity(place):
     (first,) = torch.autograd.grad(cross_entropy(x, target, reduction="none"), x, ones, create_graph=True)
     (second,) = torch.autograd.grad(first, x, torch.ones_like(first))
     assert second.isfinite().all()
-    # A class that has no part in the target is no part of the loss, even at -inf. PyTorch: 0 times infinity, NaN.
+    # A class with target 0 adds nothing to the loss, even at -inf, where PyTorch returns NaN (0 times infinity).
     soft = torch.tensor([[0.0, 0.5, 0.5]], device=place.device)
     assert cross_entropy(x[1:2], soft).item() == pytest.approx(0.6931472)
 
 
-def test_ignored_rows_take_no_part(place):
-    """Not even NaN, not even when nothing is left and the mean is 0 / 0."""
+def test_ignored_rows_add_nothing(place):
+    """Even if they hold NaN, or if all rows are ignored and the mean is 0 / 0."""
     x = torch.tensor([[float("nan"), 1.0], [0.0, 0.0]], device=place.device)
     loss, grad = with_grad(cross_entropy, x, target=torch.tensor([-100, 0], device=place.device))
     assert loss.item() == pytest.approx(0.6931472)
@@ -124,8 +124,8 @@ def test_ignored_rows_take_no_part(place):
 
 @pytest.mark.parametrize("loss", [cross_entropy, nll_loss])
 @pytest.mark.parametrize("reduction", ["none", "sum"])
-def test_weights_of_no_classes(loss, reduction, place):
-    """Found by fuzzing: all targets are ignored, and no weight can be looked up."""
+def test_weights_without_classes(loss, reduction, place):
+    """Found by fuzzing: all targets are ignored, and there is no weight to look up."""
     logits = torch.zeros(3, 0, device=place.device, requires_grad=True)
     target = torch.full((3,), -100, device=place.device)
     out = loss(logits, target, torch.zeros(0, device=place.device), reduction=reduction)
@@ -136,7 +136,7 @@ def test_weights_of_no_classes(loss, reduction, place):
 @pytest.mark.parametrize("positions", [(), (5,)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_mean_over_weights_of_zero(smoothing, positions, place):
-    """Found by fuzzing: the gradient of such a mean is infinite before it is multiplied, also with zero."""
+    """Found by fuzzing: the gradient of such a mean is infinite before it is multiplied by zero."""
     logits = torch.randn(2, 3, *positions, device=place.device, requires_grad=True)
     target, weight = torch.ones(2, *positions, device=place.device).long(), torch.tensor([1.0, 0.0, 2.0])
     out = cross_entropy(logits, target, weight.to(place.device), label_smoothing=smoothing)
@@ -149,7 +149,7 @@ def test_a_mean_over_weights_of_zero(smoothing, positions, place):
     assert not received[0].isfinite().any()
 
 
-def test_is_nll_of_log_softmax(place):
+def test_cross_entropy_equals_nll_of_log_softmax(place):
     x = torch.randn(3, 4, 6, dtype=torch.float64, device=place.device)
     target = torch.randint(0, 4, (3, 6), device=place.device)
     weight = torch.rand(4, dtype=torch.float64, device=place.device)
@@ -188,7 +188,7 @@ def test_autocast(place):
             expected = theirs(x, target)
         assert loss.dtype == expected.dtype == torch.float32
         assert grad.dtype == torch.bfloat16
-        # On a GPU, PyTorch rounds the log-softmax to 16 bits on the way.
+        # On a GPU, PyTorch rounds the log-softmax to 16 bits.
         torch.testing.assert_close(loss.double(), theirs(x.double(), target), rtol=1e-6, atol=1e-6)
 
 
@@ -198,7 +198,7 @@ def test_integer_targets(place):
     expected = F.cross_entropy(x, target)
     for dtype in (torch.int32, torch.uint8):
         torch.testing.assert_close(cross_entropy(x, target.to(dtype)), expected)
-    # One row of logits may come with one class in a row of its own, as later versions of PyTorch's do.
+    # A target (1,) is allowed for logits (C,), as in later versions of PyTorch.
     torch.testing.assert_close(cross_entropy(x[0], target[:1]), F.cross_entropy(x[:1], target[:1]))
 
 
@@ -211,7 +211,7 @@ def test_out_of_range_is_ignored_on_a_gpu():
 
 
 def test_third_derivative():
-    """The second derivative is plain PyTorch, so that there is a third."""
+    """The second derivative is plain PyTorch, so a third exists."""
     x = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
     target = torch.tensor([0, 2])
 

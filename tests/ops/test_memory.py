@@ -1,4 +1,4 @@
-"""Memory of the C++ kernels: what lies out of range is refused, what cannot be had is an error, nothing is kept."""
+"""Memory of the C++ kernels: bad sizes are refused, failed allocations raise, scratch memory is freed."""
 
 import ctypes
 import os
@@ -42,7 +42,7 @@ def test_the_largest_stride():
 
 
 @pytest.mark.parametrize("missing", [100, 2**40, -2, -(2**63)])
-def test_a_place_that_is_not_there_gets_nothing(missing):
+def test_positions_out_of_range_are_skipped(missing):
     arg = torch.full((10, 4), missing)
     arg[3, 2] = 7
     placed = scatter.place_elements(torch.ones(10, 4), arg, 100)
@@ -57,8 +57,8 @@ def search_with(points, index, lengths=None):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.skipif(native.module is None, reason="the C++ kernels were not built")
-def test_an_index_of_something_else_is_refused(dtype):
-    """Cut off, of other lengths, or with any number changed that says where something lies."""
+def test_a_corrupted_index_is_refused(dtype):
+    """Truncated, with other lengths, or with any changed position."""
     points, lengths = torch.rand(2, 700, 3, dtype=dtype), torch.tensor([700, 300])
     points[0, 5] = float("nan")
     index = neighbors.neighbor_index(points, lengths)
@@ -66,7 +66,7 @@ def test_an_index_of_something_else_is_refused(dtype):
     torch.testing.assert_close(search_with(points, index, lengths), expected, rtol=0, atol=0)
     numbers = index[: index.numel() // 8 * 8].view(torch.int64)
     changed = []
-    for place in [*range(5), *range(8, 8 + 14), *range(24, 24 + 14)]:  # the header, and a root for each cloud
+    for place in [*range(5), *range(8, 8 + 14), *range(24, 24 + 14)]:  # the header, and one root per cloud
         wrong = numbers.clone()
         wrong[place] += 1
         changed.append(wrong.view(torch.uint8))
@@ -80,7 +80,7 @@ def test_an_index_of_something_else_is_refused(dtype):
 
 @pytest.mark.skipif(native.module is None, reason="the C++ kernels were not built")
 def test_a_cloud_of_too_many_points_is_refused():
-    """Before anything is read of it."""
+    """Before any point is read."""
     nothing = torch.empty(0)
     with pytest.raises(ValueError, match="a cloud must have fewer than 2\\^31 points"):
         native.module.farthest_point_sampling(
@@ -133,7 +133,7 @@ resource.setrlimit(resource.RLIMIT_AS, (before + {room}, resource.RLIM_INFINITY)
 
 @linux
 @no_sanitizer
-def test_too_little_memory_is_an_error_and_leaves_nothing_behind():
+def test_failed_allocation_raises_and_leaks_nothing():
     code = (
         LIMITED.format(points=2_000_000, threads=2, room="12 * 2**20")
         + """
@@ -162,14 +162,14 @@ assert pointgrad.farthest_point_sampling(points[:100], 2).shape == (2,)
 
 @linux
 @no_sanitizer
-def test_blocks_that_wait_for_their_next_use_give_way():
-    """A result that has no room beside memory that is kept for later results."""
+def test_unused_buffers_are_released_when_memory_is_needed():
+    """A result that does not fit beside the buffers kept for reuse."""
     code = (
         LIMITED.format(points=10, threads=1, room="400 * 2**20")
         + """
 from pointgrad.ops import native
 like = torch.empty(0)
-for megabytes in (20, 30, 40, 50, 60, 70):  # none fits in another's place
+for megabytes in (20, 30, 40, 50, 60, 70):  # no buffer fits a later size
     native.empty(like, (megabytes * 2**18,))
 native.empty(like, (300 * 2**18,)).fill_(1.0)
 """
@@ -205,7 +205,7 @@ def test_release_buffers(reused):
 @no_sanitizer
 def test_kernels_keep_no_scratch_memory():
     def used():
-        ctypes.CDLL(None).malloc_trim(0)  # what was given back to the C library, which may keep it for later
+        ctypes.CDLL(None).malloc_trim(0)  # return what the C library keeps to the system
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     logits = torch.rand(6_000_000, 1)

@@ -1,4 +1,4 @@
-"""What the searches promise beyond the contract: scipy's answer on many clouds, every k, every way to choose."""
+"""Properties specific to the searches: agreement with SciPy on many clouds, every k, every selection."""
 
 import math
 
@@ -42,14 +42,14 @@ def all_pairs(points: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
 
 
 def assert_as_scipy(found, points, queries, k, radius=math.inf):
-    """scipy computes in float64 and breaks ties as it likes: distances agree, and belong to the indices."""
+    """SciPy computes in float64 and breaks ties arbitrarily: distances agree, and belong to the indices."""
     tree = cKDTree(points.double().numpy())
     distance, _ = tree.query(queries.double().numpy(), k=[*range(1, k + 1)], distance_upper_bound=radius)
     index, distance2, count = (x.cpu() for x in found)
     there = index >= 0
     assert torch.equal(there.sum(1), count)
     expected = torch.from_numpy(distance).float()
-    edge = 1e-5 * radius if math.isfinite(radius) else 0  # a point on the ball's edge may round either way
+    edge = 1e-5 * radius if math.isfinite(radius) else 0  # a point on the boundary may round either way
     sure = (expected < radius - edge) | (expected.isinf() & ~there)
     torch.testing.assert_close(distance2.sqrt()[sure], expected[sure], rtol=1e-4, atol=1e-5)
     for row in index:
@@ -135,8 +135,8 @@ def test_first_is_the_order_of_the_index(place):
         assert distance2[row, count[row] :].isinf().all()
 
 
-def test_random_is_a_fair_draw(place):
-    """Each of the points in the ball comes as often as any other; a seed gives the same draw everywhere."""
+def test_random_selection_is_uniform(place):
+    """All points of the ball are equally likely; a seed gives the same draw on every backend."""
     points = torch.zeros(20, 3)
     points[:, 0] = torch.arange(20)
     queries = torch.zeros(100 if place.interpreted else 2000, 3)
@@ -170,7 +170,7 @@ def test_edges_of_the_ball_are_included(place):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_an_open_ball_ends_just_below_its_radius(dtype, place):
-    """To the last bit: one step below the squared radius is inside, even where no radius has that square."""
+    """Exactly: the number below the squared radius is inside, even if no radius has that square."""
     radius = torch.tensor(0.1, dtype=dtype)
     square = radius * radius
     below = torch.nextafter(square, torch.zeros_like(square))
@@ -190,7 +190,7 @@ def test_an_open_ball_ends_just_below_its_radius(dtype, place):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3e38])
-def test_what_is_not_finite_is_no_neighbour(bad, place):
+def test_non_finite_points_are_not_neighbors(bad, place):
     """NaN, infinity, and distances that overflow."""
     points = cloud("uniform", 40).to(place.device)
     points[7, 1] = bad
@@ -202,12 +202,12 @@ def test_what_is_not_finite_is_no_neighbour(bad, place):
 
 
 def test_a_radius_is_rounded_as_distances_are(place):
-    points = torch.tensor([[0.0], [0.1]], device=place.device)  # neither 0.1 nor its square is a binary fraction
+    points = torch.tensor([[0.0], [0.1]], device=place.device)  # neither 0.1 nor its square is exact
     assert ball_query(points, 0.1, 2).count.tolist() == [2, 2]
 
 
 def test_many_equal_points_at_a_corner():
-    """As a scan that is padded with zeros; each leaf of zeros is as near as any other."""
+    """As in a scan padded with zeros: all leaves of zeros are equally near."""
     points = torch.rand(30_000, 3)
     points[torch.randperm(30_000)[:15_000]] = 0
     zeros = (points == 0).all(1).nonzero().squeeze(1)
@@ -224,7 +224,7 @@ def test_half_precision_is_compared_in_float32(place):
     assert found.distance2.dtype == torch.float32
 
 
-def test_clouds_do_not_see_each_other(place):
+def test_clouds_are_separate(place):
     points = torch.rand(300, 3, device=place.device)
     offsets = torch.tensor([0, 100, 100, 300], device=place.device)
     index = knn(points, 5, offsets=offsets).index
@@ -237,7 +237,7 @@ def test_clouds_do_not_see_each_other(place):
 
 
 class TestNeighborIndex:
-    def test_answers_as_the_functions(self, place):
+    def test_agrees_with_the_functions(self, place):
         points, queries = cloud("uniform", 200).to(place.device), cloud("clusters", 50).to(place.device) / 400
         index = NeighborIndex(points)
         pairs = [
@@ -319,7 +319,7 @@ def test_edges(place):
     parts=st.integers(1, 4),
 )
 @settings(deadline=None, max_examples=150)
-def test_anything_agrees_with_the_reference(seed, size, asked, dims, k, levels, select, bounds, dtype, parts):
+def test_random_calls_agree_with_the_reference(seed, size, asked, dims, k, levels, select, bounds, dtype, parts):
     generator = np.random.default_rng(seed)
     points = torch.from_numpy(generator.integers(0, levels, (size, dims)) / levels * 4).to(dtype)
     queries = torch.from_numpy(generator.integers(0, levels, (asked, dims)) / levels * 4).to(dtype)
@@ -343,10 +343,10 @@ def test_anything_agrees_with_the_reference(seed, size, asked, dims, k, levels, 
         assert torch.equal(mine, theirs)
 
 
-@pytest.mark.skipif(not any(place.backend == "triton" for place in PLACES), reason="nothing here can run Triton")
+@pytest.mark.skipif(not any(place.backend == "triton" for place in PLACES), reason="Triton cannot run here")
 @pytest.mark.parametrize("queries", [8, 32])
-def test_any_number_of_queries_a_program(monkeypatch, queries):
-    """A GPU's programs serve eight, the interpreter's a whole bucket: both take the same neighbours."""
+def test_any_number_of_queries_per_program(monkeypatch, queries):
+    """A program serves 8 queries on a GPU and a whole bucket in the interpreter, with the same result."""
     from pointgrad.ops.neighbors import kernels
 
     monkeypatch.setattr(kernels, "_QUERIES", queries)

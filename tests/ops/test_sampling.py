@@ -1,4 +1,4 @@
-"""What only the sampling operators promise; the contract is in test_contract.py."""
+"""Properties specific to the sampling operators; test_contract.py tests the rest."""
 
 import math
 
@@ -13,7 +13,7 @@ from pointgrad import farthest_point_sampling as fps
 
 
 def naive(points: np.ndarray, count: int) -> list[int]:
-    """The textbook loop, in the arithmetic that the contract names."""
+    """The textbook loop, in the arithmetic of the contract."""
     nearest = np.full(len(points), np.inf, points.dtype)
     picks = [0]
     while len(picks) < count:
@@ -33,7 +33,7 @@ def test_textbook_loop(place):
     ("dtype", "spread"), [(torch.float16, 1000.0), (torch.float32, 10_000.0)], ids=["float16", "float32"]
 )
 def test_wide_clouds(dtype, spread, place):
-    """float16 squares overflow at 181 units; peers start from a distance of 5e4 and fail past 224."""
+    """float16 squares overflow at 181 units; other libraries start from a distance of 5e4 and fail beyond 224."""
     points = ((torch.rand(400, 3) - 0.5) * spread).to(dtype)
     picks = fps(points.to(place.device), 100).tolist()
     assert picks == naive(points.float().numpy(), 100)
@@ -70,7 +70,7 @@ def test_all_points_is_a_permutation(place):
     points[4] = float("nan")
     picks = fps(points, 30)
     assert picks.sort().values.tolist() == list(range(30))
-    assert picks[-1] == 4  # what is not finite comes last
+    assert picks[-1] == 4  # non-finite points come last
 
 
 def test_covering_radius(place):
@@ -89,7 +89,7 @@ def test_start_set_comes_first(place):
     picks = fps(points, 8, start=start)
     assert picks[0, :3].tolist() == [5, 17, 3]
     assert picks[1, 0] == 9
-    # Going on from earlier picks is the same as not having stopped.
+    # Continuing from earlier picks equals one uninterrupted run.
     longer = fps(points, 8, start=9)
     assert torch.equal(fps(points, 8, start=longer[:, :5]), longer)
 
@@ -129,7 +129,7 @@ def test_numpy_numbers(place):
 
 
 def test_gradient_stops_at_the_index(place):
-    """The autograd story: none through the index, all of it through what is gathered with the index."""
+    """The index has no gradient; what is gathered with it has."""
     points = torch.randn(20, 3, device=place.device, requires_grad=True)
     features = torch.randn(20, 4, device=place.device, requires_grad=True)
     index, radius = fps(points, 5, return_radius=True)
@@ -166,7 +166,7 @@ def test_voxel_sampling(place):
     points = torch.tensor([[0.1, 0.1, 0.1], [0.4, 0.5, 0.5], [0.5, 0.5, 0.6], [-0.1, 0.5, 0.5], [0.5, 0.5, 0.4]])
     points = torch.cat([points, torch.tensor([[float("nan"), 0, 0], [float("inf"), 0, 0]])]).to(place.device)
     index, count = pointgrad.voxel_sampling(points, 1.0)
-    # 1, 2 and 4 are all 0.1 from the centre up to rounding; the voxel of 3 is its own.
+    # 1, 2 and 4 are 0.1 from the center up to rounding; 3 is alone in its voxel.
     dx = (points[:, :3] - 0.5).double()
     best = min((1, 2, 4), key=lambda i: (dx[i].float() ** 2).sum().item())
     assert index.tolist() == sorted([best, 3])
@@ -184,14 +184,14 @@ def test_voxel_sampling_keeps_one_point_per_voxel(place):
 
 
 def test_real_scan(scan, place):
-    """Uneven density, as sensors deliver it; the interpreter gets a small part."""
+    """Uneven density of a real sensor; the interpreter gets a small part."""
     points = scan[:: 300 if place.interpreted else 30].contiguous()
     picks = fps(points.to(place.device), len(points) // 8)
     assert picks.tolist() == naive(points.numpy(), len(points) // 8)
 
 
 def test_falls_back_when_the_grid_cannot_be_resident(place, monkeypatch):
-    """The driver refuses a cooperative grid that does not fit; one program per cloud then does it alone."""
+    """If the driver refuses a cooperative grid that does not fit, one program per cloud does the work."""
     if place.backend != "triton":
         pytest.skip("only the Triton kernel launches cooperatively")
     from pointgrad.ops.sampling import kernels
@@ -220,8 +220,8 @@ coordinate = st.sampled_from([0.0, -0.0, 1.0, 2.0, 1e-30, 1e30, -3.5, float("nan
     double=st.booleans(),
     data=st.data(),
 )
-def test_nasty_clouds(values, double, data):
-    """The C++ kernel against the reference on ties, overflow, denormals and what is not finite."""
+def test_degenerate_clouds(values, double, data):
+    """The C++ kernel against the reference on ties, overflow, denormals and non-finite values."""
     points = torch.tensor(values, dtype=torch.float64 if double else torch.float32)
     count = data.draw(st.integers(1, len(values)))
     start = data.draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=count))
@@ -237,7 +237,7 @@ def test_nasty_clouds(values, double, data):
 @pytest.mark.parametrize("size", [700, 2000, 9000])
 @pytest.mark.parametrize("kind", ["uniform", "grid", "clustered", "line", "twice"])
 def test_larger_clouds_on_the_cpu(kind, size):
-    """Past the size where the kd-tree takes over."""
+    """Beyond the size from which a kd-tree is used."""
     points = {
         "uniform": lambda: torch.rand(size, 3),
         "grid": lambda: torch.randint(0, 12, (size, 3)).float(),

@@ -1,4 +1,4 @@
-"""What only scatter, segment, segment_softmax and histogram promise; the contract is in test_contract.py."""
+"""Properties specific to scatter, segment, segment_softmax and histogram; test_contract.py tests the rest."""
 
 from itertools import pairwise
 
@@ -58,7 +58,7 @@ def test_sum_equals_numpy(place):
 
 @pytest.mark.parametrize(("reduce", "name"), [("sum", "sum"), ("mean", "mean"), ("max", "amax"), ("min", "amin")])
 def test_equals_scatter_reduce_and_its_gradient(reduce, name, place):
-    """On distinct values and full groups, where torch's rule for ties and empty groups does not matter."""
+    """On distinct values and non-empty groups, where torch handles ties and empty groups alike."""
     values = torch.randn(200, 7, device=place.device, dtype=torch.float64, requires_grad=True)
     index = torch.cat([torch.arange(12), torch.randint(0, 12, (188,))]).to(place.device)
     upstream = torch.randn(12, 7, device=place.device, dtype=torch.float64)
@@ -77,13 +77,13 @@ def test_segments_equal_segment_reduce(reduce, place):
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     values = torch.randn(1544, 6, dtype=torch.float64).to(place.device)
     expected = torch.segment_reduce(values, reduce, lengths=lengths, axis=0, unsafe=True)
-    expected = torch.where((lengths > 0)[:, None], expected, 0)  # torch gives NaN or infinity for nothing
+    expected = torch.where((lengths > 0)[:, None], expected, 0)  # torch returns NaN or infinity for empty segments
     torch.testing.assert_close(pointgrad.segment(values, offsets, reduce), expected)
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
 def test_segments_equal_scatter(reduce, place):
-    """Sorted and by index, the result is the same, bit for bit where nothing is rounded."""
+    """By segment and by index the result is the same, bit for bit where nothing is rounded."""
     lengths = torch.tensor([0, 700, 3, 0, 1200, 9], device=place.device)
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     index = torch.arange(6, device=place.device).repeat_interleave(lengths)
@@ -131,7 +131,7 @@ def test_gradient_goes_to_the_first_maximum(name, place):
 
 
 def test_places_are_adjoint(place):
-    """<P x, y> = <x, Pᵀ y> for picking elements and putting them back."""
+    """<P x, y> = <x, Pᵀ y> for selecting elements and putting them back."""
     values = torch.randn(2, 30, 4, device=place.device, dtype=torch.float64)
     index = torch.randint(-1, 8, (2, 30), device=place.device)
     arg = pointgrad.scatter(values, index, 9, "min", return_arg=True).arg
@@ -139,7 +139,7 @@ def test_places_are_adjoint(place):
     torch.testing.assert_close((pick_elements(values, arg) * y).sum(), (values * place_elements(y, arg, 30)).sum())
 
 
-def test_size_is_found(place):
+def test_size_is_inferred(place):
     values = torch.ones(4, 1, device=place.device)
     assert pointgrad.scatter(values, torch.tensor([3, -1, 0, 3], device=place.device)).flatten().tolist() == [
         1,
@@ -153,7 +153,7 @@ def test_size_is_found(place):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sums_are_kept_in_float32(dtype, place):
-    """4096 ones, summed in 16 bits, would stop at 2048 or 256; and a mean must not overflow on its way."""
+    """A sum of 4096 ones in 16 bits would stop at 2048 or 256; the sum of a mean must not overflow."""
     index = torch.zeros(4096, device=place.device, dtype=torch.int64)
     offsets = torch.tensor([0, 4096], device=place.device)
     ones = torch.ones(4096, 1, device=place.device, dtype=dtype)
@@ -192,7 +192,7 @@ def test_softmax_of_infinities(place):
 
 
 def test_exponentials_are_accurate():
-    """The C++ polynomial against float64, over all of its range; a segment of two shows exp(x) / (1 + exp(x))."""
+    """The C++ polynomial against float64 over its whole range; a segment of two gives exp(x) / (1 + exp(x))."""
     x = torch.linspace(-103, 0, 200_001, dtype=torch.float64).float()
     logits = torch.stack([x, torch.zeros_like(x)], dim=1).reshape(-1, 1)
     with pointgrad.backend("cpu"):
@@ -221,7 +221,7 @@ def test_deterministic_mode(reduce, place):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_index_and_any_segments(data):
-    """Random shapes, groups of every size, on the C++ kernels, against NumPy."""
+    """Random shapes and groups of every size on the C++ kernels against NumPy."""
     entries, channels, size = (data.draw(st.integers(0, most)) for most in (300, 5, 40))
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))
     values = torch.randint(-9, 9, (entries, channels), generator=generator).double()
@@ -247,7 +247,7 @@ def test_any_index_and_any_segments(data):
 
 
 def test_one_long_segment_on_several_threads():
-    """Longer than a piece in C++, next to short ones."""
+    """Longer than one piece of work in C++, next to short segments."""
     values = torch.randint(-9, 9, (300_000, 4)).double()
     offsets = torch.tensor([0, 5, 5, 299_990, 300_000])
     for reduce in ("sum", "mean", "max", "min"):
@@ -259,7 +259,7 @@ def test_one_long_segment_on_several_threads():
 
 
 def test_reduced_by_index_and_gathered_again_is_twice_differentiable(place):
-    """A group's mean subtracted from its members: the usual way to use the two together."""
+    """The mean of a group is subtracted from its members."""
     values = torch.randn(9, 2, device=place.device, dtype=torch.float64, requires_grad=True)
     index = torch.tensor([0, 1, 0, 2, 2, 2, -1, 1, 0], device=place.device)
 

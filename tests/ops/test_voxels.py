@@ -1,4 +1,4 @@
-"""What only voxelize promises; the contract is in test_contract.py."""
+"""Properties specific to voxelize; test_contract.py tests the rest."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_packed_clouds_one_after_another(place):
 
 
 def test_points_of_no_cloud_are_in_no_voxel():
-    """On a GPU nobody reads the offsets before: here what the reference then does."""
+    """On a GPU offsets are not checked; the reference then ignores such points."""
     inverse, coordinates, count, occupied = reference.voxel_groups(torch.rand(4, 3), torch.tensor([1]), 1, 1, 1)
     assert inverse.tolist() == [-1] * 4
     assert len(coordinates) == len(count) == len(occupied) == 0
@@ -73,7 +73,7 @@ def test_padded_clouds(place):
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_means_of_voxels(layout, place):
-    """With scatter: the mean of each voxel's points lies in it, and has the gradient 1 / count."""
+    """With scatter: the mean of the points of a voxel lies in it, and has the gradient 1 / count."""
     points = torch.randn(2, 40, 3, device=place.device, dtype=torch.float64)
     points = (points if layout == "padded" else points.reshape(80, 3)).requires_grad_()
     offsets = torch.tensor([0, 40, 80], device=place.device) if layout == "packed" else None
@@ -98,7 +98,7 @@ def test_borders_belong_to_the_upper_voxel(place):
 
 
 def test_points_without_a_voxel(place):
-    """NaN, infinity, and what does not fit in 64 bits; what just fits is exact."""
+    """NaN, infinity, and coordinates beyond 64 bits; the largest that fit are exact."""
     x = [float("nan"), float("inf"), -float("inf"), 1e30, 2.0**63, -(2.0**63), 2.0**62, 0.0, 3e38]
     points = torch.zeros(len(x), 3, dtype=torch.float64)
     points[:, 0] = torch.tensor(x, dtype=torch.float64)

@@ -1,7 +1,7 @@
-"""How a law is tried: on how many inputs, which ones, and how many were counted.
+"""How laws are tested: number of inputs, strategies for inputs, counts.
 
-Laws are tried on the GPU if there is one, else on the CPU. `POINTGRAD_CASES` says how many inputs each gets; together
-with `POINTGRAD_BACKEND` it makes the long runs of `reliability/numbers/properties.py`.
+Laws run on the GPU if there is one, else on the CPU. `POINTGRAD_CASES` sets the number of inputs per law and
+`POINTGRAD_BACKEND` the backend; `reliability/numbers/properties.py` uses both for long runs.
 """
 
 import functools
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 CASES = int(os.environ.get("POINTGRAD_CASES", "6"))
-COUNTS = Counter()  # how many inputs each law was tried on
+COUNTS = Counter()  # number of inputs per law
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = st.sampled_from([torch.float32, torch.float64])
 
 
 def law(*strategies, cost=1, **named):
-    """Tries a test on inputs that hypothesis draws; one that costs more than others gets fewer."""
+    """Test a law on inputs that hypothesis draws; `cost` divides their number for expensive tests."""
 
     def decorate(test):
         @functools.wraps(test)
@@ -40,27 +40,27 @@ def law(*strategies, cost=1, **named):
 
 
 def integers(*shape, most=4, dtype=torch.float32):
-    """Tensors of small whole numbers: sums and products of them are exact, and many are equal."""
+    """Tensors of small integers: sums and products are exact, and many values are equal."""
     values = arrays.arrays(np.int64, shape, elements=st.integers(-most, most))
     return values.map(lambda array: torch.from_numpy(array).to(DEVICE, dtype))
 
 
 @st.composite
 def clouds(draw, least=1, most=24, dims=(1, 3), reach=4):
-    """(N, D) points on a lattice: distances are exact, ties and equal points are many."""
+    """Points (N, D) on a lattice: distances are exact, with many ties and equal points."""
     shape = (draw(st.integers(least, most)), draw(st.integers(*dims)))
     return draw(integers(*shape, most=reach))
 
 
 @st.composite
 def reals(draw, *shape, dtype=torch.float64):
-    """Ordinary numbers, as many as wanted: only their seed is drawn."""
+    """Normally distributed numbers: only their seed is drawn."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
 
 def indices(rows, *shape):
-    """Into `rows` rows, -1 (nothing here) among them."""
+    """Indices into `rows` rows, some of them -1."""
     return arrays.arrays(np.int64, shape, elements=st.integers(-1, rows - 1)).map(
         lambda array: torch.from_numpy(array).to(DEVICE)
     )
@@ -68,7 +68,7 @@ def indices(rows, *shape):
 
 @st.composite
 def offsets(draw, rows, most=5):
-    """Segments of any size, empty ones too, that cover the rows."""
+    """Offsets of segments of any size, including empty ones, that cover the rows."""
     cuts = sorted(draw(st.lists(st.integers(0, rows), max_size=most - 1)))
     return torch.tensor([0, *cuts, rows], device=DEVICE)
 
@@ -80,12 +80,12 @@ def permutations(draw, size):
 
 @st.composite
 def turns(draw, dims):
-    """(D, D): one of the rotations and reflections that carry a lattice onto itself. It rounds nothing."""
+    """A rotation or reflection (D, D) that maps a lattice onto itself, without rounding."""
     axes = draw(st.permutations(range(dims)))
     signs = draw(st.lists(st.sampled_from([-1.0, 1.0]), min_size=dims, max_size=dims))
     return (torch.eye(dims)[list(axes)] * torch.tensor(signs).unsqueeze(1)).to(DEVICE)
 
 
 def equal(received, expected):
-    """The same bits, but for the sign of zero."""
+    """Assert equal bits, except for the sign of zero."""
     torch.testing.assert_close(received, expected, rtol=0, atol=0, equal_nan=True)

@@ -1,8 +1,8 @@
-"""Linear operators: <Ax, y> = <x, Aᵀy> where Aᵀ is the backward, A(ax + by) = aAx + bAy, and the backward's own
-backward is A again.
+"""Linear operators: <Ax, y> = <x, Aᵀy> where Aᵀ is the backward, A(ax + by) = aAx + bAy, and the backward of the
+backward is A.
 
-With small whole numbers every product and sum is exact, in any order, so these are equalities to the last bit. What
-divides or weighs by a root is held to 1e-12 of the sums' absolute terms, in float64.
+With small integers every product and sum is exact in any order, so these are equalities to the last bit. Operators
+that divide or take roots are compared in float64, within 1e-12 of the sum of absolute terms.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import pointgrad
 from pointgrad import functional
 from tests.ops.properties.laws import DEVICE, indices, integers, law, offsets, reals
 
-HALVES = {torch.float16: 2**11, torch.bfloat16: 2**8}  # up to where whole numbers are exact
+HALVES = {torch.float16: 2**11, torch.bfloat16: 2**8}  # largest exact integer
 EXACT_DTYPES = [torch.float64, torch.float32, *HALVES]
 
 
@@ -25,7 +25,7 @@ EXACT_DTYPES = [torch.float64, torch.float32, *HALVES]
 class Linear:
     call: Callable  # linear in all its arguments together
     shapes: list[tuple[int, ...]]
-    bits: int = 0  # after the binary point, in the entries of A
+    bits: int = 0  # binary digits after the point in the entries of A
 
 
 size = st.integers(1, 5)
@@ -225,7 +225,7 @@ def cat(draw):
 
 
 def mean_of_powers(draw):
-    """As many as a power of two: dividing by that is exact."""
+    """A mean over a power of two of entries: the division is exact."""
     return Linear(lambda x: functional.mean(x, (0, 2)), [(draw(st.sampled_from([1, 2, 4])), draw(size), 4)], bits=4)
 
 
@@ -252,7 +252,7 @@ def nll_mean(draw):
 
 
 def cross_entropy_target(draw):
-    """Linear in probabilities, which need not sum to one."""
+    """Linear in the probabilities, which need not sum to one."""
     n, c = draw(rows), draw(size)
     logits, weight = draw(reals(n, c)), draw(reals(c)).abs()
     reduction = draw(st.sampled_from(["none", "sum", "mean"]))
@@ -270,13 +270,13 @@ ROUNDED = [
 
 
 def inner(xs, ys):
-    """The inner product in float64, and the sum of its terms' absolute values."""
+    """The inner product in float64, and the sum of the absolute values of its terms."""
     terms = [a.double() * b.double() for a, b in zip(xs, ys, strict=True)]
     return sum(term.sum().item() for term in terms), sum(term.abs().sum().item() for term in terms)
 
 
 def transposed(operator, xs, data, strategy):
-    """A x, some y, and Aᵀ y as a function of y."""
+    """A x, a random y, and Aᵀ y as a function of y."""
     output = operator.call(*[x.requires_grad_() for x in xs])
     y = data.draw(strategy(*output.shape, dtype=output.dtype)).requires_grad_()
     return output, y, torch.autograd.grad(output, xs, y, create_graph=True)
@@ -290,7 +290,7 @@ def test_exactly(kind, data, dtype):
     most = 2 if dtype in HALVES else 4
     xs, zs = ([data.draw(integers(*shape, most=most, dtype=dtype)) for shape in operator.shapes] for _ in range(2))
     output, y, back = transposed(operator, xs, data, integers)
-    limit = HALVES.get(dtype, 2**22) / 2 ** (operator.bits + 2)  # room for 2x - z below
+    limit = HALVES.get(dtype, 2**22) / 2 ** (operator.bits + 2)  # leaves two bits for 2x - z below
     assume(all(value.abs().max() <= limit for value in (output, *back) if value.numel()))
     assert inner([output], [y])[0] == inner(xs, back)[0]
     other = operator.call(*zs)

@@ -1,4 +1,4 @@
-"""The ends of the floating numbers: overflow, denormals, both zeros, NaN and infinity, as the contract states them."""
+"""Limits of floating-point numbers: overflow, denormals, signed zeros, NaN and infinity."""
 
 import contextlib
 
@@ -19,7 +19,7 @@ HALVES = st.sampled_from([torch.float16, torch.bfloat16])
 
 @law(st.data(), st.integers(1, 20), st.sampled_from([1, 7, 200, 2000]), HALVES)
 def test_halves_are_compared_in_float32(data, n, scale, dtype):
-    """Squares of float16 end at 181 units; here they are those of float64, on whole numbers up to 8000."""
+    """float16 squares overflow at 181 units; the results equal those in float64 for integers up to 8000."""
     points, queries = data.draw(integers(n, 3)) * scale, data.draw(integers(4, 3)) * scale
     points, queries = points.to(dtype), queries.to(dtype)
     wide, wide_queries = points.double(), queries.double()
@@ -39,10 +39,10 @@ def test_halves_are_compared_in_float32(data, n, scale, dtype):
 
 
 @law(st.data(), st.integers(2, 20), st.sampled_from([1e17, 1e18, 1e19, 1e20, 1e30, 1e37]))
-def test_pairs_too_far_apart_are_no_neighbours(data, n, scale):
-    """float32 squares end at 1.8e19 units. What remains is as in float64, and what is lost is lost everywhere."""
+def test_pairs_too_far_apart_are_not_neighbors(data, n, scale):
+    """float32 squares overflow at 1.8e19 units; the remaining neighbors are those found in float64."""
     points, queries = data.draw(integers(n, 3)) * scale, data.draw(integers(4, 3)) * scale
-    points[0] = points[1]  # someone is near
+    points[0] = points[1]  # at least one neighbor
     found = pointgrad.knn(points, n, queries)
     delta = queries.unsqueeze(1) - points
     near = delta.square().sum(-1).isfinite()
@@ -52,7 +52,7 @@ def test_pairs_too_far_apart_are_no_neighbours(data, n, scale):
     assert bool(found.distance2[found.index >= 0].isfinite().all())
     assert bool((found.distance2[found.index < 0] == torch.inf).all())
     weights = pointgrad.interpolate(torch.eye(n, device=DEVICE), points, queries)
-    torch.testing.assert_close(weights.sum(1), near.any(1).float())  # none near: zeros
+    torch.testing.assert_close(weights.sum(1), near.any(1).float())  # zeros without a neighbor
     lonely = pointgrad.chamfer_distance(points, queries, reduction="none")
     equal(lonely.to_points[~near.any(1)], torch.zeros_like(lonely.to_points[~near.any(1)]))
     picks = pointgrad.farthest_point_sampling(points, n)
@@ -61,7 +61,7 @@ def test_pairs_too_far_apart_are_no_neighbours(data, n, scale):
 
 @law(st.data(), st.integers(1, 40), HALVES)
 def test_means_of_large_halves_do_not_overflow(data, n, dtype):
-    """Divided before they are rounded; a float16 sum of two would be infinite already."""
+    """Means are divided before they are rounded; a float16 sum of two would overflow."""
     large = torch.finfo(torch.float16).max if dtype == torch.float16 else 2.0**100
     values, index = torch.full((n, 2), large, device=DEVICE, dtype=dtype), data.draw(indices(2, n))
     there = pointgrad.histogram(index, 2).unsqueeze(1) > 0
@@ -80,7 +80,7 @@ def test_means_of_large_halves_do_not_overflow(data, n, dtype):
 
 @contextlib.contextmanager
 def flushed():
-    """Denormal results count as zero, where the processor can do that."""
+    """Flush denormal results to zero if the processor supports it."""
     there = torch.set_flush_denormal(True)
     try:
         yield there
@@ -89,8 +89,8 @@ def flushed():
 
 
 @law(st.data(), st.integers(1, 12), st.integers(-76, -62) | st.integers(-149, -126), st.booleans())
-def test_tiny_clouds_have_the_answer_of_the_definition(data, n, exponent, flush):
-    """Coordinates or their squares are denormal. With and without flushing, all backends find the same."""
+def test_tiny_clouds_agree_with_the_definition(data, n, exponent, flush):
+    """Coordinates or their squares are denormal; all backends agree with and without flushing."""
     points, queries = (data.draw(integers(rows, 3)) * 2.0**exponent for rows in (n, 4))
     features = data.draw(integers(n, 2))
 
@@ -114,7 +114,7 @@ def test_tiny_clouds_have_the_answer_of_the_definition(data, n, exponent, flush)
 
 @law(st.data(), st.integers(1, 12))
 def test_denormal_halves_survive_flushing(data, n):
-    """They are ordinary numbers in float32, where sums are kept."""
+    """They are normal numbers in float32, in which sums are computed."""
     values = (data.draw(integers(n, 4)) * 2.0**-24).half()
     index, cuts = data.draw(indices(3, n)), data.draw(offsets(n))
     lists, weights = data.draw(indices(n, 5, 3)), data.draw(integers(5, 3)).half()
@@ -139,12 +139,12 @@ def test_denormal_halves_survive_flushing(data, n):
             assert torch.equal(call(), expected), number
 
 
-# Both zeros
+# Signed zeros
 
 
 @law(st.data(), st.integers(1, 10), DTYPES)
-def test_zeros_of_both_signs_are_one_number(data, n, dtype):
-    """As coordinates, and as values that are compared: the first wins, whatever its sign."""
+def test_zeros_of_both_signs_are_equal(data, n, dtype):
+    """As coordinates and as compared values: the first one wins, whatever its sign."""
     signs = data.draw(integers(n, 3, most=1, dtype=dtype))
     points = torch.where(signs < 0, -0.0, signs)  # -0, 0 and 1
     plain = points + 0.0
@@ -171,8 +171,8 @@ def test_zeros_of_both_signs_are_one_number(data, n, dtype):
 
 
 @law(st.data(), st.integers(2, 20), st.sampled_from([torch.nan, torch.inf, -torch.inf]), DTYPES)
-def test_points_that_are_nowhere_change_nothing(data, n, bad, dtype):
-    """Searches, interpolation and voxels answer as if such points were not there; sampling takes them last."""
+def test_non_finite_points_change_nothing(data, n, bad, dtype):
+    """Searches, interpolation and voxels ignore such points; sampling takes them last."""
     points, queries = data.draw(integers(n, 3, dtype=dtype)), data.draw(integers(4, 3, dtype=dtype))
     features, wrong = data.draw(integers(n, 2, dtype=dtype)), data.draw(indices(2, n)) > 0
     wrong[0] = False
@@ -225,16 +225,16 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 @law(st.data(), st.integers(2, 8))
-def test_a_nan_goes_where_its_number_goes(name, data, n):
-    """Results that do not depend on it keep their bits; those that do are NaN. Likewise backward."""
+def test_nan_reaches_exactly_the_dependent_results(name, data, n):
+    """Results that do not depend on it keep their bits, the others are NaN; also for gradients."""
     call = CALLS[name]
     x, index, cuts = data.draw(reals(n, 3, dtype=torch.float32)), data.draw(indices(n, n)), data.draw(offsets(n))
-    assume(name != "segment_softmax" or bool((cuts.diff() != 1).all()))  # what is alone gets 1, whatever it is
+    assume(name != "segment_softmax" or bool((cuts.diff() != 1).all()))  # a segment of one has weight 1 for any logit
     at = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, 2))
     poisoned, rows = x.clone(), x.clone()
     poisoned[at] = torch.nan
     clean, received = call(x, index, cuts), call(poisoned, index, cuts)
-    # Which results depend on it: those that a large change in either direction changes.
+    # Dependent results: those that a large change in either direction changes.
     up, down = x.clone(), x.clone()
     up[at], down[at] = 50.0, -50.0
     depends = (call(up, index, cuts) != clean) | (call(down, index, cuts) != clean)

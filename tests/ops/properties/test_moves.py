@@ -1,8 +1,8 @@
-"""What happens to results when clouds are moved, turned, mirrored, scaled, or their parts change places.
+"""Symmetries: translation, rotation, reflection, scaling and permutation of clouds.
 
-Points lie on a lattice of whole numbers, where translations and the 48 turns of a cube round nothing, and distances are
-exact: so equality is to the last bit, and ties, of which a lattice has many, must go the same way. Scaling is by powers
-of two, exact for any floating numbers. What is only true up to rounding says so.
+Points lie on an integer lattice, where translations and the 48 symmetries of a cube do not round and distances are
+exact: results must be equal to the last bit, and the many ties of a lattice must be broken alike. Scaling is by powers
+of two, which is exact for all floating-point numbers. Tests that hold only up to rounding say so.
 """
 
 import torch
@@ -30,7 +30,7 @@ SELECT = st.sampled_from(["nearest", "first", "random"])
 
 @st.composite
 def moved(draw, **options):
-    """A cloud of points, one of queries, and both after the same translation and turn."""
+    """Points and queries, and both after the same translation and rotation."""
     points = draw(clouds(**options))
     queries = draw(integers(draw(st.integers(1, 8)), points.shape[1], most=6))
     turn, shift = draw(turns(points.shape[1])), draw(integers(points.shape[1], most=1000))
@@ -38,7 +38,7 @@ def moved(draw, **options):
 
 
 @law(moved(dims=(1, 5)), st.integers(0, 99), DTYPES)
-def test_sampling_is_blind_to_rigid_motion(motion, seed, dtype):
+def test_sampling_is_invariant_to_rigid_motion(motion, seed, dtype):
     points, _, others, _, _ = (value.to(dtype) for value in motion)
     wanted, start = seed % len(points) + 1, seed * 7 % len(points)
     for received, expected in zip(
@@ -50,7 +50,7 @@ def test_sampling_is_blind_to_rigid_motion(motion, seed, dtype):
 
 
 @law(moved(dims=(1, 5)), st.integers(1, 9), st.sampled_from([1.0, 2.0, 3.0, 1e9]), SELECT, st.booleans(), DTYPES)
-def test_neighbours_are_blind_to_rigid_motion(motion, k, radius, select, closed, dtype):
+def test_neighbors_are_invariant_to_rigid_motion(motion, k, radius, select, closed, dtype):
     points, queries, others, other_queries, turn = (value.to(dtype).requires_grad_() for value in motion)
     results = []
     for p, q, back in ((points, queries, turn), (others, other_queries, None)):
@@ -65,7 +65,7 @@ def test_neighbours_are_blind_to_rigid_motion(motion, k, radius, select, closed,
 
 
 @law(moved(), st.integers(1, 9), SELECT)
-def test_a_neighbor_index_is_blind_to_rigid_motion(motion, k, select):
+def test_neighbor_index_is_invariant_to_rigid_motion(motion, k, select):
     points, queries, others, other_queries, _ = motion
     results = []
     for p, q in ((points, queries), (others, other_queries)):
@@ -77,7 +77,7 @@ def test_a_neighbor_index_is_blind_to_rigid_motion(motion, k, select):
 
 
 @law(moved(), st.integers(1, 5), st.sampled_from([1.0, 2.0]), DTYPES)
-def test_interpolation_is_blind_to_rigid_motion(motion, k, power, dtype):
+def test_interpolation_is_invariant_to_rigid_motion(motion, k, power, dtype):
     points, queries, others, other_queries, turn = (value.to(dtype) for value in motion)
     features = torch.arange(3 * len(points), device=DEVICE, dtype=dtype).reshape(-1, 3)
     results = []
@@ -91,7 +91,7 @@ def test_interpolation_is_blind_to_rigid_motion(motion, k, power, dtype):
 
 
 @law(moved(), st.sampled_from(["mean", "sum"]), DTYPES)
-def test_chamfer_is_blind_to_rigid_motion(motion, reduction, dtype):
+def test_chamfer_distance_is_invariant_to_rigid_motion(motion, reduction, dtype):
     points, targets, others, other_targets, _ = (value.to(dtype) for value in motion)
     here = pointgrad.chamfer_distance(points, targets, reduction=reduction)
     equal(pointgrad.chamfer_distance(others, other_targets, reduction=reduction), here)
@@ -99,7 +99,7 @@ def test_chamfer_is_blind_to_rigid_motion(motion, reduction, dtype):
 
 
 @law(moved(dims=(3, 3)), st.data())
-def test_groups_turn_with_the_cloud(motion, data):
+def test_groups_rotate_with_the_cloud(motion, data):
     points, centers, others, other_centers, turn = motion
     index = data.draw(indices(len(points), len(centers), 4))
     features = data.draw(integers(len(points), 2))
@@ -110,7 +110,7 @@ def test_groups_turn_with_the_cloud(motion, data):
 
 @law(clouds(dims=(3, 3), reach=9), integers(3, most=20), st.sampled_from([1.0, 2.0, 0.5, (1.0, 2.0, 4.0)]), DTYPES)
 def test_voxels_move_by_whole_voxels(points, shift, edge, dtype):
-    """A translation by whole voxels moves their places, and leaves which points share one."""
+    """A translation by whole voxels moves the voxels and keeps their points."""
     points = points.to(dtype) / 4
     size = torch.tensor(edge, device=DEVICE, dtype=dtype).expand(3)
     there = points + shift.to(dtype) * size
@@ -123,8 +123,8 @@ def test_voxels_move_by_whole_voxels(points, shift, edge, dtype):
 
 
 @law(clouds(dims=(3, 3), reach=9), turns(3), DTYPES)
-def test_voxels_turn(points, turn, dtype):
-    """Away from the borders of voxels, a turn numbers them anew, and leaves which points share one."""
+def test_voxels_rotate(points, turn, dtype):
+    """Away from voxel borders, a rotation renumbers the voxels and keeps their points."""
     points, turn = points.to(dtype) / 2 + 0.25, turn.to(dtype)
     here, there = pointgrad.voxelize(points, 1.0), pointgrad.voxelize(points @ turn, 1.0)
 
@@ -138,7 +138,7 @@ def test_voxels_turn(points, turn, dtype):
 
 @law(st.integers(1, 40), st.integers(1, 3), st.integers(-20, 20), st.data(), DTYPES)
 def test_scaling_by_powers_of_two(n, dims, exponent, data, dtype):
-    """Any floating numbers: indices are the same, distances scale, to the last bit."""
+    """For any numbers: indices are equal, and distances scale to the last bit."""
     points, queries = data.draw(reals(n, dims, dtype=dtype)), data.draw(reals(7, dims, dtype=dtype))
     features, scale = data.draw(reals(n, 2, dtype=dtype)), 2.0**exponent
     large, far = points * scale, queries * scale
@@ -159,8 +159,8 @@ def test_scaling_by_powers_of_two(n, dims, exponent, data, dtype):
 
 
 @law(clouds(dims=(1, 4)), st.integers(1, 9), st.data())
-def test_neighbours_of_shuffled_points(points, k, data):
-    """Distances stay. Of equally near points the first in the new order wins: sorting all pairs says which."""
+def test_neighbors_of_shuffled_points(points, k, data):
+    """Distances are equal; ties go to the first in the new order, as in a stable sort of all pairs."""
     queries = data.draw(integers(5, points.shape[1], most=6))
     order = data.draw(permutations(len(points)))
     shuffled = points[order]
@@ -175,7 +175,7 @@ def test_neighbours_of_shuffled_points(points, k, data):
 
 @law(st.data(), st.integers(1, 24), st.integers(1, 3), DTYPES)
 def test_shuffled_points_are_sampled_alike(data, n, dims, dtype):
-    """Where no two distances are equal: the same points, in the same order."""
+    """Without equal distances: the same points in the same order."""
     points, order = data.draw(reals(n, dims, dtype=dtype)), data.draw(permutations(n))
     back = order.argsort()
     here = pointgrad.farthest_point_sampling(points, n, return_radius=True)
@@ -189,15 +189,15 @@ def test_shuffled_rows_scatter_alike(data, e, groups, reduce):
     order = data.draw(permutations(e))
     here = pointgrad.scatter(values, index, groups, reduce)
     equal(pointgrad.scatter(values[order], index[order], groups, reduce), here)
-    rename = data.draw(permutations(groups))  # group j is called rename[j]
+    rename = data.draw(permutations(groups))  # group j becomes rename[j]
     renamed = torch.where(index >= 0, rename[index.clamp(min=0)], -1)
     equal(pointgrad.scatter(values, renamed, groups, reduce)[rename], here)
     equal(pointgrad.histogram(renamed, groups)[rename], pointgrad.histogram(index, groups))
 
 
 @law(st.data(), st.integers(1, 12), st.integers(1, 6))
-def test_shuffled_neighbours_weigh_alike(data, n, k):
-    """The order within a list of neighbours, and of the rows they point to, does not matter."""
+def test_order_of_neighbors_does_not_matter(data, n, k):
+    """Neither the order within a neighbor list nor that of the rows it refers to matters."""
     values, weights, index = data.draw(integers(n, 4)), data.draw(integers(5, k, 2)), data.draw(indices(n, 5, k))
     order, rows = data.draw(permutations(k)), data.draw(permutations(n))
     here = pointgrad.aggregate(weights, values, index)
@@ -208,11 +208,11 @@ def test_shuffled_neighbours_weigh_alike(data, n, k):
     query, key, value = (data.draw(reals(*shape)) for shape in ((5, 2, 3), (n, 2, 3), (n, 2, 4)))
     here = pointgrad.neighbor_attention(query, key, value, index)
     there = pointgrad.neighbor_attention(query, key[rows], value[rows], renamed[:, order])
-    torch.testing.assert_close(there, here, rtol=1e-13, atol=1e-13)  # sums of reals, in another order
+    torch.testing.assert_close(there, here, rtol=1e-13, atol=1e-13)  # sums in another order
 
 
 def padded_calls(data, b, n):
-    """Calls on b clouds of n points: a list of tensors with a leading b, and what is called with them."""
+    """Calls on b clouds of n points: a list of tensors with leading dimension b, and the function."""
     points, queries = data.draw(integers(b, n, 3)), data.draw(integers(b, 5, 3))
     features, index = data.draw(integers(b, n, 4)), data.draw(indices(n, b, 5, 3))
     lengths = data.draw(integers(b, most=n)).abs().long()
@@ -248,8 +248,8 @@ def as_tuple(result):
 
 
 @law(st.data(), st.integers(1, 4), st.integers(1, 8))
-def test_clouds_change_places(data, b, n):
-    """The clouds of a batch in another order: the results in that order, to the last bit."""
+def test_permuted_clouds(data, b, n):
+    """Permuting the clouds of a batch permutes the results, to the last bit."""
     order = data.draw(permutations(b))
     for tensors, call in padded_calls(data, b, n):
         expected = as_tuple(call(*tensors))
@@ -258,14 +258,14 @@ def test_clouds_change_places(data, b, n):
 
 
 @law(st.data(), st.integers(1, 20))
-def test_packed_clouds_change_places(data, n):
-    """Packed clouds in another order: each keeps its results, and its indices move with its first point."""
+def test_permuted_packed_clouds(data, n):
+    """Permuting packed clouds keeps the results of each; indices move with its first point."""
     points, cuts = data.draw(integers(n, 3)), data.draw(offsets(n))
     order = data.draw(permutations(len(cuts) - 1))
     sizes = cuts.diff()[order]
     moved = torch.cat([cuts.new_zeros(1), sizes.cumsum(0)])
     pieces = [torch.arange(int(cuts[c]), int(cuts[c + 1]), device=DEVICE) for c in order]
-    rows = torch.cat(pieces)  # where each point was
+    rows = torch.cat(pieces)  # the old position of each point
     here, there = (pointgrad.knn(p, 4, offsets=o) for p, o in ((points, cuts), (points[rows], moved)))
     equal(there.distance2, here.distance2[rows])
     equal(torch.where(there.index >= 0, rows[there.index.clamp(min=0)], -1), here.index[rows])
@@ -284,7 +284,7 @@ def test_packed_clouds_change_places(data, n):
 
 
 @law(st.data(), st.integers(1, 10), st.integers(1, 9))
-def test_channels_change_places(data, n, c):
+def test_permuted_channels(data, n, c):
     order, dtype = data.draw(permutations(c)), data.draw(DTYPES)
     features, index = data.draw(integers(n, c, dtype=dtype)), data.draw(indices(n, 6, 3))
     points, queries = data.draw(integers(n, 3, dtype=dtype)), data.draw(integers(6, 3, dtype=dtype))
@@ -305,8 +305,8 @@ def test_channels_change_places(data, n, c):
 
 
 @law(st.data(), st.integers(1, 8), st.integers(1, 6), SHIFTS, DTYPES)
-def test_softmax_does_not_see_a_common_summand(data, n, c, shift, dtype):
-    """Whole logits: what is subtracted is exact, so are all these."""
+def test_softmax_is_invariant_to_a_common_shift(data, n, c, shift, dtype):
+    """Integer logits: the subtraction is exact, so results are equal."""
     logits, cuts = data.draw(integers(n, c, dtype=dtype)), data.draw(offsets(n))
     mask = data.draw(indices(2, n, c)) >= 0
     target = data.draw(indices(c, n))
@@ -324,8 +324,8 @@ def test_softmax_does_not_see_a_common_summand(data, n, c, shift, dtype):
 
 
 @law(st.data(), st.integers(1, 8), st.integers(2, 6))
-def test_classes_change_places(data, n, c):
-    """Up to the order of a sum of c exponentials."""
+def test_permuted_classes(data, n, c):
+    """Equal up to the order of a sum of c exponentials."""
     logits, order = data.draw(reals(n, c)), data.draw(permutations(c))
     target, weight = data.draw(indices(c, n)), data.draw(reals(c)).abs()
     renamed = torch.where(target >= 0, order.argsort()[target.clamp(min=0)], -1)
@@ -341,7 +341,7 @@ def test_classes_change_places(data, n, c):
 
 @law(st.data(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3))
 def test_convolution_moves_with_the_image(data, kernel, stride, down, right):
-    """An image on a canvas of zeros, moved by whole strides: so are convolution, unfolding, and the largest values."""
+    """Moving an image within zeros by whole strides moves convolution, unfolding and pooling with it."""
     canvas = torch.zeros(1, 2, 24, 24, device=DEVICE)
     image, weight = data.draw(integers(1, 2, 5, 5)), data.draw(integers(3, 2, kernel, kernel))
     here, there = canvas.clone(), canvas.clone()
@@ -361,8 +361,8 @@ def test_convolution_moves_with_the_image(data, kernel, stride, down, right):
 
 
 @law(st.data(), st.sampled_from(["zeros", "border", "reflection"]), st.booleans())
-def test_grids_turn_with_their_points(data, padding, align):
-    """The axes of a grid in another order, or mirrored, and the points likewise."""
+def test_grids_rotate_with_their_points(data, padding, align):
+    """The axes of grid and points are permuted or mirrored."""
     sizes = (2, 2, 2) if align else data.draw(st.tuples(*[st.sampled_from([1, 2, 4])] * 3))
     grid, points = data.draw(integers(1, 2, *sizes)), data.draw(integers(1, 9, 3, most=7)) / 4
     options = {"padding_mode": padding, "align_corners": align}
@@ -381,8 +381,8 @@ def test_grids_turn_with_their_points(data, padding, align):
 
 
 @law(st.data(), st.integers(1, 6))
-def test_cells_turn_with_their_points(data, n):
-    """A cell mirrored along an axis, and two axes exchanged."""
+def test_cells_rotate_with_their_points(data, n):
+    """A cell is mirrored along one axis, and two axes are exchanged."""
     corners, points = data.draw(integers(n, 8, 2)), data.draw(integers(n, 3, most=6)) / 4
     cube, here = corners.unflatten(1, (2, 2, 2)), pointgrad.trilinear(corners, points)
     axis = data.draw(st.integers(0, 2))

@@ -1,4 +1,4 @@
-"""Layers and networks do not see the order of points and clouds, and layers that look at relative positions no motion.
+"""Layers and networks are invariant to the order of points and clouds; layers on relative positions to translation.
 
 Up to rounding: matrix products add in an order that depends on where a row stands. All in float64, so that 1e-9 tells a
 rounding from a mistake.
@@ -15,7 +15,7 @@ from tests.nn.test_nn import CHANNELS, LAYERS, unevenly_trained
 from tests.ops.properties.laws import law, permutations, reals
 
 POINTS = 20
-# They also look at positions themselves: all points are one group, whose centre is the origin.
+# These use absolute positions: all points are one group, whose center is the origin.
 ABSOLUTE = {"set abstraction, whole"}
 
 
@@ -25,7 +25,7 @@ def close(received, expected):
 
 @st.composite
 def orders(draw, size):
-    """Sampling begins with the first point, which stays; the others change places."""
+    """Permutations that keep the first point, with which sampling starts."""
     return torch.cat([torch.zeros(1, dtype=torch.int64), 1 + draw(permutations(size - 1)).cpu()])
 
 
@@ -38,13 +38,13 @@ def layer(request):
 @law(reals(POINTS, 3), reals(POINTS, CHANNELS), orders(POINTS), st.integers(-64, 64), cost=2)
 def test_layers(layer, points, features, order, shift):
     name, module = layer
-    # Along a line, so that no ball has more than k points: of more it would take the first, which depend on the order.
+    # Along a line, so that no ball has more than k points; otherwise the result would depend on the order.
     points, features = points.cpu() / 100, features.cpu()
     points[:, 0] += 0.3 * torch.arange(POINTS)
     with torch.no_grad():
         here = module(Level(points, features))
         there = module(Level(points[order], features[order]))
-        rows = order if len(here.points) == POINTS else slice(None)  # what was sampled comes in the order of the picks
+        rows = order if len(here.points) == POINTS else slice(None)  # samples are in the order of the picks
         close(there.points, here.points[rows])
         close(there.features, here.features[rows])
         moved = module(Level(points + shift, features))

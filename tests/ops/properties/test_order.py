@@ -1,6 +1,6 @@
-"""Laws of order: what is sorted, what only shrinks or grows, what a second application leaves alone.
+"""Order: sorted results, monotonicity, idempotence.
 
-All are exact: they speak of which points, or compare numbers that were computed alike.
+All are exact: they concern indices, or compare numbers that were computed in the same way.
 """
 
 import torch
@@ -24,7 +24,7 @@ from tests.ops.properties.laws import (
 
 @st.composite
 def any_cloud(draw, dtype, dims=(1, 3)):
-    """On a lattice, with equal points and ties, or anywhere."""
+    """A cloud on a lattice, with equal points and ties, or of any numbers."""
     if draw(st.booleans()):
         return draw(clouds(dims=dims)).to(dtype)
     return draw(reals(draw(st.integers(1, 24)), draw(st.integers(*dims)), dtype=dtype))
@@ -32,7 +32,7 @@ def any_cloud(draw, dtype, dims=(1, 3)):
 
 @law(st.data(), DTYPES)
 def test_fewer_samples_are_the_first_of_more(data, dtype):
-    """Covering radii never grow, and each is what the next pick is away from all before it."""
+    """Covering radii never grow, and each is the distance of the next pick from all before it."""
     points = data.draw(any_cloud(dtype, dims=(1, 5)))
     n = len(points)
     index, radius = pointgrad.farthest_point_sampling(points, n, return_radius=True)
@@ -48,7 +48,7 @@ def test_fewer_samples_are_the_first_of_more(data, dtype):
 
 
 @law(st.data(), st.integers(1, 30), DTYPES)
-def test_fewer_neighbours_are_the_first_of_more(data, k, dtype):
+def test_fewer_neighbors_are_the_first_of_more(data, k, dtype):
     points = data.draw(any_cloud(dtype, dims=(1, 5)))
     queries = data.draw(integers(4, points.shape[1], dtype=dtype))
     index, distance2, count = pointgrad.knn(points, k, queries)
@@ -58,19 +58,19 @@ def test_fewer_neighbours_are_the_first_of_more(data, k, dtype):
     less = pointgrad.knn(points, fewer, queries)
     equal((less.index, less.distance2), (index[:, :fewer], distance2[:, :fewer]))
     own = pointgrad.knn(points, 1)
-    equal(own.distance2, torch.zeros_like(own.distance2))  # each finds itself, or an equal point before it
+    equal(own.distance2, torch.zeros_like(own.distance2))  # every point finds itself or an equal point
     assert bool((own.index[:, 0] <= torch.arange(len(points), device=DEVICE)).all())
 
 
 def members(found, points):
-    """(M, N) which points are in each ball."""
+    """Mask (M, N) of the points in each ball."""
     inside = torch.zeros(len(found.index), points + 1, dtype=torch.bool, device=DEVICE)
     return inside.scatter(1, torch.where(found.index >= 0, found.index, points), True)[:, :points]
 
 
 @law(st.data(), st.sampled_from([0.5, 1.0, 1.5, 2.0]), st.sampled_from([0.25, 1.0, 3.0]), DTYPES)
-def test_balls_lie_in_each_other(data, radius, more, dtype):
-    """Open in closed, small in large; a ball is a smaller open one and the shell around it; `select` only chooses."""
+def test_balls_are_nested(data, radius, more, dtype):
+    """Open in closed, small in large; a ball is a smaller open ball plus a shell; `select` only chooses among them."""
     points = data.draw(any_cloud(dtype))
     queries, n = data.draw(integers(4, points.shape[1], dtype=dtype)), len(points)
     options = {"k": n + 2, "queries": queries}
@@ -106,7 +106,7 @@ def test_thinning_twice_is_thinning_once(data, size, dtype):
     again = pointgrad.voxelize(voxels.centers, size)
     equal(again.coordinates, voxels.coordinates)
     equal(again.inverse, torch.arange(len(voxels.centers), device=DEVICE))
-    double = pointgrad.voxelize(points, 2 * size)  # twice as large: each holds whole small ones
+    double = pointgrad.voxelize(points, 2 * size)  # twice as large: each consists of whole small voxels
     equal(double.coordinates[double.inverse], voxels.coordinates[voxels.inverse].div(2, rounding_mode="floor"))
 
 
@@ -124,12 +124,12 @@ def test_gathering_composes(data, n, m):
     equal(torch.bincount(edges[1], minlength=m), (lists >= 0).sum(1))
     count = pointgrad.histogram(first, n).unsqueeze(1)
     equal(pointgrad.scatter(pointgrad.gather(features, first), first, n), features * count)
-    for reduce in ("mean", "max", "min"):  # of copies of a row: the row
+    for reduce in ("mean", "max", "min"):  # copies of a row reduce to the row
         equal(pointgrad.scatter(pointgrad.gather(features, first), first, n, reduce), features * (count > 0))
 
 
 @law(st.data(), st.integers(1, 10))
-def test_reducing_what_is_alone_changes_nothing(data, n):
+def test_reducing_groups_of_one_changes_nothing(data, n):
     values, order = data.draw(integers(n, 3)), data.draw(permutations(n))
     alone = torch.arange(n + 1, device=DEVICE)
     for reduce in ("sum", "mean", "max", "min"):
@@ -143,8 +143,8 @@ def test_reducing_what_is_alone_changes_nothing(data, n):
 
 
 @law(st.data(), st.integers(1, 12), DTYPES)
-def test_interpolation_stays_between_its_neighbours(data, k, dtype):
-    """At a point its feature; elsewhere nothing below the least or above the largest, up to one rounding per term."""
+def test_interpolation_stays_between_its_neighbors(data, k, dtype):
+    """At a point its feature; elsewhere between the smallest and the largest, up to one rounding per term."""
     points = data.draw(any_cloud(dtype))
     features, queries = (
         data.draw(integers(len(points), 2, dtype=dtype)),
@@ -167,7 +167,7 @@ def test_elementary_laws(data, n, c, dtype):
     equal(functional.relu(x) - functional.relu(-x), x)
     order = x.argsort(1)
     for call in (functional.softmax, functional.log_softmax):
-        assert bool((call(x, 1).gather(1, order).diff(dim=1) >= 0).all())  # what is larger gets no less
+        assert bool((call(x, 1).gather(1, order).diff(dim=1) >= 0).all())  # monotonic
     assert bool((functional.log(x.abs()).gather(1, x.abs().argsort(1)).diff(dim=1) >= 0).all())
     joined = functional.cat([x, y], 1)
     equal((joined[:, :c], joined[:, c:]), (x, y))
@@ -178,7 +178,7 @@ def test_elementary_laws(data, n, c, dtype):
 
 
 @law(st.data(), DTYPES)
-def test_chamfer_is_no_less_than_zero_and_zero_for_the_same_points(data, dtype):
+def test_chamfer_distance_is_not_negative_and_zero_for_equal_clouds(data, dtype):
     points = data.draw(any_cloud(dtype))
     others = data.draw(integers(5, points.shape[1], dtype=dtype))
     assert float(pointgrad.chamfer_distance(points, others)) >= 0

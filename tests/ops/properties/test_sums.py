@@ -1,7 +1,7 @@
-"""Sum rules: weights that add up to one, totals that are kept, gradients that add up to zero.
+"""Sum rules: weights sum to one, totals are preserved, gradients sum to zero.
 
-Exact where numbers are whole. Otherwise `close` allows a few roundings of the sum's absolute terms: a sum of n numbers
-in any order errs by at most n units of the last place of that.
+Exact for integers. Otherwise `close` allows a few roundings of the sum of absolute terms: a sum of n numbers in any
+order errs by at most n units in its last place.
 """
 
 import torch
@@ -15,14 +15,14 @@ PADDING = st.sampled_from(["zeros", "border", "reflection"])
 
 
 def close(received, expected, terms, roundings):
-    """Up to so many roundings of the sum of `terms`."""
+    """Assert equality up to `roundings` rounding errors of the sum of `terms`."""
     unit = torch.finfo(received.dtype).eps
     assert bool(((received.double() - expected).abs() <= roundings * unit * terms).all())
 
 
 @st.composite
 def scenes(draw, dtype):
-    """Points and queries: on a lattice with ties and equal points, anywhere, very far away, or all very near."""
+    """Points and queries: on a lattice with ties and equal points, random, far from the origin, or close together."""
     dims, kind = draw(st.integers(1, 3)), draw(st.sampled_from(["lattice", "anywhere", "far", "tiny"]))
     n, m = draw(st.integers(1, 12)), draw(st.integers(1, 8))
     if kind == "lattice":
@@ -34,7 +34,7 @@ def scenes(draw, dtype):
 @law(st.data(), st.integers(1, 9), st.sampled_from([0.5, 1.0, 2.0, 3.0]), DTYPES)
 def test_interpolation_weights_sum_to_one(data, k, power, dtype):
     points, queries = data.draw(scenes(dtype))
-    features = torch.eye(len(points), device=DEVICE, dtype=dtype).requires_grad_()  # returns the weights themselves
+    features = torch.eye(len(points), device=DEVICE, dtype=dtype).requires_grad_()  # the results are the weights
     weights = pointgrad.interpolate(features, points, queries, k, power=power)
     assert bool((weights >= 0).all())
     close(weights.sum(1), 1, 1, k)
@@ -45,7 +45,7 @@ def test_interpolation_weights_sum_to_one(data, k, power, dtype):
 
 @law(st.data(), st.integers(1, 5), st.sampled_from([1.0, 2.0]))
 def test_gradients_of_interpolation_balance(data, k, power):
-    """Weights do not change if all is moved, turned or scaled: forces, torques and virials cancel."""
+    """Weights are invariant to translation, rotation and scaling: forces, torques and virials cancel."""
     points, queries = (value.requires_grad_() for value in data.draw(scenes(torch.float64)))
     features = data.draw(reals(len(points), 2))
     gaps = torch.cdist(points.detach(), queries.detach())
@@ -55,7 +55,7 @@ def test_gradients_of_interpolation_balance(data, k, power):
 
 @law(st.data(), st.integers(1, 5))
 def test_gradients_of_distances_balance(data, k):
-    """A squared distance grows with the square of the scale."""
+    """A squared distance is homogeneous of degree 2."""
     points, queries = (value.requires_grad_() for value in data.draw(scenes(torch.float64)))
     slope = 2 * float(torch.cdist(points.detach(), queries.detach()).max())
     found = pointgrad.knn(points, k, queries)
@@ -64,8 +64,10 @@ def test_gradients_of_distances_balance(data, k):
 
 
 def assert_balanced(output, points, queries, degree, slope, data):
-    """The gradients of a function that does not see motions, and is homogeneous of this degree, up to 1e-12 of the
-    forces before any of them cancel; `slope` is the largest that one pair has."""
+    """Assert that the gradients of a rigid-motion-invariant function, homogeneous of `degree`, balance.
+
+    The tolerance is 1e-12 of the forces before they cancel; `slope` is the largest of one pair.
+    """
     upstream = data.draw(reals(*output.shape))
     places = torch.cat([points, queries]).detach()
     forces = torch.cat(torch.autograd.grad(output, (points, queries), upstream, retain_graph=True))
@@ -102,7 +104,7 @@ def test_softmaxes_sum_to_one_and_their_gradients_to_zero(data, n, c, scale, dty
         return x.new_zeros(len(cuts) - 1, c).index_add(0, segment, x)
 
     rounding = n + c + 4
-    of_logits = 2 * max(1.0, float(logits.detach().abs().max()))  # the logarithm of a share errs as its logit does
+    of_logits = 2 * max(1.0, float(logits.detach().abs().max()))  # relative errors of a weight are those of its logit
     for shares, add, whole, allowed in (
         (functional.softmax(logits, 1), lambda x: x.sum(1), 1, rounding),
         (functional.log_softmax(logits, 1).exp(), lambda x: x.sum(1), 1, rounding + of_logits),
@@ -128,7 +130,7 @@ def test_attention_weights_sum_to_one(data, n, k, heads, dtype):
     out = pointgrad.neighbor_attention(query, key, value, index, bias)
     upstream = data.draw(reals(*out.shape, dtype=dtype))
     to_bias, to_value = torch.autograd.grad(out, (bias, value), upstream)
-    # What leaves one neighbour goes to the others; what is given to the values is what came, but for the lonely.
+    # Gradients of weights sum to zero; those of values sum to the upstream gradient of queries with neighbors.
     size = float(upstream.abs().sum() * value.detach().abs().max())
     close(to_bias.sum(1), 0, size, 4 * k)
     close(to_value.sum(0), (upstream * anyone).sum(0), float(upstream.abs().sum()), 8 * (k + n))
@@ -167,7 +169,7 @@ def test_means_times_counts_are_sums(data, e, groups, dtype):
     ):
         close(
             mean * times, total.double(), total.double().abs(), 1
-        )  # half a unit each: of the quotient, and the product
+        )  # half a unit in the last place for the quotient and for the product
     low, high = (pointgrad.segment(values, cuts, reduce) for reduce in ("min", "max"))
     mean = pointgrad.segment(values, cuts, "mean")
     assert bool(((low <= mean) & (mean <= high)).all())
@@ -176,7 +178,7 @@ def test_means_times_counts_are_sums(data, e, groups, dtype):
 
 @law(clouds(dims=(3, 3), most=30, reach=12), st.sampled_from([1.0, 0.75, (0.5, 1.0, 3.0)]), st.data(), DTYPES)
 def test_voxels_partition_the_points(points, edge, data, dtype):
-    """Each point is in exactly one voxel, each voxel in exactly one cloud, and one point of each is kept."""
+    """Each point is in one voxel, each voxel in one cloud, and one point per voxel is kept."""
     points, cuts = points.to(dtype) / 4, data.draw(offsets(len(points)))
     size = torch.tensor(edge, device=DEVICE, dtype=dtype).expand(3)
     voxels = pointgrad.voxelize(points, edge, offsets=cuts)
@@ -187,7 +189,7 @@ def test_voxels_partition_the_points(points, edge, data, dtype):
     equal(voxels.offsets.diff(), pointgrad.voxel_sampling(points, edge, offsets=cuts).count)
     for cloud, (begin, end) in enumerate(zip(voxels.offsets[:-1].tolist(), voxels.offsets[1:].tolist(), strict=True)):
         places = voxels.coordinates[begin:end]
-        equal(torch.unique(places, dim=0), places)  # sorted, and none twice
+        equal(torch.unique(places, dim=0), places)  # sorted and unique
         own = voxels.inverse[cuts[cloud] : cuts[cloud + 1]]
         assert bool(((own >= begin) & (own < end)).all())
     kept = pointgrad.voxel_sampling(points, edge, offsets=cuts).index
@@ -200,8 +202,8 @@ def test_voxels_partition_the_points(points, edge, data, dtype):
 
 
 @law(st.data(), st.integers(1, 8), PADDING, st.booleans())
-def test_grids_share_out_each_point(data, n, padding, align):
-    """A constant is sampled as itself, and splatting keeps totals, but for what padding with zeros loses outside."""
+def test_grid_weights_sum_to_one(data, n, padding, align):
+    """Constants are reproduced and splatting preserves totals, except for what zero padding loses outside."""
     sizes = data.draw(st.tuples(*[st.sampled_from([1, 2, 4])] * 3)) if not align else (2, 3, 5)  # cells of 1, 1/2, 1/4
     points = data.draw(integers(2, n, 3, most=8)) / 4
     options = {"padding_mode": padding, "align_corners": align}
@@ -214,8 +216,8 @@ def test_grids_share_out_each_point(data, n, padding, align):
 
 
 @law(st.data(), st.integers(1, 8))
-def test_cells_reproduce_what_is_linear(data, n):
-    """A linear function of the place, given at the corners, is found everywhere; shares of the corners sum to one."""
+def test_cells_reproduce_linear_functions(data, n):
+    """A linear function given at the corners is reproduced everywhere; corner weights sum to one."""
     slope, points = data.draw(integers(3, 2)), data.draw(integers(n, 3, most=8)) / 4
     places = torch.tensor([[x, y, z] for x in (-1.0, 1) for y in (-1.0, 1) for z in (-1.0, 1)], device=DEVICE)
     corners = (places @ slope + 7).expand(n, 8, 2).clone().requires_grad_()
@@ -230,7 +232,7 @@ def test_cells_reproduce_what_is_linear(data, n):
 
 @law(st.data(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.integers(0, 1))
 def test_windows_are_counted(data, kernel, stride, dilation, padding):
-    """How many windows see a pixel is how often it is unfolded, added back, and weighed by a kernel of ones."""
+    """The number of windows of a pixel equals its count in unfold, fold and a convolution with ones."""
     steps = {"dilation": dilation, "padding": padding, "stride": stride}
     image = data.draw(integers(2, 2, 7, 6))
     columns = functional.unfold(image, kernel, **steps)
@@ -252,7 +254,7 @@ def test_windows_are_counted(data, kernel, stride, dilation, padding):
 
 @law(st.data(), st.integers(1, 8), st.integers(1, 6), st.sampled_from([0.0, 0.1, 1.0]), DTYPES)
 def test_gradients_of_cross_entropy_sum_to_zero(data, n, c, smoothing, dtype):
-    """Over the classes, for every row; an ignored row has none. With probabilities whatever their sum is."""
+    """Over the classes, for every row; ignored rows have none. For probabilities with any sum."""
     logits = data.draw(reals(n, c, dtype=dtype)).requires_grad_()
     target, weight = data.draw(indices(c, n)), data.draw(reals(c, dtype=dtype)).abs()
     soft = data.draw(reals(n, c, dtype=dtype)).abs()
@@ -265,7 +267,7 @@ def test_gradients_of_cross_entropy_sum_to_zero(data, n, c, smoothing, dtype):
 
 
 @law(st.data(), st.integers(1, 3), st.sampled_from([1, 2, None]))
-def test_pooling_hands_on_every_gradient(data, kernel, stride):
+def test_pooling_preserves_the_sum_of_gradients(data, kernel, stride):
     image = data.draw(integers(2, 2, 6, 5)).requires_grad_()
     out, index = functional.max_pool2d(image, kernel, stride, return_indices=True)
     equal(image.flatten(2).gather(2, index.flatten(2)).view_as(out), out)
@@ -275,7 +277,7 @@ def test_pooling_hands_on_every_gradient(data, kernel, stride):
 
 
 @law(st.data(), st.integers(1, 6), st.integers(1, 6), st.sampled_from([1.0, 1e-3, 1e15]), DTYPES)
-def test_a_cosine_has_no_slope_along_its_vectors(data, n, c, scale, dtype):
+def test_cosine_similarity_has_no_slope_along_its_vectors(data, n, c, scale, dtype):
     a, b = (data.draw(reals(n, c, dtype=dtype)).mul(scale).requires_grad_() for _ in range(2))
     cosine = functional.cosine_similarity(a, b)
     assert bool((cosine.abs() <= 1 + c * torch.finfo(dtype).eps).all())
