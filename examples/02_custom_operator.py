@@ -1,7 +1,7 @@
-"""An operator of your own, with a backward derived by hand, and the audit that tells a right one from a wrong one.
+"""A custom operator with a hand-written backward, and an audit that finds a mistake in it.
 
 Density at points: y_i = sum_k w_ik, w_ik = exp(-|d_ik|² / h²), d_ik = x_j - x_i for the neighbour j = index[i, k].
-With t_ik = -2 / h² g_i w_ik d_ik, an upstream gradient g reaches x_j as t_ik and x_i as -t_ik. Page: out/02_audit.html.
+An upstream gradient g adds t_ik = -2 / h² g_i w_ik d_ik to the gradient of x_j, and -t_ik to that of x_i.
 """
 
 from pathlib import Path
@@ -13,18 +13,18 @@ import pointgrad
 
 def terms(points, index, h):
     d = pointgrad.group(points, index) - points[:, None]  # (N, K, 3)
-    return d, torch.where(index >= 0, torch.exp(-d.square().sum(-1) / h**2), 0)  # -1: no neighbour here
+    return d, torch.where(index >= 0, torch.exp(-d.square().sum(-1) / h**2), 0)  # -1: no neighbour
 
 
 class Density(torch.autograd.Function):
     @staticmethod
     def forward(ctx, points, index, h):  # (N, 3), (N, K), a number -> (N,)
-        ctx.save_for_backward(points, index)  # autograd would also keep d and w: they are made again instead
+        ctx.save_for_backward(points, index)  # d and w are recomputed to save memory
         ctx.h = h
         return terms(points, index, h)[1].sum(1)
 
     @staticmethod
-    def shares(ctx, grad):  # made of differentiable operators, so the second derivative comes by itself
+    def contributions(ctx, grad):  # consists of differentiable operators, so second derivatives work
         points, index = ctx.saved_tensors
         d, w = terms(points, index, ctx.h)
         t = -2 / ctx.h**2 * (grad[:, None] * w)[..., None] * d
@@ -32,13 +32,13 @@ class Density(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return sum(Density.shares(ctx, grad)), None, None
+        return sum(Density.contributions(ctx, grad)), None, None
 
 
-class Forgetful(Density):
+class WrongDensity(Density):
     @staticmethod
-    def backward(ctx, grad):  # a mistake easily made: a point is a neighbour of others, but also a centre
-        return Density.shares(ctx, grad)[0], None, None
+    def backward(ctx, grad):  # a common mistake: a point is not only a neighbour but also a centre
+        return Density.contributions(ctx, grad)[0], None, None
 
 
 def make_inputs(dtype, device):
@@ -48,7 +48,7 @@ def make_inputs(dtype, device):
 
 def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    right, wrong = (pointgrad.inspect.audit(f.apply, make_inputs, device=device) for f in (Density, Forgetful))
+    right, wrong = (pointgrad.inspect.audit(f.apply, make_inputs, device=device) for f in (Density, WrongDensity))
     print(right, wrong, sep="\n\n")
     Path("out").mkdir(exist_ok=True)
     Path("out/02_audit.html").write_text(wrong.html())

@@ -1,7 +1,7 @@
-"""A network that tells kinds of objects apart: trained, evaluated, saved, loaded, and asked about a new cloud.
+"""Classification of objects: train, evaluate, save and load a network, and classify a new cloud.
 
 The data are built in. Test objects have proportions that no training object has. The run folder out/03_classification
-has the weights, the figures of each epoch, curves.png, confusion.png and examples.png.
+contains the weights, the metrics of each epoch, curves.png, confusion.png and examples.png.
 """
 
 import shutil
@@ -16,7 +16,7 @@ RUN = "out/03_classification"
 def main(epochs=6, size=1000, points=512):
     torch.manual_seed(0)
     shutil.rmtree(RUN, ignore_errors=True)  # a run folder is never overwritten
-    prepare = data.Prepare(points=points)  # at random, then scaled into the unit sphere; kept with the weights
+    prepare = data.Prepare(points=points)  # random sample, scaled to the unit sphere; saved with the weights
     augment = data.Compose(prepare, data.Rotate("z"), data.Scale(0.9, 1.1))
     loaders = [
         data.Loader(data.Shapes("train", size=size), batch_size=16, transform=augment, shuffle=True, drop_last=True),
@@ -31,17 +31,17 @@ def main(epochs=6, size=1000, points=512):
     test = data.Loader(shapes, batch_size=16, transform=prepare)
     metrics = train.evaluate(trained.model, test, classes=len(trained.classes))
     for name, row in zip(trained.classes, metrics.per_class(), strict=True):
-        print(f"{name:>10}: {row['accuracy']:4.0%} of {row['count']} known")
+        print(f"{name:>10}: {row['accuracy']:4.0%} of {row['count']} correct")
     accuracy = metrics.compute()["accuracy"]
-    print(f"all: {accuracy:.1%}; a guess would be right for {1 / 12:.1%}")
+    print(f"accuracy: {accuracy:.1%}; chance: {1 / 12:.1%}")
 
-    # A new object, from a file.
+    # Classify a new object from a file.
     new = data.Shapes("test", points=3000, seed=1)[0]
     data.write("out/03_new.ply", new)
-    chances = predict.classify(trained, [data.read("out/03_new.ply")]).probabilities[0]
-    for chance, number in zip(*chances.topk(3), strict=True):
-        print(f"out/03_new.ply: {trained.classes[number]} {chance:.0%}")
-    print("it is:", shapes.classes[new.label])
+    probabilities = predict.classify(trained, [data.read("out/03_new.ply")]).probabilities[0]
+    for probability, number in zip(*probabilities.topk(3), strict=True):
+        print(f"out/03_new.ply: {trained.classes[number]} {probability:.0%}")
+    print("true class:", shapes.classes[new.label])
     return accuracy
 
 

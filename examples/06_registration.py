@@ -1,8 +1,8 @@
-"""Two scans of one object, brought together by the gradient of the chamfer distance.
+"""Registration: two scans of one object are aligned with the gradient of the chamfer distance.
 
-The second scan is turned, moved and noisy, no point is in both, and each shows a part that the other lacks. So of the
-distances from each point to the nearest of the other scan, the largest are left out. The search is local: from some
-turns it ends elsewhere. Writes out/06_registration.png.
+The second scan is rotated, shifted and noisy. The scans share no points, and each covers a part that the other lacks;
+therefore the largest 30 % of the nearest-neighbour distances are left out. The optimization is local and may fail for
+large rotations. Writes out/06_registration.png.
 """
 
 from pathlib import Path
@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 import pointgrad
 
 
-def scan(count, device):  # (count, 3): the surface of a boulder
+def scan(count, device):  # (count, 3): points on the surface of a boulder
     x, y, z = directions = torch.nn.functional.normalize(torch.randn(3, count, device=device), dim=0)
     bumps = 1 + 0.3 * torch.sin(3 * x + y) + 0.2 * torch.cos(4 * z - 2 * y) * x
     return (directions * bumps).T * torch.tensor([1.4, 1.0, 0.7], device=device)
 
 
-def rotation(vector):  # (3,), an axis times an angle -> (3, 3): the exponential of the cross product with it
+def rotation(vector):  # (3,), axis times angle -> (3, 3): the exponential of the cross product matrix
     cross = torch.linalg.cross(vector.expand(3, 3), torch.eye(3, device=vector.device), dim=1)
     return torch.linalg.matrix_exp(cross.mT)
 
@@ -36,23 +36,23 @@ def main(count=6000, steps=120):
     optimizer = torch.optim.Adam([vector, move], 0.03)
     for step in range(steps + 1):
         aligned = (second - move) @ rotation(vector)
-        off = torch.acos((((rotation(vector).T @ rotation(turn)).trace() - 1) / 2).clamp(-1, 1)).rad2deg().item()
-        near = pointgrad.chamfer_distance(aligned, first, reduction="none")  # (N,) and (M,), squared
-        loss = sum(side.sort().values[: int(0.7 * len(side))].mean() for side in near)
+        angle = torch.acos((((rotation(vector).T @ rotation(turn)).trace() - 1) / 2).clamp(-1, 1)).rad2deg().item()
+        distances = pointgrad.chamfer_distance(aligned, first, reduction="none")  # (N,) and (M,), squared
+        loss = sum(side.sort().values[: int(0.7 * len(side))].mean() for side in distances)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if step % (steps // 6) == 0:
-            print(f"step {step:3}: chamfer {loss:.5f}, off by {off:5.2f} degrees and {(move - shift).norm():.3f} radii")
+            print(f"step {step:3}: loss {loss:.5f}, errors {angle:5.2f} degrees and {(move - shift).norm():.3f} units")
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     for axes, name, cloud in zip(figure.subplots(1, 2), ("before", "after"), (second, aligned.detach()), strict=True):
         for points, color in ((first, "#8a94a0"), (cloud, "#e07b39")):
             axes.scatter(*points[points[:, 2].abs() < 0.1, :2].cpu().T, s=6, color=color)
-        axes.set(title=f"a slice of both, {name}", aspect="equal", xticks=[], yticks=[])
+        axes.set(title=f"slice of both scans, {name}", aspect="equal", xticks=[], yticks=[])
     Path("out").mkdir(exist_ok=True)
     figure.savefig("out/06_registration.png", dpi=100)
-    return off
+    return angle
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A scene of millions of points in one LAZ file, labelled tile by tile: memory does not grow with the scene.
 
-python examples/08_large_scene.py [POINTS]    2,000,000 without; in blocks of 100,000, the network learns on one more
-out/08_labelled.laz, out/08_large_scene.png    the classes found
+python examples/08_large_scene.py [POINTS]    default: 2,000,000, in blocks of 100,000; another block is for training
+Writes the predicted classes to out/08_labelled.laz, and out/08_large_scene.png.
 """
 
 import resource
@@ -32,28 +32,28 @@ def main(count=2_000_000, epochs=20, piece=1024, voxel=0.5, source="out/08_scene
             record, (points, classes) = laspy.ScaleAwarePointRecord.zeros(100_000, header=file.header), block(number)
             (record.x, record.y, record.z), record.classification = points.T.double().numpy(), classes.numpy()
             file.write_points(record)
-    points, labels = block(1000)  # none of the scene
+    points, labels = block(1000)  # not part of the scene
     thin = data.VoxelSample(voxel)(data.Cloud(points, labels=labels), torch.Generator())
     loader = data.Loader([thin] * 64, batch_size=8, transform=data.Compose(data.Crop(piece), data.Normalize("center")))
     model = models.pointnet2("segmentation", 3, width=0.25, density=0.25, radius=voxel / 0.04, dropout=0.1)
     optimizer = torch.optim.AdamW(model.to("cuda" if torch.cuda.is_available() else "cpu").parameters(), 0.003)
     for epoch in range(epochs):
-        loader.set_epoch(epoch)  # other pieces
+        loader.set_epoch(epoch)  # crops new pieces
         train.train_epoch(model, loader, optimizer, classes=3)
     prepare = data.Prepare(points=piece, normalize="center", voxel=voxel)
-    trained, began = train.Trained(model, "segmentation", ("ground", "trees", "walls"), prepare), time.perf_counter()
+    trained, start = train.Trained(model, "segmentation", ("ground", "trees", "walls"), prepare), time.perf_counter()
     report = predict.label_file(trained, source, target, votes=1, evaluate=True, overwrite=True)
-    speed = report.counts.sum() / (time.perf_counter() - began)
+    speed = report.counts.sum() / (time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**10 if sys.platform == "linux" else 2**20)
-    print(f"{report.counts.sum():,} points, {speed:,.0f} per second, at most {peak:.0f} MiB of memory")
+    print(f"{report.counts.sum():,} points, {speed:,.0f} per second, peak memory {peak:.0f} MiB")
     print("IoU of ground, trees and walls:", [round(row["iou"], 2) for row in report.metrics.per_class()])
     cloud, figure = data.read(target), Figure(figsize=(10, 6), layout="constrained")
-    axes = figure.add_subplot(title="found, from above", aspect="equal", xlabel="metres", ylabel="metres")
+    axes = figure.add_subplot(title="prediction, from above", aspect="equal", xlabel="metres", ylabel="metres")
     axes.scatter(*cloud.points[::20, :2].T, c=cloud.labels[::20], s=0.2)
     figure.savefig("out/08_large_scene.png", dpi=100)
     return report.metrics.compute()["miou"], peak
 
 
 if __name__ == "__main__":
-    wanted = "".join(sys.argv[1:]) or "2000000"
-    main(int(wanted)) if wanted.isdecimal() else sys.exit(f"POINTS must be a whole number, got {wanted}")
+    count = "".join(sys.argv[1:]) or "2000000"
+    main(int(count)) if count.isdecimal() else sys.exit(f"POINTS must be an integer, got {count}")

@@ -1,9 +1,9 @@
-"""The same work three times: as loops, as tensor operations, and as one kernel; checked, then timed on this machine.
+"""Eight computations as loops, as tensor operations, and as one kernel: compared, then timed on this machine.
 
     python examples/vectorisation.py [--device cuda] [--out results.json]
 
-Prints a table and, where matplotlib is installed, writes out/vectorisation.png. Loops run over Python lists, which is
-the best they can do: indexing a tensor element by element costs many times more.
+Prints a table and, if matplotlib is installed, writes out/vectorisation.png. Loops use Python lists, because indexing
+single elements of a tensor is many times slower.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from torch import Tensor
 
 import pointgrad
 
-# Broadcasting: how far is the nearest point of each query?
+# Broadcasting: squared distance from each query to its nearest point.
 
 
 def nearest_by_loops(points: Tensor, queries: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def product_by_matmul(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
 
 
-# Einsum over five indices: b clouds, m centres, k neighbours, g groups, c channels of a group.
+# Einsum over five indices: b clouds, m centres, k neighbours, g groups, c channels per group.
 
 
 def weighted_by_loops(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def weighted_by_kernel(weights: Tensor, values: Tensor, index: Tensor) -> Tensor
     return pointgrad.aggregate(weights, values, index)
 
 
-# Gather: the features of each centre's neighbours.
+# Gather: features of the neighbours of each centre.
 
 
 def gathered_by_loops(features: Tensor, index: Tensor) -> Tensor:
@@ -120,8 +120,8 @@ def gathered_by_kernel(features: Tensor, index: Tensor) -> Tensor:
 
 def histogram_by_loops(index: Tensor, weights: Tensor, size: int) -> Tensor:
     out = [0.0] * size
-    for where, weight in zip(index.tolist(), weights.tolist(), strict=True):
-        out[where] += weight
+    for position, weight in zip(index.tolist(), weights.tolist(), strict=True):
+        out[position] += weight
     return torch.tensor(out)
 
 
@@ -133,7 +133,7 @@ def histogram_by_kernel(index: Tensor, weights: Tensor, size: int) -> Tensor:
     return pointgrad.histogram(index, size, weights)
 
 
-# Unfold: the windows of an image as columns.
+# Unfold: windows of an image as columns.
 
 
 def unfolded_by_loops(image: Tensor, kernel: int) -> Tensor:
@@ -158,7 +158,7 @@ def unfolded_by_kernel(image: Tensor, kernel: int) -> Tensor:
     return pointgrad.functional.unfold(image, kernel)
 
 
-# Trilinear interpolation: eight corners, each weighted by how near it is.
+# Trilinear interpolation from eight corners.
 
 
 def interpolated_by_loops(corners: Tensor, points: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ def interpolated_by_loops(corners: Tensor, points: Tensor) -> Tensor:
         for number, features in enumerate(corner):
             weight = 1.0
             for axis, coordinate in enumerate(point):
-                far = number >> (2 - axis) & 1  # the corner at (x, y, z) has the number 4 x + 2 y + z
+                far = number >> (2 - axis) & 1  # corner (x, y, z) has the number 4 x + 2 y + z
                 weight *= (1 + coordinate) / 2 if far else (1 - coordinate) / 2
             for f, feature in enumerate(features):
                 total[f] += weight * feature
@@ -186,7 +186,7 @@ def interpolated_by_kernel(corners: Tensor, points: Tensor) -> Tensor:
     return pointgrad.trilinear(corners, points)
 
 
-# Farthest point sampling: each pick depends on the one before it, so one loop stays.
+# Farthest point sampling: each sample depends on the previous one, so one loop remains.
 
 
 def sampled_by_loops(points: Tensor, count: int) -> Tensor:
@@ -216,17 +216,21 @@ def sampled_by_kernel(points: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Work:
+    """One computation in three versions."""
+
     name: str
-    size: str  # what n means
+    size: str  # meaning of n
     inputs: Callable[[int], tuple[Any, ...]]
     naive: Callable[..., Tensor]
     vectorised: Callable[..., Tensor]
-    kernel: Callable[..., Tensor] | None  # None where tensor operations already are one
-    small: int  # n for all three
+    kernel: Callable[..., Tensor] | None  # None where the tensor operation is already one kernel
+    small: int  # n for all three versions
     large: int  # n without the loops
 
 
 def works(device: str = "cpu") -> list[Work]:
+    """All computations, with inputs on a device."""
+
     def random(*shape: int) -> Tensor:
         return torch.rand(shape, device=device)
 
@@ -271,19 +275,20 @@ def works(device: str = "cpu") -> list[Work]:
 
 
 def versions(work: Work, loops: bool) -> dict[str, Callable[..., Tensor]]:
+    """Functions of a computation by name, with or without loops."""
     found = {"naive": work.naive if loops else None, "vectorised": work.vectorised, "kernel": work.kernel}
     return {name: call for name, call in found.items() if call is not None}
 
 
 def compare(work: Work, inputs: tuple[Any, ...], loops: bool) -> None:
-    """Raises unless all versions return the same, up to the rounding of float32."""
+    """Raise an error unless all versions return the same result up to float32 rounding."""
     expected = work.vectorised(*inputs).cpu()
     for call in versions(work, loops).values():
         torch.testing.assert_close(call(*inputs).cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
 def milliseconds(call: Callable[..., Tensor], inputs: tuple[Any, ...], device: str) -> float:
-    """The fastest of twenty calls, or of as many as half a second has room for: what else runs only adds to a time."""
+    """Fastest of up to twenty calls within half a second; the minimum is least affected by other processes."""
     times: list[float] = []
     while len(times) < 20 and sum(times) < 500:
         begin = time.perf_counter()
@@ -295,6 +300,7 @@ def milliseconds(call: Callable[..., Tensor], inputs: tuple[Any, ...], device: s
 
 
 def measure(work: Work, device: str) -> dict[str, Any]:
+    """Compare and time all versions at both sizes."""
     result: dict[str, Any] = {"name": work.name, "size": work.size}
     for label, n in (("small", work.small), ("large", work.large)):
         inputs = work.inputs(n)
@@ -310,7 +316,7 @@ def short(value: float) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """Work, n, the three times in milliseconds, and how much faster each step is than the one before."""
+    """Rows with name, size, times in milliseconds, and the speedup of each version over the previous one."""
     lines = []
     for row in rows:
         for label in ("small", "large"):
@@ -328,19 +334,19 @@ COLUMNS = ("work", "size", "loops, ms", "tensors, ms", "kernel, ms", "loops / te
 
 
 def plot(record: dict[str, Any]) -> Any:
-    """A figure of both sizes, logarithmic."""
+    """Bar charts of both sizes on a logarithmic axis."""
     import matplotlib.pyplot as plt
 
     colors = {"naive": "#8a94a0", "vectorised": "#e07b39", "kernel": "#1f5fa8"}
-    titles = {"small": "small: all three", "large": "a real size: without the loops"}
+    titles = {"small": "small size: all versions", "large": "realistic size: without loops"}
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True)
     for axes, (label, title) in zip(panels, titles.items(), strict=True):
-        for place, row in enumerate(record["rows"]):
+        for position, row in enumerate(record["rows"]):
             for offset, (name, color) in zip((-0.27, 0.0, 0.27), colors.items(), strict=True):
                 if name in row[label]["ms"]:
                     time_ms = row[label]["ms"][name]
-                    axes.barh(place + offset, time_ms, 0.25, color=color, label=name if place == 0 else None)
-                    axes.text(time_ms * 1.15, place + offset, short(time_ms), va="center", fontsize=7.5)
+                    axes.barh(position + offset, time_ms, 0.25, color=color, label=name if position == 0 else None)
+                    axes.text(time_ms * 1.15, position + offset, short(time_ms), va="center", fontsize=7.5)
         axes.set(xscale="log", title=title, xlabel="milliseconds, logarithmic", xlim=(3e-3, 3e3))
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_yticks(range(len(record["rows"])), [row["name"] for row in record["rows"]])
@@ -356,9 +362,9 @@ def main() -> None:
     from rich.progress import Progress
     from rich.table import Table
 
-    parser = argparse.ArgumentParser(description="Loops, tensor operations and kernels, checked and timed.")
+    parser = argparse.ArgumentParser(description="Compare and time loops, tensor operations and kernels.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--out", type=Path, help="where to write the results as JSON")
+    parser.add_argument("--out", type=Path, help="path of a JSON file for the results")
     options = parser.parse_args()
     torch.manual_seed(0)
     console = Console(width=None if sys.stdout.isatty() else 140)
@@ -380,14 +386,14 @@ def main() -> None:
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(record, indent=1) + "\n")
-        console.print(f"written to {options.out}")
+        console.print(f"wrote {options.out}")
     if importlib.util.find_spec("matplotlib") is None:
-        console.print("no picture: matplotlib is not installed")
+        console.print("no figure: matplotlib is not installed")
         return
-    picture = Path("out/vectorisation.png")
-    picture.parent.mkdir(exist_ok=True)
-    plot(record).savefig(picture, dpi=130)
-    console.print(f"drawn to {picture}")
+    figure = Path("out/vectorisation.png")
+    figure.parent.mkdir(exist_ok=True)
+    plot(record).savefig(figure, dpi=130)
+    console.print(f"wrote {figure}")
 
 
 if __name__ == "__main__":

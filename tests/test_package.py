@@ -1,8 +1,9 @@
-"""The package as a whole: a light import, an explicit map, one direction of imports, and its backends."""
+"""The package as a whole: imports, public API, layers, kernels and backends."""
 
 import ast
 import graphlib
 import inspect
+import itertools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import pointgrad.functional
 from pointgrad.ops import native, registry
 
 SOURCE = Path(pointgrad.__file__).parent
+ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 
 ROOMS = [file.parent for file in (SOURCE / "ops").glob("*/__init__.py") if file.parent.name != "native"]
@@ -58,8 +60,8 @@ assert "triton" not in sys.modules
     run_python(code, POINTGRAD_BACKEND="cpu")
 
 
-def test_the_map_is_explicit_and_complete():
-    """pointgrad/__init__.py exports exactly what the rooms make public."""
+def test_public_api_is_explicit_and_complete():
+    """pointgrad/__init__.py exports exactly the public functions of the operator families."""
     tree = ast.parse((SOURCE / "__init__.py").read_text())
     exported = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert None not in exported
@@ -87,11 +89,92 @@ def test_rooms_import_each_other_one_way():
     graphlib.TopologicalSorter(used).prepare()  # raises when there is a circle
 
 
-def test_each_room_has_all_its_files():
+def layers():
+    """What each package may import, directly or indirectly, from the diagram in docs/architecture.md."""
+    (diagram,) = re.findall(r"## Layers\n+```\n(.*?)```", ARCHITECTURE.read_text(), re.DOTALL)
+    below = {}
+    for line in diagram.splitlines():
+        groups = [[name.strip() for name in group.split(",")] for group in line.split("<-")]
+        for lower, upper in itertools.pairwise(groups):
+            for name in upper:
+                below.setdefault(name, set()).update(lower)
+    for name in graphlib.TopologicalSorter(below).static_order():  # raises an error for a cycle
+        direct = below.setdefault(name, set())
+        below[name] = direct.union(*(below[lower] for lower in direct))
+    return below
+
+
+LAYERS = layers()
+BASE = {file.stem for file in SOURCE.glob("*.py")} - {"__init__", "__main__"}  # every package may import these modules
+
+
+def imported(module, source):
+    """The parts of pointgrad that a module imports, also inside functions: packages, modules of `BASE`, and "public"
+    for functions that are imported from pointgrad itself."""
+    found, parent = set(), module.split(".")[:-1]
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = parent[: len(parent) + 1 - node.level] if node.level else []
+            found |= {".".join([*start, *filter(None, [node.module]), alias.name]) for alias in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pointgrad":
+            found.add(f"pointgrad.{node.attr}")
+    parts = {name.split(".")[1] for name in found if name.startswith("pointgrad.")}
+    return {part if part in LAYERS or part in BASE else "public" for part in parts}
+
+
+def violations(module, source):
+    """The parts of pointgrad that a module imports although it must not."""
+    layer = module.split(".")[1]
+    if layer in BASE:
+        allowed = BASE
+    elif layer == "catalog":
+        allowed = {"catalog", "public", "functional"}  # descriptions of operators use the public API only
+    else:
+        allowed = {layer} | LAYERS[layer] | BASE | ({"public"} if "ops" in LAYERS[layer] else set())
+    return imported(module, source) - allowed
+
+
+def test_layers_import_one_way():
+    """As in the diagram of docs/architecture.md. Only `__init__.py`, the public API, and `__main__.py` are exempt."""
+    assert {file.parent.name for file in SOURCE.glob("*/__init__.py")} <= set(LAYERS)
+    found = {}
+    for file in SOURCE.rglob("*.py"):
+        module = ["pointgrad", *file.relative_to(SOURCE).with_suffix("").parts]
+        if module not in (["pointgrad", "__init__"], ["pointgrad", "__main__"]):
+            wrong = violations(".".join(module), file.read_text())
+            found |= {str(file.relative_to(SOURCE)): wrong} if wrong else {}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "wrong"),
+    [
+        ("pointgrad.data.a", "def f():\n    from pointgrad.train import load\n", {"train"}),
+        ("pointgrad.data.files.a", "from ...render import colors\n", {"render"}),
+        ("pointgrad.data.__init__", "from ..predict import label\n", {"predict"}),
+        ("pointgrad.nn.a", "import pointgrad\nnetwork = pointgrad.models.build('pointnet')\n", {"models"}),
+        ("pointgrad.models.a", "import pointgrad.data.cloud\n", {"data"}),
+        ("pointgrad.ops.gather.a", "from pointgrad import knn\n", {"public"}),
+        ("pointgrad.writing", "from pointgrad import data\n", {"data"}),
+        ("pointgrad.catalog.a", "from pointgrad.ops.gather import gather\n", {"ops"}),
+        ("pointgrad.inspect.a", "from pointgrad import nn, writing\n", {"nn"}),
+        ("pointgrad.view.a", "from pointgrad import knn\nfrom pointgrad.nn.level import Level\n", set()),
+        ("pointgrad.data.files.a", "from . import las\nfrom ..cloud import Cloud\nfrom ...ops import gather\n", set()),
+        ("pointgrad.catalog.a", "from pointgrad import knn\nfrom pointgrad.functional import log\n", set()),
+    ],
+)  # fmt: skip
+def test_violations_of_layers_are_detected(module, source, wrong):
+    assert violations(module, source) == wrong
+
+
+def test_each_family_has_all_its_files():
     for room in ROOMS:
         present = {file.name for file in room.iterdir()}
         assert {"README.md", "__init__.py"} <= present
-        # One that only composes other rooms' operators registers none, and means what they mean.
+        # A family that only composes operators of other families registers none and needs no reference.
         assert ("register.py" in present) == ("reference.py" in present)
 
 
@@ -101,7 +184,7 @@ def test_backend_is_restored_after_an_error():
     assert registry._forced is None
 
 
-def test_backend_may_be_entered_again():
+def test_backend_can_be_entered_again():
     same = pointgrad.backend("reference")
     with same, same:
         pass
@@ -134,7 +217,7 @@ def test_kernels_have_the_parameters_of_the_reference(backend):
 
 
 def test_forward_mode_is_refused():
-    """torch would silently return zero."""
+    """Without an error, torch would silently return zero."""
     points = torch.rand(4, 3)
     with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
         torch.func.jvp(lambda p: pointgrad.trilinear(torch.rand(4, 8, 2), p), (points,), (points,))
@@ -159,13 +242,13 @@ def test_backends_nest():
         assert registry._forced == "reference"
 
 
-def test_environment_forces_a_backend():
+def test_environment_variable_forces_a_backend():
     code = "from pointgrad.ops import registry; print(registry._forced)"
     assert run_python(code, POINTGRAD_BACKEND="reference").strip() == "reference"
 
 
 def test_without_the_native_module(monkeypatch):
-    """One warning, the reference's result, no error; asking for it by name is an error that says why."""
+    """One warning and the result of the reference; selecting the C++ backend explicitly is an error."""
     monkeypatch.setattr(native, "module", None)
     monkeypatch.setattr(registry, "_warned", set())
     features, index = torch.randn(5, 2), torch.tensor([3, 1, -1])
@@ -181,7 +264,7 @@ def test_without_the_native_module(monkeypatch):
 
 
 def test_import_without_the_native_module(tmp_path):
-    """A checkout that was not built."""
+    """As in a checkout without a build."""
     (tmp_path / "pointgrad").symlink_to(SOURCE)
     code = f"""
 import sys, importlib.abc
@@ -211,7 +294,7 @@ except ValueError as error:
 
 
 def test_inductor():
-    """The default compiler on one function that uses every room, gradients included."""
+    """The default compiler on a function that uses several families, including gradients."""
 
     def network(points, features):
         index = pointgrad.farthest_point_sampling(points, 4)
@@ -228,7 +311,7 @@ def test_inductor():
     torch.testing.assert_close(received, expected)
 
 
-def test_the_readme_example_runs():
+def test_readme_example_runs():
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     names = {}
@@ -238,7 +321,7 @@ def test_the_readme_example_runs():
 
 
 def test_documented_examples_run():
-    """The `>>>` lines of every public docstring."""
+    """The examples in every public docstring."""
     import doctest
 
     names = {"torch": torch, "pointgrad": pointgrad, "points": torch.rand(9, 3)}

@@ -240,9 +240,9 @@ def test_predictions_do_not_follow_links(tmp_path, monkeypatch, capsys):
     (tmp_path / "out" / "deep").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setattr("pointgrad.train.load", lambda path, device="cpu": trained())
     assert main(["predict", "a run", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: Is a symbolic link" in said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert f"{tmp_path / 'out' / 'deep'}: expected a folder to write to, got: Is a symbolic link" in printed
     assert not any((tmp_path / "elsewhere").iterdir())
 
 

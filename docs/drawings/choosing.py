@@ -8,7 +8,7 @@ from torch import Tensor
 
 import pointgrad
 
-from .figures import INK, PALE, made, panels, save_png
+from .figures import INK, PALE, panels, sample_shape, save_png
 from .style import BLUE, GREEN, GREY, ORANGE
 
 COVERED = "#dfe9f4"
@@ -17,7 +17,7 @@ COVERED = "#dfe9f4"
 def uneven() -> Tensor:
     """Top view (N, 2) of an airplane whose point density increases from one wing to the other."""
     torch.manual_seed(0)
-    points, _ = made("airplane", 9000)
+    points, _ = sample_shape("airplane", 9000)
     across = points[:, 1]
     share = (across - across.min()) / (across.max() - across.min())
     return points[torch.rand(len(points)) < 0.05 + 0.35 * share**2, :2]
@@ -95,7 +95,7 @@ def voxels() -> None:
     left.axis("off")
 
     right = figure.add_subplot(1, 2, 2, projection="3d")
-    points, _ = made("chair", 20_000)
+    points, _ = sample_shape("chair", 20_000)
     solid = pointgrad.voxelize(points, 0.09)
     places = solid.coordinates - solid.coordinates.min(0).values
     filled = torch.zeros((places.max(0).values + 1).tolist(), dtype=torch.bool)

@@ -31,7 +31,7 @@ def cell(axes: Axes, x: float, y: float, text: str, color: str, size: float = 1.
     )
 
 
-def words(axes: Axes, x: float, y: float, text: str, size: float = 10, color: str = INK, **style: str) -> None:
+def write(axes: Axes, x: float, y: float, text: str, size: float = 10, color: str = INK, **style: str) -> None:
     axes.text(x, y, text, fontsize=size, color=color, **{"ha": "left", "va": "center", **style})
 
 
@@ -66,55 +66,55 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colo
 def layouts() -> None:
     """Three clouds, packed and padded."""
     axes = canvas(44, 15.5)
-    words(axes, 0.5, 1, "packed: points (9, 3)", weight="bold")
-    words(axes, 0.5, 2.6, "offsets (4,): the start of each cloud, and the end", 9, QUIET)
+    write(axes, 0.5, 1, "packed: points (9, 3)", weight="bold")
+    write(axes, 0.5, 2.6, "offsets (4,): the start of each cloud, and the end", 9, QUIET)
     start = 0
     for cloud, (size, color) in enumerate(zip(SIZES, COLORS, strict=True)):
         for row in range(size):
             cell(axes, 1 + 1.9 * (start + row), 4.2, str(start + row), color)
-        words(axes, 1 + 1.9 * (start + size / 2), 7.2, f"cloud {cloud}", 9, color, ha="center")
+        write(axes, 1 + 1.9 * (start + size / 2), 7.2, f"cloud {cloud}", 9, color, ha="center")
         start += size
     for offset in (0, 4, 6, 9):
         x = 0.95 + 1.9 * offset
         axes.plot([x, x], [6.2, 8.6], color=INK, linewidth=1)
-        words(axes, x, 9.4, str(offset), 10, ha="center", weight="bold")
-    words(axes, 0.5, 11.3, "offsets = [0, 4, 6, 9]", family="monospace")
-    words(axes, 0.5, 13.4, "rows are numbered through all clouds", 9, QUIET)
+        write(axes, x, 9.4, str(offset), 10, ha="center", weight="bold")
+    write(axes, 0.5, 11.3, "offsets = [0, 4, 6, 9]", family="monospace")
+    write(axes, 0.5, 13.4, "rows are numbered through all clouds", 9, QUIET)
 
-    words(axes, 24.5, 1, "padded: points (3, 4, 3)", weight="bold")
-    words(axes, 24.5, 2.6, "lengths (3,): the number of points of each cloud", 9, QUIET)
+    write(axes, 24.5, 1, "padded: points (3, 4, 3)", weight="bold")
+    write(axes, 24.5, 2.6, "lengths (3,): the number of points of each cloud", 9, QUIET)
     for cloud, (size, color) in enumerate(zip(SIZES, COLORS, strict=True)):
         y = 4.2 + 1.9 * cloud
         for row in range(max(SIZES)):
             cell(axes, 25 + 1.9 * row, y, str(row) if row < size else "·", color if row < size else PALE)
-        words(axes, 33.4, y + 0.9, f"cloud {cloud}: {size} of 4", 9, color)
-    words(axes, 24.5, 11.3, "lengths = [4, 2, 3]", family="monospace")
-    words(axes, 24.5, 13.4, "rows are numbered within each cloud; padding is never read", 9, QUIET)
+        write(axes, 33.4, y + 0.9, f"cloud {cloud}: {size} of 4", 9, color)
+    write(axes, 24.5, 11.3, "lengths = [4, 2, 3]", family="monospace")
+    write(axes, 24.5, 13.4, "rows are numbered within each cloud; padding is never read", 9, QUIET)
     save_svg(axes.figure, IMAGES / "concepts_layouts.svg")
 
 
 def indices() -> None:
     """Indices of the same neighbours in both layouts."""
     axes = canvas(44, 16)
-    words(axes, 0.5, 1, "the 3 nearest points of the first point of each cloud", weight="bold")
+    write(axes, 0.5, 1, "the 3 nearest points of the first point of each cloud", weight="bold")
     tables = {
         "packed: index (3, 3), global": (1, ("0  2  1", "4  5  -1", "6  8  7")),
         "padded: index (3, 3), local": (24.5, ("0  2  1", "0  1  -1", "0  2  1")),
     }
     for title, (left, rows) in tables.items():
-        words(axes, left, 3.2, title, 10, INK)
+        write(axes, left, 3.2, title, 10, INK)
         for cloud, (row, color) in enumerate(zip(rows, COLORS, strict=True)):
             for column, text in enumerate(row.split()):
                 cell(axes, left + 0.2 + 2.3 * column, 4.6 + 2.3 * cloud, text, PALE if text == "-1" else color, 2.2)
-            words(axes, left + 7.6, 5.7 + 2.3 * cloud, f"cloud {cloud}", 9, color)
-    words(
+            write(axes, left + 7.6, 5.7 + 2.3 * cloud, f"cloud {cloud}", 9, color)
+    write(
         axes,
         1,
         12.8,
         "-1: cloud 1 has only two points. Gathering a missing entry gives zeros and no gradient.",
         9.5,
     )
-    words(axes, 1, 14.6, "global = local + offsets[cloud]", family="monospace", size=9.5)
+    write(axes, 1, 14.6, "global = local + offsets[cloud]", family="monospace", size=9.5)
     save_svg(axes.figure, IMAGES / "concepts_indices.svg")
 
 
@@ -124,18 +124,18 @@ def ties() -> None:
     axes.plot([2, 20], [6, 6], color=GREY, linewidth=1)
     for place, (index, color) in {4: ("1", BLUE), 11: ("0", GREY), 18: ("2", GREY)}.items():
         axes.scatter(place, 6, s=150, color=color, zorder=3)
-        words(axes, place, 6.05, index, 9, "white", ha="center", zorder=4)
+        write(axes, place, 6.05, index, 9, "white", ha="center", zorder=4)
     axes.scatter(11, 3.3, s=60, color=ORANGE, marker="v", zorder=3)
-    words(axes, 11, 2, "query", 9.5, ORANGE, ha="center")
+    write(axes, 11, 2, "query", 9.5, ORANGE, ha="center")
     for place in (4, 18):
         axes.annotate("", (place, 8.2), (11, 8.2), arrowprops={"arrowstyle": "<->", "color": INK})
-    words(axes, 7.5, 9.3, "7.0", 9.5, ha="center")
-    words(axes, 14.5, 9.3, "7.0", 9.5, ha="center")
-    words(axes, 24.5, 3, "knn(points, 2, query).index", family="monospace", size=10)
+    write(axes, 7.5, 9.3, "7.0", 9.5, ha="center")
+    write(axes, 14.5, 9.3, "7.0", 9.5, ha="center")
+    write(axes, 24.5, 3, "knn(points, 2, query).index", family="monospace", size=10)
     cell(axes, 24.5, 4.4, "0", GREY, 2.2)
     cell(axes, 26.8, 4.4, "1", BLUE, 2.2)
-    words(axes, 24.5, 8.2, "points 1 and 2 are equally far away:", 9.5)
-    words(axes, 24.5, 9.8, "point 1 is returned, on every backend", 9.5)
+    write(axes, 24.5, 8.2, "points 1 and 2 are equally far away:", 9.5)
+    write(axes, 24.5, 9.8, "point 1 is returned, on every backend", 9.5)
     save_svg(axes.figure, IMAGES / "concepts_ties.svg")
 
 
@@ -159,12 +159,12 @@ def gradients() -> None:
         arrow(axes, start, end, ORANGE)
     arrow(axes, (38.5, 3), (8.5, 3), ORANGE)
     axes.patches[-1].set_connectionstyle("arc3,rad=0.1")
-    words(axes, 22.5, 12.95, "index: stops", 8.5, QUIET)
-    words(axes, 31.5, 3.9, "stops", 8.5, QUIET, ha="center")
-    words(axes, 36, 10.5, "distance2", 8.5, ORANGE)
-    words(axes, 1, 19.6, "grey: forward", 9, QUIET)
-    words(axes, 12, 19.6, "orange: first and second derivatives", 9, ORANGE)
-    words(axes, 34, 19.6, "an index is an integer and has no gradient", 9, QUIET)
+    write(axes, 22.5, 12.95, "index: stops", 8.5, QUIET)
+    write(axes, 31.5, 3.9, "stops", 8.5, QUIET, ha="center")
+    write(axes, 36, 10.5, "distance2", 8.5, ORANGE)
+    write(axes, 1, 19.6, "grey: forward", 9, QUIET)
+    write(axes, 12, 19.6, "orange: first and second derivatives", 9, ORANGE)
+    write(axes, 34, 19.6, "an index is an integer and has no gradient", 9, QUIET)
     save_svg(axes.figure, IMAGES / "concepts_gradients.svg")
 
 
@@ -187,8 +187,8 @@ def call() -> None:
     arrow(axes, (27, 10.5), (36, 10.5), ORANGE)
     arrow(axes, (46.5, 12.5), (46.5, 15.5), ORANGE)
     arrow(axes, (36, 17), (27, 11.6), ORANGE)
-    words(axes, 36, 22.6, "backward consists of registered operators,", 9)
-    words(axes, 36, 24.2, "so it can be differentiated again", 9)
+    write(axes, 36, 22.6, "backward consists of registered operators,", 9)
+    write(axes, 36, 24.2, "so it can be differentiated again", 9)
     save_svg(axes.figure, IMAGES / "call.svg")
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import pointgrad
 
-from .figures import INK, PALE, made, panels, save_png
+from .figures import INK, PALE, panels, sample_shape, save_png
 from .style import BLUE, GREEN, GREY, ORANGE
 
 PIXELS = 160
@@ -63,7 +63,7 @@ def interpolate() -> None:
 
 def attention() -> None:
     """Weights of one query: the gradient of the output with respect to the values."""
-    points, parts = made("airplane", 4000)
+    points, parts = sample_shape("airplane", 4000)
     points = points[:, :2].contiguous()  # from above
     at_the_root = torch.tensor([[0.1, 0.2]])
     query = pointgrad.knn(points, 1, at_the_root).index[0]

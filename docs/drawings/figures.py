@@ -17,7 +17,7 @@ PALE = "#c8ced6"
 INK = "#2b3036"
 
 
-def made(kind: str, count: int, seed: int = 4) -> tuple[Tensor, Tensor]:
+def sample_shape(kind: str, count: int, seed: int = 4) -> tuple[Tensor, Tensor]:
     """Points (N, 3) on an object of `Shapes`, upright and without noise, and the part (N,) of each."""
     rng = np.random.default_rng(seed)
     surface = Surface()

@@ -5,13 +5,13 @@ import torch
 
 import pointgrad
 
-from .figures import INK, PALE, made, save_png
+from .figures import INK, PALE, sample_shape, save_png
 from .style import GREY, ORANGE
 
 
 def draw() -> None:
     torch.manual_seed(0)
-    cloud, _ = made("airplane", 2500)
+    cloud, _ = sample_shape("airplane", 2500)
     points = cloud[:, :2].contiguous()  # top view, which hides nothing
     features = cloud[:, 2:].clone().requires_grad_()  # the height, one channel
     index = pointgrad.farthest_point_sampling(points, 60)

@@ -15,7 +15,7 @@ PURPLE = "#8a5aa8"
 ROWS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 
 
-def bare(figsize: tuple[float, float], width: float, height: float) -> tuple[plt.Figure, Axes]:
+def blank_panel(figsize: tuple[float, float], width: float, height: float) -> tuple[plt.Figure, Axes]:
     """One panel without axes, in units of cells, with the origin at the top left."""
     figure, axes = plt.subplots(figsize=figsize)
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
@@ -52,7 +52,7 @@ def gather() -> None:
     index = torch.tensor([[0, 2], [2, 1], [2, -1]])
     grouped = pointgrad.group(features, index)
     grouped.sum().backward()
-    figure, axes = bare((10, 4.2), 21.4, 9)
+    figure, axes = blank_panel((10, 4.2), 21.4, 9)
     label(axes, 2, 0.5, "features (N, C)")
     label(axes, 7, 0.5, "index (M, K)")
     label(axes, 12.8, 0.5, "group: (M, K, C)")
@@ -89,7 +89,7 @@ def scatter() -> None:
     most = pointgrad.scatter(values, index, 4, "max")
     offsets = torch.tensor([0, 3, 3, 5, 8])
     reduced = pointgrad.segment(values, offsets)
-    figure, axes = bare((10, 4.7), 22.6, 10.6)
+    figure, axes = blank_panel((10, 4.7), 22.6, 10.6)
     label(axes, 1.8, 0.5, "index")
     label(axes, 4.1, 0.5, "values")
     label(axes, 9.6, 0.5, "sum")

@@ -1,4 +1,4 @@
-"""Looking into gradients: a network on points, what its backward holds, its layers, and an operator with a mistake.
+"""Inspection of gradients: the backward graph of a network, its calls and layers, and an operator with a mistake.
 
     python examples/demo/gradients.py
 
@@ -19,7 +19,7 @@ OUT = "out"
 
 
 class Classifier(nn.Module):
-    """Farthest points, their neighbourhoods, and the largest feature of each: one step of PointNet++."""
+    """Farthest points, their neighbourhoods, and the maximum feature of each: one step of PointNet++."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -29,12 +29,12 @@ class Classifier(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         centers = pointgrad.gather(points, pointgrad.farthest_point_sampling(points, 64))  # (B, 64, 3)
         index = pointgrad.knn(points, 16, centers).index
-        around = pointgrad.group(points, index) - centers[:, :, None]  # (B, 64, 16, 3), relative
-        return self.head(self.local(around).amax(2).mean(1))
+        relative = pointgrad.group(points, index) - centers[:, :, None]  # (B, 64, 16, 3)
+        return self.head(self.local(relative).amax(2).mean(1))
 
 
 class Cube(torch.autograd.Function):
-    """x³, by somebody in a hurry: the backward forgets what came from above."""
+    """x³ with a mistake: the backward ignores the upstream gradient."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class Cube(torch.autograd.Function):
 
 
 def clouds(count: int) -> tuple[Tensor, Tensor]:
-    """Spheres and cubes."""
+    """Points on spheres and cubes, and their classes."""
     direction = torch.randn(count, 512, 3)
     label = torch.arange(count) % 2
     size = torch.where(label[:, None, None] == 0, direction.norm(dim=2, keepdim=True), direction.abs().amax(2, True))
@@ -62,16 +62,16 @@ def main() -> None:
     net = Classifier(classes=2)
     points, label = clouds(16)
 
-    console.rule("what backward holds")
+    console.rule("tensors saved for backward")
     loss = pointgrad.functional.cross_entropy(net(points), label)
     graph = inspect.graph(loss, net)
     graph.write(f"{OUT}/graph.html")
     print(graph)
 
-    console.rule("what a call runs")
+    console.rule("kernels that a call runs")
     print(inspect.calls(net.head, torch.randn(16, 64)))
 
-    console.rule("layers, in training")
+    console.rule("layers during training")
     optimizer = torch.optim.Adam(net.parameters(), 0.003)
     with (
         inspect.ActivationPenalty(net, nn.ReLU) as penalty,
@@ -86,10 +86,10 @@ def main() -> None:
             (loss + 0.01 * penalty.loss()).backward()
             optimizer.step()
             if step % 20 == 19:
-                right = (output.argmax(1) == label).float().mean()
-                print(f"step {step + 1:3d}  loss {loss.item():.3f}  right {right:.0%}")
+                accuracy = (output.argmax(1) == label).float().mean()
+                print(f"step {step + 1:3d}  loss {loss.item():.3f}  accuracy {accuracy:.0%}")
         print(watcher)
-    print("the head last received", tuple(recorder["head"][-1].inputs[0].shape))
+    print("last input of the head:", tuple(recorder["head"][-1].inputs[0].shape))
     assert math.isfinite(loss.item())
 
     console.rule("an operator with a mistake")
@@ -97,8 +97,8 @@ def main() -> None:
     with open(f"{OUT}/audit.html", "w") as file:
         file.write(report.html())
     print(report)
-    print("\nThat is as it should be: Cube's backward forgets the upstream gradient, and the audit says so.")
-    print(f"pictures: {OUT}/graph.html, {OUT}/audit.html")
+    print("\nThis is expected: Cube's backward ignores the upstream gradient, and the audit detects it.")
+    print(f"written: {OUT}/graph.html, {OUT}/audit.html")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Learning with the commands of pointgrad: one network tells kinds of objects apart, another finds their parts.
+"""Training with the command line: one network classifies objects, another segments their parts.
 
     python examples/demo/learning.py
 
-Trains both from nothing, on built-in data, in about three minutes on two CPU cores, and writes all to out/learning. The
-test objects have proportions that no object of the training has.
+Trains both networks from scratch on built-in data, in about three minutes on two CPU cores, and writes to out/learning.
+Test objects have proportions that no training object has.
 """
 
 import json
@@ -17,8 +17,8 @@ from rich.console import Console
 from pointgrad import cli, data
 
 OUT = Path("out/learning")
-KINDS, PARTS = OUT / "kinds", OUT / "parts"
-# A PointNet++ with a quarter of the width, and fewer points and neighbours, so that two cores are enough.
+OBJECTS, PARTS = OUT / "objects", OUT / "parts"
+# A PointNet++ with a quarter of the usual width, and fewer points and neighbours, which is fast enough on two cores.
 NETWORK = "--model pointnet2 --prepare.points 512 --options width=0.25 dropout=0.1"
 RECIPE = "--lr 0.006 --warmup-epochs 1 --smoothing 0.1 --augment.rotate z --augment.scale 0.9 1.1 --augment.translate 0"
 CHAIR = "chair"
@@ -27,20 +27,22 @@ console = Console()
 
 
 def command(text: str) -> None:
+    """Print and run a command; exit if it fails."""
     console.print(f"\n[bold cyan]pointgrad {text}", highlight=False)
     status = cli.main(shlex.split(text))
     if status:
         sys.exit(status)
 
 
-def figures(name: str) -> dict[str, float]:
+def metrics(name: str) -> dict[str, float]:
+    """Metrics that `pointgrad evaluate` has written."""
     return json.loads((OUT / name).read_text())
 
 
 def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)  # a run folder is never overwritten
-    command(f"train --data shapes {NETWORK} density=0.5 {RECIPE} --epochs 10 --out {KINDS}")
-    command(f"evaluate {KINDS} --data shapes --json {OUT}/kinds.json")
+    command(f"train --data shapes {NETWORK} density=0.5 {RECIPE} --epochs 10 --out {OBJECTS}")
+    command(f"evaluate {OBJECTS} --data shapes --json {OUT}/objects.json")
     command(f"train --data shapes --task segmentation {NETWORK} density=0.25 {RECIPE} --epochs 4 --out {PARTS}")
     command(f"evaluate {PARTS} --data shapes --json {OUT}/parts.json")
 
@@ -50,13 +52,10 @@ def main() -> None:
     data.write(OUT / "chair.ply", chair)
     command(f"predict {PARTS} {OUT}/chair.ply --category {kind} --evaluate --out {OUT}/labelled")
 
-    kinds, parts = figures("kinds.json"), figures("parts.json")
-    known, labelled = f"[bold]{kinds['accuracy']:.1%}[/]", f"[bold]{parts['accuracy']:.1%}[/]"
-    console.print(
-        f"\n{known} of the test objects known, {labelled} of their points; a guess would be right for 8% and 3%."
-    )
-    console.print(f"Look at [bold]{KINDS}/curves.png[/], confusion.png and examples.png; the same in {PARTS};")
-    console.print(f"the chair with its parts is [bold]{OUT}/labelled/chair.ply[/].")
+    objects, points = (f"[bold]{metrics(f'{name}.json')['accuracy']:.1%}[/]" for name in ("objects", "parts"))
+    console.print(f"\nTest accuracy: {objects} of the objects (chance: 8%), {points} of their points (chance: 3%).")
+    console.print(f"See [bold]{OBJECTS}/curves.png[/], confusion.png and examples.png, and the same files in {PARTS}.")
+    console.print(f"The chair with predicted parts is [bold]{OUT}/labelled/chair.ply[/].")
 
 
 if __name__ == "__main__":

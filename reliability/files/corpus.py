@@ -114,11 +114,11 @@ def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
     before = _status("VmRSS")
     what, words = READ, ""
     try:
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             SUBJECTS[subject].read(path)
-        if said:
-            what, words = "warning", str(said[0].message)
+        if caught:
+            what, words = "warning", str(caught[0].message)
     except Exception as error:
         what, words = judge(error, path)
     except BaseException as error:

@@ -33,41 +33,41 @@ def damaged(good: bytes, other: bytes, seed: str) -> bytes:
     return raw
 
 
-def _place(raw: bytes, draw: random.Random) -> int:
+def _position(raw: bytes, draw: random.Random) -> int:
     return draw.randrange(max(1, min(len(raw), draw.choice((STRUCTURE, len(raw))))))
 
 
 def _flip(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
     out = bytearray(raw or b"\0")
     for _ in range(draw.choice((1, 1, 2, 8))):
-        out[_place(out, draw)] ^= 1 << draw.randrange(8)
+        out[_position(out, draw)] ^= 1 << draw.randrange(8)
     return bytes(out)
 
 
 def _cut(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
-    return raw[: _place(raw, draw)]
+    return raw[: _position(raw, draw)]
 
 
 def _delete(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
-    place = _place(raw, draw)
-    return raw[:place] + raw[place + draw.choice((1, 2, 4, 60)) :]
+    position = _position(raw, draw)
+    return raw[:position] + raw[position + draw.choice((1, 2, 4, 60)) :]
 
 
 def _insert(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
-    place = _place(raw, draw)
-    return raw[:place] + draw.randbytes(draw.choice((1, 4, 40))) + raw[place:]
+    position = _position(raw, draw)
+    return raw[:position] + draw.randbytes(draw.choice((1, 4, 40))) + raw[position:]
 
 
 def _overwrite(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
-    place, size = _place(raw, draw), draw.choice((1, 2, 8, 100))
+    position, size = _position(raw, draw), draw.choice((1, 2, 8, 100))
     filling = draw.choice((bytes(size), b"\xff" * size, draw.randbytes(size)))
-    return raw[:place] + filling + raw[place + size :]
+    return raw[:position] + filling + raw[position + size :]
 
 
 def _repeat(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
-    place = _place(raw, draw)
-    part = raw[place : place + draw.choice((1, 10, 100, 1000))]
-    return raw[:place] + part * draw.choice((2, 3, 100)) + raw[place:]
+    position = _position(raw, draw)
+    part = raw[position : position + draw.choice((1, 10, 100, 1000))]
+    return raw[:position] + part * draw.choice((2, 3, 100)) + raw[position:]
 
 
 def _swap(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
@@ -76,18 +76,18 @@ def _swap(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
 
 
 def _splice(raw: bytes, other: bytes, draw: random.Random) -> bytes:
-    start = _place(other, draw)
-    return raw[: _place(raw, draw)] + other[start : start + draw.choice((10, 100, len(other)))]
+    start = _position(other, draw)
+    return raw[: _position(raw, draw)] + other[start : start + draw.choice((10, 100, len(other)))]
 
 
 def _number(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
     """Replace a binary number, such as a count, length, offset or type."""
     layout = draw.choice(LAYOUTS)
     size = struct.calcsize(layout)
-    place = _place(raw, draw)
+    position = _position(raw, draw)
     if draw.random() < 0.7:
-        place -= place % size
-    return raw[:place] + struct.pack(layout, draw.choice(NUMBERS) & ((1 << 8 * size) - 1)) + raw[place + size :]
+        position -= position % size
+    return raw[:position] + struct.pack(layout, draw.choice(NUMBERS) & ((1 << 8 * size) - 1)) + raw[position + size :]
 
 
 def _digits(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
@@ -102,15 +102,15 @@ def _digits(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
 def _line(raw: bytes, _other: bytes, draw: random.Random) -> bytes:
     """Delete, repeat, move or join a line."""
     lines = raw.split(b"\n")
-    place = draw.randrange(min(len(lines), draw.choice((12, len(lines)))))
-    line = lines.pop(place)
+    position = draw.randrange(min(len(lines), draw.choice((12, len(lines)))))
+    line = lines.pop(position)
     way = draw.randrange(4)
     if way == 1:
-        lines[place:place] = [line] * draw.choice((2, 50))
+        lines[position:position] = [line] * draw.choice((2, 50))
     elif way == 2:
         lines.insert(draw.randrange(len(lines) + 1), line)
     elif way == 3:
-        lines[place : place + 1] = [line + b" " + b"".join(lines[place : place + 1])]
+        lines[position : position + 1] = [line + b" " + b"".join(lines[position : position + 1])]
     return b"\n".join(lines)
 
 

@@ -56,9 +56,9 @@ def need(name):
 
 
 def test_all_scans_are_covered():
-    beside = {"kitti_training_000000.calib.txt", "kitti_training_000000.label_2.txt"}
-    assert {path.name for path in SCANS.iterdir()} - beside == set(POINTS)
-    for name in beside:  # not point clouds: camera calibration, bounding boxes
+    other_files = {"kitti_training_000000.calib.txt", "kitti_training_000000.label_2.txt"}
+    assert {path.name for path in SCANS.iterdir()} - other_files == set(POINTS)
+    for name in other_files:  # not point clouds: camera calibration, bounding boxes
         for function in (data.read, data.info):
             with pytest.raises(data.FileError, match=f"{name}: expected .*numbers, found"):
                 function(SCANS / name)

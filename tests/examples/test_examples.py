@@ -1,4 +1,4 @@
-"""The numbered examples: each runs with small sizes, and what it claims holds."""
+"""The numbered examples run with small sizes and give the results that they claim."""
 
 import importlib.util
 import os
@@ -19,13 +19,13 @@ pytest.importorskip("lightning_fabric")
 pytest.importorskip("laspy")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SOURCE = Path(pointgrad.__file__).parents[1]  # also where the package is not installed
+SOURCE = Path(pointgrad.__file__).parents[1]  # for PYTHONPATH, if the package is not installed
 NUMBERED = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Calls an example's main in a folder of its own, where it leaves its files."""
+    """Call the `main` of an example in a temporary folder."""
 
     def call(name, *arguments, **options):
         (path,) = EXAMPLES.glob(f"{name}_*.py")
@@ -39,7 +39,7 @@ def run(tmp_path, monkeypatch):
 
 
 def start(name, *arguments, cwd):
-    """As a program."""
+    """Run an example in a new process."""
     (path,) = EXAMPLES.glob(f"{name}_*.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
     command = [sys.executable, str(path), *arguments]
@@ -50,7 +50,7 @@ def is_picture(path):
     return Path(path).read_bytes().startswith(b"\x89PNG")
 
 
-def test_they_are_numbered():
+def test_numbers_are_consecutive():
     assert [path.name[:2] for path in NUMBERED] == [f"{number:02}" for number in range(1, 9)]
 
 
@@ -58,7 +58,7 @@ def test_they_are_numbered():
 def test_short_and_listed(path):
     text = path.read_text()
     assert text.count("\n") < 60
-    assert re.match(r'"""[A-Z].*\.\n\n', text), "a docstring whose first line says what it shows"
+    assert re.match(r'"""[A-Z].*\.\n\n', text), "the first line of the docstring must describe the topic"
     assert f"({path.name})" in (EXAMPLES / "README.md").read_text()
 
 
@@ -84,19 +84,19 @@ def test_custom_operator(run):
 
 def test_classification(run):
     accuracy = run("03", epochs=4, size=360, points=192)
-    assert accuracy > 2 / 12, "a guess would be right for one in twelve"
+    assert accuracy > 2 / 12, "chance is 1 / 12"
     assert is_picture("out/03_classification/curves.png")
 
 
 def test_segmentation(run):
-    assert run("04", epochs=8, pieces=64) > 0.4, "a guess would have 0.17"
+    assert run("04", epochs=8, pieces=64) > 0.4, "chance is 0.17"
     cloud = data.read("out/04_labelled.laz")
     assert set(cloud.labels.tolist()) <= {2, 5, 6}
-    assert cloud.points[:, 1].min() >= 15, "the north alone"
+    assert cloud.points[:, 1].min() >= 15, "only the northern half"
     assert is_picture("out/04_segmentation.png")
 
 
-def test_segmentation_of_files_it_cannot_use(tmp_path):
+def test_segmentation_of_unusable_files(tmp_path):
     (tmp_path / "points.xyz").write_text("0 0 0\n1 1 1\n")
     for name, message in (("none.laz", "No such file"), ("points.xyz", "expected a class for each point, found none")):
         done = start("04", name, cwd=tmp_path)
@@ -107,9 +107,9 @@ def test_segmentation_of_files_it_cannot_use(tmp_path):
 
 
 def test_neural_field(run):
-    untrained, without, with_it = run("05", steps=60)
-    assert with_it[0] < without[0] / 1.5, "the gradient's length"
-    assert with_it[1] < untrained[1] / 10, "the zero level"
+    untrained, without, with_loss = run("05", steps=60)
+    assert with_loss[0] < without[0] / 1.5, "norm of the gradient"
+    assert with_loss[1] < untrained[1] / 10, "zero level"
     assert is_picture("out/05_neural_field.png")
 
 
@@ -129,12 +129,12 @@ def test_distributed(tmp_path):
 
 def test_large_scene(run):
     miou, _ = run("08", 100_000, epochs=4)
-    assert miou > 0.4, "a guess would have 0.2"
+    assert miou > 0.4, "chance is 0.2"
     assert len(data.read("out/08_labelled.laz")) == 100_000
     assert is_picture("out/08_large_scene.png")
 
 
-def test_large_scene_of_a_word(tmp_path):
+def test_large_scene_with_an_invalid_argument(tmp_path):
     done = start("08", "many", cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr == "POINTS must be a whole number, got many\n"
+    assert done.stderr == "POINTS must be an integer, got many\n"

@@ -1,4 +1,4 @@
-"""The versions of examples/vectorisation.py agree with each other and with NumPy; its page shows what was measured."""
+"""The versions of examples/vectorisation.py agree with each other and with NumPy; its page shows the measured times."""
 
 import json
 
@@ -30,19 +30,19 @@ def unfolded(image, kernel):
 
 
 def interpolated(corners, points):
-    """One axis after another, instead of eight weights."""
+    """Interpolate along one axis after another instead of using eight weights."""
     values = corners.reshape(-1, 2, 2, 2, corners.shape[2])
     for axis in range(3):
-        share = ((points[:, axis] + 1) / 2).reshape(-1, *[1] * (values.ndim - 2))
-        values = (1 - share) * values[:, 0] + share * values[:, 1]
+        weight = ((points[:, axis] + 1) / 2).reshape(-1, *[1] * (values.ndim - 2))
+        values = (1 - weight) * values[:, 0] + weight * values[:, 1]
     return values
 
 
 def sampled(points, count):
-    distance, picks = cdist(points, points), [0]
+    distance, samples = cdist(points, points), [0]
     for _ in range(count - 1):
-        picks.append(int(distance[picks].min(0).argmax()))
-    return np.array(picks)
+        samples.append(int(distance[samples].min(0).argmax()))
+    return np.array(samples)
 
 
 BY_NUMPY = {
@@ -57,7 +57,7 @@ BY_NUMPY = {
 }
 
 
-def test_every_work_has_an_oracle():
+def test_every_computation_has_a_numpy_version():
     assert [work.name for work in vectorisation.works()] == list(BY_NUMPY)
 
 
@@ -72,14 +72,14 @@ def test_versions_agree(work):
         np.testing.assert_allclose(received.numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_version_that_differs_is_found():
+def test_a_wrong_version_is_detected():
     work = vectorisation.works()[1]
     wrong = vectorisation.Work(**{**vars(work), "naive": lambda a, b: a @ b + 1})
     with pytest.raises(AssertionError):
         vectorisation.compare(wrong, work.inputs(4), loops=True)
 
 
-def test_measures_and_tables():
+def test_measure_and_table():
     work = vectorisation.works()[3]
     tiny = vectorisation.Work(**{**vars(work), "small": 9, "large": 17})
     row = vectorisation.measure(tiny, "cpu")
@@ -90,7 +90,7 @@ def test_measures_and_tables():
     assert large[2] == large[5] == "—"
 
 
-def test_the_page_shows_what_was_measured():
+def test_page_shows_the_measured_times():
     record = json.loads((ROOT / "benchmarks" / "results" / "vectorisation.json").read_text())
     assert {"torch", "python", "where", "pointgrad", "date"} <= set(record["machine"])
     assert [row["name"] for row in record["rows"]] == list(BY_NUMPY)

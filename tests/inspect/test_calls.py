@@ -196,7 +196,7 @@ def test_recorded_nodes_are_those_of_an_untraced_run(fn, shapes):
 @pytest.mark.parametrize("case", [case for case in CASES if case.differentiable], ids=lambda case: case.name)
 def test_every_pointgrad_operator(case):
     arguments = case.sample.build(Make())
-    arguments |= {name: arguments[name].detach().requires_grad_() for name in case.differentiable}
+    arguments |= case.op.sources(arguments)
     found = calls(case, arguments)
     outputs = [result for result in case(arguments) if result.requires_grad]
     assert recorded(outputs) <= grad_fns(found)  # some nodes do not reach an output

@@ -211,6 +211,8 @@ def test_kernels_keep_no_scratch_memory():
     logits = torch.rand(6_000_000, 1)
     out, offsets = torch.ones_like(logits), torch.tensor([0, len(logits)])
     before = used()
-    native.module.segment_softmax(out.data_ptr(), logits.data_ptr(), offsets.data_ptr(), 0, 1, 1, 1)
+    native.module.segment_softmax(
+        out=out, logits=logits, offsets=offsets, dtype=logits.dtype, segments=1, channels=1, threads=1
+    )
     assert used() - before < 12_000_000
     assert abs(out.double().sum() - 1) < 1e-2

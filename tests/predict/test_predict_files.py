@@ -389,11 +389,11 @@ def test_evaluate(tmp_path):
     truth[:100] = -1
     write(tmp_path / "a.ply", Cloud(points, labels=truth))
     report = predict.label_file(trained(), tmp_path / "a.ply", tmp_path / "out" / "a.ply", evaluate=True)
-    said = (points[:, 2] > 0).long()[100:]
+    predicted = (points[:, 2] > 0).long()[100:]
     metrics = pytest.importorskip("sklearn.metrics")
-    figures = report.metrics.compute()
-    assert figures["accuracy"] == pytest.approx(metrics.accuracy_score(truth[100:], said))
-    assert figures["miou"] == pytest.approx(metrics.jaccard_score(truth[100:], said, average="macro"))
+    values = report.metrics.compute()
+    assert values["accuracy"] == pytest.approx(metrics.accuracy_score(truth[100:], predicted))
+    assert values["miou"] == pytest.approx(metrics.jaccard_score(truth[100:], predicted, average="macro"))
 
 
 def test_evaluate_las_by_codes(tmp_path, small_tiles):

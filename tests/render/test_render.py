@@ -404,15 +404,15 @@ def test_examples_of_a_run():
     def opened(chosen, classes):
         return np.asarray(image.open(io.BytesIO(pictures.examples(chosen, classes))).convert("RGB"))
 
-    def example(points, target, said):
-        right = float((said == target)[target >= 0].float().mean())
-        return Example(points, target, said, "", -1, right, right, 1.0)
+    def example(points, target, predicted):
+        right = float((predicted == target)[target >= 0].float().mean())
+        return Example(points, target, predicted, "", -1, right, right, 1.0)
 
     points = torch.rand(300, 3)
     target = torch.arange(300) % 3 - 1
     right, wrong = target.clamp(min=0), 1 - target.clamp(min=0)
     right[1], wrong[1] = wrong[1].item(), right[1].item()  # both have right and wrong predictions
-    good, bad = (opened([example(points, target, said)] * 2, ["a", "b"]) for said in (right, wrong))
+    good, bad = (opened([example(points, target, predicted)] * 2, ["a", "b"]) for predicted in (right, wrong))
     third = good.shape[0] // 3
     assert np.array_equal(good[:third, :500], bad[:third, :500])  # ground truth
     assert not np.array_equal(good[third : 2 * third, :500], bad[third : 2 * third, :500])
@@ -422,9 +422,9 @@ def test_examples_of_a_run():
 
     assert red(bad[2 * third :, :500]) > 20 * max(red(good[2 * third :, :500]), 1)
     classes = ["bed", "chair"]
-    told = [opened([example(points, torch.tensor(1), torch.tensor(said))], classes) for said in (0, 1)]
-    assert red(told[0]) > 10
-    assert red(told[1]) == 0
+    images = [opened([example(points, torch.tensor(1), torch.tensor(predicted))], classes) for predicted in (0, 1)]
+    assert red(images[0]) > 10
+    assert red(images[1]) == 0
 
 
 def test_points_with_gradients_are_drawn():

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from pointgrad.data.cloud import Cloud
-from pointgrad.data.datasets.folder import BESIDE, point_labels
+from pointgrad.data.datasets.folder import LABEL_SUFFIXES, point_labels
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.npy import load_array
 
-BINARY, CONFIDENCE = BESIDE[0], ".confidence.npy"
+BINARY, CONFIDENCE = LABEL_SUFFIXES[0], ".confidence.npy"
 NO_CLASS = 0xFFFF  # "no label" in the 16 class bits of a .label file
 
 
@@ -45,7 +45,7 @@ def attach(cloud: Cloud, labels: Tensor, confidence: Tensor | None) -> Cloud:
 def read_sidecar(path: Path, count: int) -> tuple[Tensor | None, Tensor | None]:
     """Read labels (N,) and confidence (N,) stored next to a file of `count` points; None for each that is missing."""
     stem = path.name.partition(".")[0]
-    found = next((end for end in reversed(BESIDE) if path.with_name(stem + end).is_file()), None)
+    found = next((end for end in reversed(LABEL_SUFFIXES) if path.with_name(stem + end).is_file()), None)
     if found is None:
         return None, None
     labels = point_labels(path, None)

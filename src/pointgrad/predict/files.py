@@ -194,9 +194,9 @@ def _write(folder: Path, target: Path, name: str, table: Table, result: Labels) 
     made = folder / target.name
     if name in SWEEPS:
         np.where(labels < 0, NO_CLASS, labels).astype("<u4").tofile(made)
-        beside = made.with_suffix(CONFIDENCE)
-        np.save(beside, confidence)
-        return [beside, made]
+        sidecar = made.with_suffix(CONFIDENCE)
+        np.save(sidecar, confidence)
+        return [sidecar, made]
     columns = dict(zip(attributes(table.columns), (labels, confidence), strict=True))
     format = FORMATS[choose(target, None)]
     assert format.write is not None

@@ -136,8 +136,8 @@ def parts(trained: Trained, scene: Scene, settings: Settings, progress: Progress
     options = voting.Options(window, settings.votes, settings.max_points)
     margin = voting.margin(trained, window)
     done = 0
-    for place in [scene.tree.whole] if math.isinf(window) else scene.tree.tiles():
-        number, cloud, core = scene.around(place, margin)
+    for region in [scene.tree.whole] if math.isinf(window) else scene.tree.tiles():
+        number, cloud, core = scene.around(region, margin)
         if not core.any():
             continue
         truth = None if cloud.labels is None else cloud.labels[core]
@@ -185,10 +185,10 @@ def _edge(trained: Trained, scene: Scene, points: float) -> float:
     for tile in tiles[:: max(1, len(tiles) // 9)]:
         _, cloud, core = scene.around(tile, 0)
         if core.any():
-            place = cloud.select(core)
-            size = (place.points.amax(0) - place.points.amin(0))[:2].double()
+            inner = cloud.select(core)
+            size = (inner.points.amax(0) - inner.points.amin(0))[:2].double()
             short, long = sorted(size.tolist())
-            share = points / len(voting.thin(trained, place))
+            share = points / len(voting.thin(trained, inner))
             edge = math.sqrt(short * long * share)
             edges.append(edge if edge <= short else long * share)  # a narrow tile is divided along its length only
     return float(np.format_float_positional(np.median(edges), precision=2, fractional=False)) or 1.0

@@ -130,9 +130,9 @@ def _store(path: Path, part: Part) -> None:
         if begin < end:
             shape = (min(SLAB, total - int(first)),)
             rows = np.memmap(path, ROW, "r+", int(first) * ROW.itemsize, shape)
-            place = part.number[begin:end] - first
-            rows["label"][place] = part.labels[begin:end]
-            rows["confidence"][place] = part.confidence[begin:end]
+            row = part.number[begin:end] - first
+            rows["label"][row] = part.labels[begin:end]
+            rows["confidence"][row] = part.confidence[begin:end]
 
 
 def _write(

@@ -144,8 +144,8 @@ def _blocks(trained: Trained, points: Tensor, needed: np.ndarray, options: Optio
     by_x = np.argsort(xyz[:, 0], kind="stable")
     x = xyz[by_x, 0]
     for vote in range(options.votes):
-        for place, members, weight in _windows(xyz[:, :2], needed, options.window, vote, options.votes):
-            seed = np.random.SeedSequence([vote, *(part % 2**64 for part in place)]).generate_state(1, np.uint64)
+        for position, members, weight in _windows(xyz[:, :2], needed, options.window, vote, options.votes):
+            seed = np.random.SeedSequence([vote, *(part % 2**64 for part in position)]).generate_state(1, np.uint64)
             generator = torch.Generator().manual_seed(int(seed[0] >> 1))
             if sees_objects(trained):
                 parts = _random_parts(len(members), size, generator)
@@ -171,15 +171,15 @@ def _windows(
         return
     # The shifts are evenly distributed along both axes: a point is near a border of at most two of the grids.
     scaled = xy / window + (vote / votes, vote * GOLDEN % 1)
-    place = np.floor(scaled)
-    inside = 1 - np.abs(2 * (scaled - place) - 1)  # 0 at the border, 1 in the middle
+    position = np.floor(scaled)
+    inside = 1 - np.abs(2 * (scaled - position) - 1)  # 0 at the border, 1 in the middle
     weight = inside.prod(1).clip(LEAST_WEIGHT).astype(np.float32)
-    order = np.lexsort(place.T)
-    changes = (place[order][1:] != place[order][:-1]).any(1)
+    order = np.lexsort(position.T)
+    changes = (position[order][1:] != position[order][:-1]).any(1)
     for members in np.split(order, np.flatnonzero(changes) + 1):
         if needed[members].any():
             members.sort()
-            row, column = place[members[0]]
+            row, column = position[members[0]]
             yield (int(row), int(column)), members, weight[members]
 
 

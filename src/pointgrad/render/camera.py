@@ -64,11 +64,11 @@ class View:
         """Select a few of the points (N, 3), float64, for which `fit` finds nearly the same camera as for all."""
         near = (points - (points.amin(0) + points.amax(0)) / 2).float()
         x, y, z = _turned(near, self.axes().float())
-        places = [z.argmax(), z.argmin()]
+        extremes = [z.argmax(), z.argmin()]
         for step in range(1, SLOPES + 1):
             slope = math.tan(FIELD / 2) * step / SLOPES
-            places += [(slope * z + side).argmax() for side in (x, -x, y, -y)]
-        return points[torch.stack(places)]
+            extremes += [(slope * z + side).argmax() for side in (x, -x, y, -y)]
+        return points[torch.stack(extremes)]
 
     def fit(self, points: Tensor, anchor: Tensor, frame: Frame) -> "Camera":
         """Find the nearest camera whose frame contains all points (N, 3), float64; `anchor` (3,) is near them."""

@@ -36,14 +36,14 @@ class Canvas:
         red, green, blue = torch.from_numpy(colors).long().unbind(1)
         depth = seen.depth.contiguous().view(torch.int32).long()  # bits of positive floats sort like the floats
         keys = depth << COLOR | red << 16 | green << 8 | blue
-        place = row * self.width + column
+        pixel = row * self.width + column
         level = ((distance / seen.depth).log() / math.log(STEP)).round().int()
         for number in range(int(level.min()), int(level.max()) + 1):
             chosen = level == number
             size = max(round(4 * FINE * radius * STEP**number) / 4, 0.5)  # rounding merges small sizes
             if size not in self._layers:
                 self._layers[size] = torch.full((self.height * self.width,), EMPTY)
-            self._layers[size].scatter_reduce_(0, place[chosen], keys[chosen], "amin")
+            self._layers[size].scatter_reduce_(0, pixel[chosen], keys[chosen], "amin")
 
     def image(self, softness: float) -> np.ndarray:
         """Return the image (height, width, 4), float32 from 0 to 1: colors multiplied by opacity, and opacity.

@@ -86,7 +86,7 @@ def choices(cloud: Cloud) -> list[str]:
         if column.dim() == 1:
             names.append(name)
         elif column.dim() == 2:
-            names += [f"{name}[{place}]" for place in range(column.shape[1])]
+            names += [f"{name}[{index}]" for index in range(column.shape[1])]
     return list(dict.fromkeys(names))
 
 
@@ -207,8 +207,8 @@ def column(cloud: Cloud, by: str) -> Tensor:
     if by in cloud.features:
         found = cloud.features[by]
     else:
-        name, _, place = by.rpartition("[")
-        found = cloud.features[name][:, int(place[:-1])]
+        name, _, index = by.rpartition("[")
+        found = cloud.features[name][:, int(index[:-1])]
     return found.double() if found.dtype == torch.uint64 else found.detach()  # torch hardly supports uint64
 
 

@@ -43,8 +43,8 @@ class Pen:
         text = title.text
         while len(text) > 1 and self.length(text) > width:  # keep the end, in which file names differ
             text = "…" + text.lstrip("…")[1:]
-        place = left + (width - self.length(text)) / 2
-        return self._write(image, [(place, top + self.row / 2, text, title.color or self.ink)], [])
+        start = left + (width - self.length(text)) / 2
+        return self._write(image, [(start, top + self.row / 2, text, title.color or self.ink)], [])
 
     def legend_width(self, scales: Sequence[Scale], most: int) -> int:
         """Width in pixels that `legend` needs; 0 for RGB colors."""
@@ -70,8 +70,8 @@ class Pen:
         faint = tuple((2 * part + 150) // 3 for part in self.ink)
         words: list[Any] = []
         boxes: list[tuple[int, int, np.ndarray]] = []
-        for place, ((head, tail), number) in enumerate(zip(_entries(scale, rows), numbers, strict=False)):
-            y = top + place * self.row
+        for line, ((head, tail), number) in enumerate(zip(_entries(scale, rows), numbers, strict=False)):
+            y = top + line * self.row
             if number is not None:
                 swatch = np.broadcast_to(np.array(scale.color(number), np.uint8), (self.size, self.size, 3))
                 boxes.append((left, round(y + (self.row - self.size) / 2), swatch))
@@ -83,12 +83,12 @@ class Pen:
     def _bar(self, image: np.ndarray, scale: Scale, left: int, top: int, width: int, rows: int) -> np.ndarray:
         (name, _), (high, _), (low, _) = _entries(scale)
         bar = ramp(np.linspace(1, 0, (rows - 2) * self.row), 0, 1)[:, None].repeat(self.size, 1)
-        begin, end, beside = top + 2 * self.row, top + rows * self.row, left + 1.5 * self.size
+        begin, end, text_left = top + 2 * self.row, top + rows * self.row, left + 1.5 * self.size
         available = width - 1.5 * self.size
         words = [
             (left, top + self.row / 2, self._short(name, width), self.ink),
-            (beside, begin + self.size / 2, self._short(high, available), self.ink),
-            (beside, end - self.size / 2, self._short(low, available), self.ink),
+            (text_left, begin + self.size / 2, self._short(high, available), self.ink),
+            (text_left, end - self.size / 2, self._short(low, available), self.ink),
         ]
         return self._write(image, words, [(left, begin, bar)])
 

@@ -47,15 +47,15 @@ def class_names(path: str | Path, by: str = "label") -> dict[int, str]:
     column = next((name for name in LABELS if name in columns), by) if by == "label" else by
     if column == "classification" and (written is not None or by != "label"):
         return dict(enumerate(ASPRS))
-    names = written if written is not None else _beside(path)
+    names = written if written is not None else _names_next_to(path)
     standard = ASPRS if column == "classification" and columns else ()
     return dict(enumerate(standard if names is None else names))
 
 
-def _beside(path: Path) -> list[str] | None:
+def _names_next_to(path: Path) -> list[str] | None:
     """Read `classes.txt` next to the file, or in the root of a dataset with the folders `train`, `val` and `test`."""
-    places = [path.parent, *([path.parent.parent] if path.parent.name in SPLITS else [])]
-    found = next((place / NAMES for place in places if (place / NAMES).is_file()), None)
+    folders = [path.parent, *([path.parent.parent] if path.parent.name in SPLITS else [])]
+    found = next((folder / NAMES for folder in folders if (folder / NAMES).is_file()), None)
     return None if found is None else lines(found)
 
 

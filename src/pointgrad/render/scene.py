@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pointgrad.data import Cloud
-from pointgrad.data.files.summary import place_hashes
+from pointgrad.data.files.summary import position_hashes
 from pointgrad.render.camera import Camera, Frame, View, spacing
 from pointgrad.render.canvas import Canvas
 from pointgrad.render.colors import CHANNELS, LABEL, RGB, Scale, first_choice, paint, scale
@@ -126,7 +126,7 @@ class Scene:
         """Select points for the sample: those whose hash ends in the current number of zero bits."""
         if not self._zeros:
             return part
-        hashes = place_hashes(part.world().numpy())
+        hashes = position_hashes(part.world().numpy())
         return part.select(torch.from_numpy(hashes & np.uint64((1 << self._zeros) - 1) == 0))
 
     def _thinned(self, picked: list[Cloud]) -> list[Cloud]:
@@ -143,7 +143,7 @@ def _counted(column: Tensor) -> dict[int, int]:
     low = int(column.min())
     if int(column.max()) - low < FEW:  # much faster than sorting
         counts = torch.bincount(column.long() - low).tolist()
-        return {low + place: count for place, count in enumerate(counts) if count}
+        return {low + offset: count for offset, count in enumerate(counts) if count}
     values, counts = (found.tolist() for found in column.unique(return_counts=True))
     return dict(zip(values, counts, strict=True))
 

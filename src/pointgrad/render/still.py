@@ -194,7 +194,7 @@ def compose(
         raise ValueError(f"frames must be at least 1, got {frames}")
     width, height = look.size
     pen = Pen(width, height, INKS[look.background]) if look.legend or titles else None
-    legends = [scale for place, scale in enumerate(scales) if look.legend and scale not in scales[:place]]
+    legends = [scale for number, scale in enumerate(scales) if look.legend and scale not in scales[:number]]
     side = pen.legend_width(legends, round(WIDEST * width)) if pen and legends else 0
     gap = round(MARGIN * min(width, height))
     across = width - (side + gap if side else 0)

@@ -86,14 +86,14 @@ def test_pipes_and_devices_are_not_read(tmp_path, subject):
     if subject == "labels":  # used only if they are a regular file
         data.write(tmp_path / "a.xyz", Cloud(torch.zeros(2, 3)))
         path, read = tmp_path / "a.xyz", lambda _path: npy.load_array(tmp_path / "a.labels.npy")
-        beside = tmp_path / "a.labels.npy"
+        file = tmp_path / "a.labels.npy"
     else:
-        beside = path
+        file = path
     for make in (os.mkfifo, lambda name: name.symlink_to("/dev/zero")):
-        make(beside)
+        make(file)
         with pytest.raises(ValueError, match=r"a device or a pipe|damaged"):
             read(path)
-        beside.unlink()
+        file.unlink()
 
 
 def test_link_to_a_file_is_read(tmp_path):
@@ -102,7 +102,7 @@ def test_link_to_a_file_is_read(tmp_path):
     assert len(data.read(tmp_path / "b.xyz")) == 2
 
 
-def _read_labels_beside(path):
+def _read_label_file(path):
     data.write(path.with_name("a.xyz"), Cloud(torch.zeros(3, 3)))
     return point_labels(path.with_name("a.xyz"), None)
 
@@ -141,7 +141,7 @@ MALICE = {
     "npz": ("a.npz", lambda mark: _objects(mark, points=np.zeros((1, 3))), data.read),
     "pickle called npy": ("a.npy", lambda mark: pickle.dumps(Call(os.mkdir, str(mark))), data.read),
     "pickle called npz": ("a.npz", lambda mark: pickle.dumps(Call(os.mkdir, str(mark))), data.read),
-    "labels": ("a.labels.npy", _object_array, _read_labels_beside),
+    "labels": ("a.labels.npy", _object_array, _read_label_file),
     "data set": ("a.npz", lambda mark: _objects(mark, points=np.zeros((1, 2, 3)), label=np.zeros(1, int)), data.Arrays),
     "evaluation": ("evaluation.npz", lambda mark: _objects(mark, format=1), evaluation.read),
     "checkpoint": ("a.pt", lambda mark: _new_torch(mark, 2), train.load),

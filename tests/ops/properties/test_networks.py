@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pointgrad import models
 from pointgrad.nn import Level
 from tests.models.test_models import CONFIGS
-from tests.nn.test_nn import CHANNELS, LAYERS, unevenly_trained
+from tests.nn.norms import randomize_norms
+from tests.nn.test_nn import CHANNELS, LAYERS
 from tests.ops.properties.laws import law, permutations, reals
 
 POINTS = 20
@@ -32,7 +33,7 @@ def orders(draw, size):
 @pytest.fixture(scope="module", params=LAYERS)
 def layer(request):
     torch.manual_seed(0)
-    return request.param, unevenly_trained(LAYERS[request.param]()).double().eval()
+    return request.param, randomize_norms(LAYERS[request.param]()).double().eval()
 
 
 @law(reals(POINTS, 3), reals(POINTS, CHANNELS), orders(POINTS), st.integers(-64, 64), cost=2)
@@ -56,7 +57,7 @@ def test_layers(layer, points, features, order, shift):
 @pytest.fixture(scope="module", params=[name for name in CONFIGS if "parts" not in name])
 def network(request):
     torch.manual_seed(0)
-    return unevenly_trained(models.build(**CONFIGS[request.param])).double().eval()
+    return randomize_norms(models.build(**CONFIGS[request.param])).double().eval()
 
 
 @law(reals(2, 40, 3), reals(2, 40, 2), orders(40), cost=8)

@@ -18,7 +18,7 @@ from pointgrad.data.files.npy import load_array
 from pointgrad.data.mixing import mix
 
 LABELS, NAMES = "labels.csv", "classes.txt"
-BESIDE = (".label", ".labels.npy")
+LABEL_SUFFIXES = (".label", ".labels.npy")
 MAX_CLASSES = 65535  # maximum label without a list of class names
 
 LAYOUTS = (
@@ -64,30 +64,30 @@ class Folder(Dataset[Cloud]):
         parts = {name: self.root / name for name in SPLITS if (self.root / name).is_dir()}
         if parts and "train" not in parts:
             raise FileError(f"{self.root}: expected a folder train in addition to {' and '.join(parts)}, found none")
-        places = list(parts.values()) or [self.root]
+        folders = list(parts.values()) or [self.root]
         self.whole = not parts and split not in ("train", "val")  # all clouds, including those used for training
-        self.task: Task = task or ("classification" if any(map(_has_classes, places)) else "segmentation")
-        found = {place: _labelled(place, self.task) for place in places}
+        self.task: Task = task or ("classification" if any(map(_has_classes, folders)) else "segmentation")
+        found = {folder: _labelled(folder, self.task) for folder in folders}
         if not any(found.values()):
             raise missing(self.root, "clouds", LAYOUTS)
         if self.task == "classification":
             self.classes = _sorted({name for files in found.values() for _, name in files})
         else:
             self.classes = self._point_classes([path for files in found.values() for path, _ in files])
-        place = self.root
+        folder = self.root
         if parts:
             if split == "test" and "test" not in parts:
                 raise FileError(f"{self.root}: expected a folder test in addition to train, found none")
-            place = parts.get(split or "", parts["train"])
-        files = [path for path, _ in found[place]]
-        names = [name for _, name in found[place]]
+            folder = parts.get(split or "", parts["train"])
+        files = [path for path, _ in found[folder]]
+        names = [name for _, name in found[folder]]
         number = {name: label for label, name in enumerate(self.classes)}
         labels = [number.get(name, 0) for name in names]
         keep = list(range(len(files)))
         if split in ("train", "val") and "val" not in parts:
             keep = part_of_training(labels, split, seed)
         if not keep:
-            raise FileError(f"{place}: expected clouds for {split}, found {len(files)} in total")
+            raise FileError(f"{folder}: expected clouds for {split}, found {len(files)} in total")
         self.files = [files[i] for i in keep]
         self._labels = [labels[i] for i in keep]
 
@@ -126,17 +126,17 @@ class Folder(Dataset[Cloud]):
         return tuple(str(number) for number in range(most + 1))
 
 
-def _has_classes(place: Path) -> bool:
-    return (place / LABELS).is_file() or any(is_cloud(path) for folder in _folders(place) for path in folder.rglob("*"))
+def _has_classes(folder: Path) -> bool:
+    return (folder / LABELS).is_file() or any(is_cloud(path) for inner in _folders(folder) for path in inner.rglob("*"))
 
 
-def _labelled(place: Path, task: Task) -> list[tuple[Path, str]]:
+def _labelled(folder: Path, task: Task) -> list[tuple[Path, str]]:
     """List the files of a folder, each with its class name (empty for segmentation)."""
     if task == "segmentation":
-        return [(path, "") for path in sorted(place.rglob("*")) if is_cloud(path)]
-    if (place / LABELS).is_file():
-        return _table(place / LABELS)
-    return [(path, f.name) for f in _folders(place) for path in sorted(f.rglob("*")) if is_cloud(path)]
+        return [(path, "") for path in sorted(folder.rglob("*")) if is_cloud(path)]
+    if (folder / LABELS).is_file():
+        return _table(folder / LABELS)
+    return [(path, f.name) for f in _folders(folder) for path in sorted(f.rglob("*")) if is_cloud(path)]
 
 
 def _table(path: Path) -> list[tuple[Path, str]]:
@@ -155,13 +155,13 @@ def _table(path: Path) -> list[tuple[Path, str]]:
     return files
 
 
-def _folders(place: Path) -> list[Path]:
-    return sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def is_cloud(path: Path) -> bool:
     name = path.name.lower()
-    if name in (LABELS, NAMES) or name.startswith((".", "readme")) or name.endswith(BESIDE):
+    if name in (LABELS, NAMES) or name.startswith((".", "readme")) or name.endswith(LABEL_SUFFIXES):
         return False
     return name.endswith(tuple(f".{suffix}" for suffix in FORMATS)) and path.is_file()
 
@@ -172,7 +172,7 @@ def _sorted(names: set[str]) -> tuple[str, ...]:
 
 def point_labels(path: Path, cloud: Cloud | None) -> Tensor:
     """Read the labels (N,) of a file's points, from a file next to it if there is one, else from the file."""
-    binary, array = (path.with_name(path.name.partition(".")[0] + end) for end in BESIDE)
+    binary, array = (path.with_name(path.name.partition(".")[0] + end) for end in LABEL_SUFFIXES)
     if array.is_file():
         values = _numpy(array)
     elif binary.is_file():

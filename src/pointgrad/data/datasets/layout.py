@@ -16,7 +16,7 @@ from pointgrad.writing import make_folder, replacing
 
 def find(root: Path, folders: Sequence[str], holds: Callable[[Path], object]) -> Path | None:
     """Return the first of `root` and its named subfolders for which `holds` is true, or None."""
-    return next((place for place in (root, *(root / name for name in folders)) if holds(place)), None)
+    return next((location for location in (root, *(root / name for name in folders)) if holds(location)), None)
 
 
 def missing(root: Path, data: str, layouts: Sequence[str], folders: Sequence[str] = ()) -> FileError:

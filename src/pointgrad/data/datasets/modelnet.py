@@ -47,12 +47,12 @@ class ModelNet(Dataset[Cloud]):
         root = Path(root)
         part = "test" if split == "test" else "train"
         self._clouds: Arrays | _Files
-        if place := find(root, FOLDERS, lambda folder: any(folder.glob("*/train/*.off"))):
-            self._clouds = _meshes(place, part, sample)
-        elif place := find(root, FOLDERS, lambda folder: any(folder.glob("ply_data_train*.h5"))):
-            self._clouds = _h5(place, part)
-        elif place := find(root, FOLDERS, lambda folder: any(folder.glob("modelnet*_shape_names.txt"))):
-            self._clouds = _texts(place, part)
+        if location := find(root, FOLDERS, lambda folder: any(folder.glob("*/train/*.off"))):
+            self._clouds = _meshes(location, part, sample)
+        elif location := find(root, FOLDERS, lambda folder: any(folder.glob("ply_data_train*.h5"))):
+            self._clouds = _h5(location, part)
+        elif location := find(root, FOLDERS, lambda folder: any(folder.glob("modelnet*_shape_names.txt"))):
+            self._clouds = _texts(location, part)
         else:
             raise missing(root, "ModelNet", LAYOUTS, FOLDERS)
         self.classes = self._clouds.classes
@@ -129,6 +129,6 @@ def _h5(root: Path, part: str) -> Arrays:
     features = {}
     known = [normal for normal in normals if normal is not None]
     if len(known) == len(files):
-        features = {axis: np.concatenate(known)[..., place] for place, axis in enumerate(("nx", "ny", "nz"))}
+        features = {axis: np.concatenate(known)[..., column] for column, axis in enumerate(("nx", "ny", "nz"))}
     everything = {"points": np.concatenate(points), "label": np.concatenate(labels), "classes": np.array(classes)}
     return Arrays({**everything, **features}, task="classification", name=str(root))

@@ -44,11 +44,11 @@ class S3DIS(Dataset[Cloud]):
     def __init__(self, root: str | Path, split: str, *, test_area: int = 5, seed: int = 0) -> None:
         check_split(split, (*SPLITS, WHOLE))
         root = Path(root)
-        place = find(root, FOLDERS, lambda folder: any(folder.glob("Area_*/*/Annotations/*.txt")))
-        if place is None:
+        location = find(root, FOLDERS, lambda folder: any(folder.glob("Area_*/*/Annotations/*.txt")))
+        if location is None:
             raise missing(root, "S3DIS", ["Area_1 ... Area_6/ROOM/Annotations/CLASS_NUMBER.txt"], FOLDERS)
-        self.root, self.cache = place, Cache(place / CACHE)
-        rooms = sorted(folder.parent for folder in place.glob("Area_*/*/Annotations") if folder.is_dir())
+        self.root, self.cache = location, Cache(location / CACHE)
+        rooms = sorted(folder.parent for folder in location.glob("Area_*/*/Annotations") if folder.is_dir())
         area = f"Area_{test_area}"
         if split == "test":
             self.rooms = [room for room in rooms if room.parent.name == area]
@@ -58,7 +58,7 @@ class S3DIS(Dataset[Cloud]):
         if not self.rooms:
             areas = ", ".join(sorted({room.parent.name for room in rooms}))
             raise FileError(
-                f"{place}: expected rooms of {'' if split == 'test' else 'areas other than '}{area}, got {areas}"
+                f"{location}: expected rooms of {'' if split == 'test' else 'areas other than '}{area}, got {areas}"
             )
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class S3DIS(Dataset[Cloud]):
         colors = torch.from_numpy(arrays["colors"])
         return Cloud(
             torch.from_numpy(arrays["points"]),
-            {color: colors[:, place] for place, color in enumerate(("red", "green", "blue"))},
+            {color: colors[:, column] for column, color in enumerate(("red", "green", "blue"))},
             labels=torch.from_numpy(arrays["labels"]).long(),
             source=str(room),
         )

@@ -56,15 +56,15 @@ class ScanObjectNN(Dataset[Cloud]):
         folder = "main_split" if background else "main_split_nobg"
         part = "test" if split == "test" else "training"
         name = f"{folder}/{part}_objectdataset{VARIANTS[variant]}.h5"
-        place = find(root, FOLDERS, lambda at: (at / name).is_file())
-        if place is None:
+        location = find(root, FOLDERS, lambda at: (at / name).is_file())
+        if location is None:
             raise missing(root, "ScanObjectNN", [name], FOLDERS)
-        arrays = read_h5(place / name)
-        points, label = need_arrays(place / name, arrays, "data", "label")
+        arrays = read_h5(location / name)
+        points, label = need_arrays(location / name, arrays, "data", "label")
         found = {"points": points, "label": label.reshape(-1), "classes": np.array(CLASSES)}
         if "mask" in arrays:
             found["mask"] = arrays["mask"]
-        self._clouds = Arrays(found, task="classification", name=str(place / name))
+        self._clouds = Arrays(found, task="classification", name=str(location / name))
         strata = self._clouds.labels
         self._number = list(range(len(strata))) if split == "test" else part_of_training(strata, split, seed)
 

@@ -48,18 +48,18 @@ class SemanticKITTI(Dataset[Cloud]):
     def __init__(self, root: str | Path, split: str) -> None:
         check_split(split, (*SPLITS, WHOLE))
         root = Path(root)
-        place = find(root, FOLDERS, lambda folder: any(folder.glob("sequences/[0-9][0-9]/velodyne/*.bin")))
-        if place is None:
+        location = find(root, FOLDERS, lambda folder: any(folder.glob("sequences/[0-9][0-9]/velodyne/*.bin")))
+        if location is None:
             raise missing(root, "SemanticKITTI", [LAYOUT], FOLDERS)
         self.split = split
         splits = ("train", "val") if split == WHOLE else (split,)
         numbers = [number for part in splits for number in SEQUENCES[part]]
         self.files = [
-            path for number in numbers for path in sorted((place / f"sequences/{number:02}/velodyne").glob("*.bin"))
+            path for number in numbers for path in sorted((location / f"sequences/{number:02}/velodyne").glob("*.bin"))
         ]
         if not self.files:
             wanted = ", ".join(f"{number:02}" for number in numbers)
-            raise FileError(f"{place}: expected sequences/NN/velodyne/*.bin of {wanted} for {split}, found none")
+            raise FileError(f"{location}: expected sequences/NN/velodyne/*.bin of {wanted} for {split}, found none")
         self._classes = torch.full((2**16,), -2, dtype=torch.int64)
         self._classes[list(NONE)] = -1
         self._classes[list(LABELS)] = torch.tensor(list(LABELS.values()))

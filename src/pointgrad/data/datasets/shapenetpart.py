@@ -53,10 +53,10 @@ class ShapeNetPart(Dataset[Cloud]):
         self.classes = tuple(f"{name} {number}" for name, count in PARTS.items() for number in range(count))
         splits = ("train", "val") if split == WHOLE else (split,)
         self._clouds: Arrays | _Texts
-        if place := find(root, FOLDERS, lambda folder: (folder / "synsetoffset2category.txt").is_file()):
-            self._clouds = _Texts(place, splits)
-        elif place := find(root, FOLDERS, lambda folder: any(folder.glob("ply_data_train*.h5"))):
-            self._clouds = _h5(place, splits, self.classes)
+        if location := find(root, FOLDERS, lambda folder: (folder / "synsetoffset2category.txt").is_file()):
+            self._clouds = _Texts(location, splits)
+        elif location := find(root, FOLDERS, lambda folder: any(folder.glob("ply_data_train*.h5"))):
+            self._clouds = _h5(location, splits, self.classes)
         else:
             raise missing(root, "ShapeNetPart", LAYOUTS, FOLDERS)
 
@@ -101,7 +101,7 @@ class _Texts(Dataset[Cloud]):
         name = str(path.relative_to(self.root))
         kept = self.cache.get(name, [path], lambda: {"rows": read_rows(path, 7).astype(np.float32)})
         rows = torch.from_numpy(kept["rows"])
-        normals = {axis: rows[:, 3 + place] for place, axis in enumerate(("nx", "ny", "nz"))}
+        normals = {axis: rows[:, 3 + column] for column, axis in enumerate(("nx", "ny", "nz"))}
         return Cloud(rows[:, :3], normals, labels=rows[:, 6].long(), category=category, source=str(path))
 
 

@@ -136,14 +136,14 @@ def street(points: int = 100_000, *, length: float = 60.0, seed: int = 0) -> Clo
             if rng.random() < 0.6:
                 town.fence(x + 0.5, side * 6.2, width - 1.0)
             x += width + town.between(1.5, 5)
-        for place in np.arange(3, length - 2, 7.5):
+        for along in np.arange(3, length - 2, 7.5):
             if rng.random() < 0.75:
-                town.tree(float(place) + town.between(-1, 1), side * town.between(5.2, 5.8))
-        for place in np.arange(4, length - 4, 6.0):
+                town.tree(float(along) + town.between(-1, 1), side * town.between(5.2, 5.8))
+        for along in np.arange(4, length - 4, 6.0):
             if rng.random() < 0.5:
-                town.car(float(place) + town.between(-0.4, 0.4), side * 2.4)
-        for place in np.arange(7 if side > 0 else 19, length, 24.0):
-            town.lamp(float(place), side * 4.1, -side)
+                town.car(float(along) + town.between(-0.4, 0.4), side * 2.4)
+        for along in np.arange(7 if side > 0 else 19, length, 24.0):
+            town.lamp(float(along), side * 4.1, -side)
     xyz, part = town.surface.sample(points, rng)
     labels = np.array([material.label for material in town.materials])[part]
     noise = np.where(labels == TREE, LEAVES, NOISE) * rng.standard_normal((3, points))
@@ -158,7 +158,7 @@ def street(points: int = 100_000, *, length: float = 60.0, seed: int = 0) -> Clo
     return Cloud(
         points=column((xyz + noise).T.astype(np.float32)),
         features={
-            **{name: column(bytes_[:, place]) for place, name in enumerate(("red", "green", "blue"))},
+            **{name: column(bytes_[:, channel]) for channel, name in enumerate(("red", "green", "blue"))},
             "intensity": column((colors.mean(1) / 255 * shade).astype(np.float32)),
         },
         labels=column(labels),

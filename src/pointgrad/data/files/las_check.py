@@ -61,11 +61,11 @@ def _check_records(stream: Any, size: int) -> None:
 
 
 def _check_evlrs(stream: Any, header: Any, size: int) -> None:
-    place = header.start_of_first_evlr
+    position = header.start_of_first_evlr
     for _ in range(header.number_of_evlrs or 0):
-        (length,) = _unpack("<Q", stream, place + EXTENDED - 40, size, "record after the points")
-        place += EXTENDED + length
-        if place > size:
+        (length,) = _unpack("<Q", stream, position + EXTENDED - 40, size, "record after the points")
+        position += EXTENDED + length
+        if position > size:
             raise FileError(f"expected records after the points that fit in {size} bytes, found one of {length}")
 
 
@@ -113,8 +113,8 @@ def _check_chunks(stream: Any, header: Any, size: int) -> None:
     else:
         most, least = chunks * each, max(chunks - 1, 0) * each + 1
         if records[0].record_data[:2] == LAYERED and listed:  # layered chunks store their number of points
-            place = start + 8 + sum(length for _, length in listed[:-1]) + vlr.item_size()
-            most = least = least - 1 + _unpack("<I", stream, place, size, "last chunk")[0]
+            position = start + 8 + sum(length for _, length in listed[:-1]) + vlr.item_size()
+            most = least = least - 1 + _unpack("<I", stream, position, size, "last chunk")[0]
     check_unpacked(header.point_count * vlr.item_size(), size, LAZ, "points")
     if not least <= header.point_count <= most:
         raise FileError(
@@ -122,7 +122,7 @@ def _check_chunks(stream: Any, header: Any, size: int) -> None:
         )
 
 
-def _check_layers(stream: Any, record: bytes, place: int, point: int, chunks: list[int], size: int) -> None:
+def _check_layers(stream: Any, record: bytes, position: int, point: int, chunks: list[int], size: int) -> None:
     """Check layered chunks: each is a point, the number of points, the length of each layer, and the layers."""
     items = struct.unpack_from("<H", record, 32)[0]
     layers = 0
@@ -130,14 +130,14 @@ def _check_layers(stream: Any, record: bytes, place: int, point: int, chunks: li
         kind, width = struct.unpack_from("<HH", record, 34 + 6 * number)
         layers += width if kind == EXTRA_BYTES else LAYERS.get(kind, 0)
     for length in chunks:
-        sizes = _unpack(f"<{layers}I", stream, place + point + 4, size, "lengths of layers")
+        sizes = _unpack(f"<{layers}I", stream, position + point + 4, size, "lengths of layers")
         if point + 4 + 4 * layers + sum(sizes) > length:
             raise FileError(f"expected layers that fit in a chunk of {length} bytes, found {sum(sizes)}")
-        place += length
+        position += length
 
 
-def _unpack(layout: str, stream: Any, place: int, size: int, what: str) -> tuple[Any, ...]:
-    if not 0 <= place <= size - struct.calcsize(layout):
-        raise FileError(f"expected the {what} at {place}, found a file of {size} bytes")
-    stream.seek(place)
+def _unpack(layout: str, stream: Any, position: int, size: int, what: str) -> tuple[Any, ...]:
+    if not 0 <= position <= size - struct.calcsize(layout):
+        raise FileError(f"expected the {what} at {position}, found a file of {size} bytes")
+    stream.seek(position)
     return struct.unpack(layout, stream.read(struct.calcsize(layout)))

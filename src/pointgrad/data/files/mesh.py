@@ -32,8 +32,8 @@ def triangles(sizes: NDArray[np.int64], corners: NDArray[np.int64], vertices: in
     starts = np.concatenate([[0], sizes.cumsum()[:-1]])
     counts = np.maximum(sizes - 2, 0)
     first = np.repeat(starts, counts)
-    place = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-    return corners[np.stack([first, first + place + 1, first + place + 2], axis=1)]
+    position = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    return corners[np.stack([first, first + position + 1, first + position + 2], axis=1)]
 
 
 def sample(table: Table, count: int, generator: torch.Generator | None) -> Table:

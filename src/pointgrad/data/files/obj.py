@@ -36,12 +36,12 @@ def read(path: Path) -> Table:
     names = {3: "x y z", 4: "x y z w", 6: "x y z red green blue", 7: "x y z red green blue alpha"}.get(values.shape[1])
     if names is None:
         raise FileError(f"expected 3, 4, 6 or 7 numbers for a vertex, found {values.shape[1]}")
-    columns: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names.split())}
+    columns: dict[str, Array] = {name: values[:, position] for position, name in enumerate(names.split())}
     if len(lines["vn"]) == vertices:  # otherwise they belong to corners of faces
         normals = load_rows(lines["vn"], np.float64, vertices, "normals")
         if normals.shape[1] != 3:
             raise FileError(f"expected 3 numbers for a normal, found {normals.shape[1]}")
-        columns |= {name: normals[:, place] for place, name in enumerate(("nx", "ny", "nz"))}
+        columns |= {name: normals[:, position] for position, name in enumerate(("nx", "ny", "nz"))}
     faces = fan(polygons, vertices) if polygons else None
     return from_columns(columns, faces=faces, kind="OBJ")
 

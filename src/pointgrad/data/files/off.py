@@ -32,7 +32,7 @@ def read(path: Path) -> Table:
     if not vertices:
         raise FileError("expected at least one vertex, found none")
     names = _names(kind, values.shape[1])
-    columns: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names)}
+    columns: dict[str, Array] = {name: values[:, position] for position, name in enumerate(names)}
     for name in COLORS:
         if name in columns and (columns[name] == columns[name].astype(np.uint8)).all():
             columns[name] = columns[name].astype(np.uint8)
@@ -69,7 +69,7 @@ def _names(kind: str, width: int) -> list[str]:
         names += COLORS[:extra]
     elif extra < 0 or "C" in kind:
         raise FileError(f"expected {len(names)} numbers per vertex of {kind}, found {width}")
-    return [*names, *(f"column{place}" for place in range(len(names) + 1, width + 1))]
+    return [*names, *(f"column{position}" for position in range(len(names) + 1, width + 1))]
 
 
 def _polygon(line: str) -> list[int]:

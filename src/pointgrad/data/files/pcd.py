@@ -108,7 +108,7 @@ def _header(stream: IO[bytes]) -> Header:
     if encoding not in ENCODINGS:
         raise FileError(f"expected DATA {', '.join(ENCODINGS)}, found {encoding}")
     columns = zip(fields, lines["TYPE"], lines["SIZE"], lines["COUNT"], strict=True)
-    row = [(f" {place}" if c[0] == "_" else c[0], *_type(*c[1:])) for place, c in enumerate(columns)]
+    row = [(f" {position}" if c[0] == "_" else c[0], *_type(*c[1:])) for position, c in enumerate(columns)]
     return Header(" ".join(lines["VERSION"]), encoding, sizes["POINTS"], np.dtype(row))
 
 

@@ -86,10 +86,10 @@ def _binary(raw: bytes, start: int, elements: list[Element], encoding: str, want
 def _text(raw: bytes, start: int, elements: list[Element], _encoding: str, wanted: str) -> tuple[Array, Lists | None]:
     lines = [line for line in decode(raw[start:]).splitlines() if line and not line.isspace()]
     vertices: Array = np.empty(0)
-    faces, place = None, 0
+    faces, position = None, 0
     for element in elements:
-        rows = lines[place : place + element.count]
-        place += element.count
+        rows = lines[position : position + element.count]
+        position += element.count
         if len(rows) < element.count:
             ends(element, len(rows))
         if element.has_lists:
@@ -98,8 +98,8 @@ def _text(raw: bytes, start: int, elements: list[Element], _encoding: str, wante
             faces = lists if keep else faces
         elif element.name == "vertex":
             vertices = load_rows(rows, element.row("="), element.count, "rows of vertex")
-    if place < len(lines):
-        raise FileError(f"expected {place} rows in all elements, found {len(lines)}")
+    if position < len(lines):
+        raise FileError(f"expected {position} rows in all elements, found {len(lines)}")
     return vertices, faces
 
 
@@ -116,9 +116,9 @@ def _binary_lists(raw: bytes, start: int, element: Element, order: str, wanted: 
             gap = 0
         kind = number if each.name == wanted else kind
     begins, sizes, end = _alike(raw, start, element, steps, gap) or _walk(raw, start, element, steps, gap)
-    place = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
-    places = np.repeat(begins, sizes) + place * kind.itemsize
-    numbers = np.frombuffer(raw, np.uint8)[places[:, None] + np.arange(kind.itemsize)].view(kind).reshape(-1)
+    position = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
+    positions = np.repeat(begins, sizes) + position * kind.itemsize
+    numbers = np.frombuffer(raw, np.uint8)[positions[:, None] + np.arange(kind.itemsize)].view(kind).reshape(-1)
     return Lists(sizes, numbers.astype(np.int64)), end
 
 
@@ -155,34 +155,34 @@ def _walk(raw: bytes, start: int, element: Element, steps: list[_Step], gap: int
     keep = any(step.wanted for step in steps)
     begins, sizes = (np.zeros(element.count if keep else 0, np.int64) for _ in range(2))
     lengths = [struct.Struct(step.length.byteorder.replace("|", "<") + step.length.char) for step in steps]
-    place = start
+    position = start
     for row in range(element.count):
         for step, length in zip(steps, lengths, strict=True):
-            begin = place + step.gap + length.size
+            begin = position + step.gap + length.size
             if begin > len(raw):
                 ends(element, row)
             (size,) = length.unpack_from(raw, begin - length.size)
-            place = begin + size * step.width
-            if not begin <= place <= len(raw):
+            position = begin + size * step.width
+            if not begin <= position <= len(raw):
                 ends(element, row)
             if step.wanted:
                 begins[row], sizes[row] = begin, size
-        place += gap
-    if place > len(raw):
+        position += gap
+    if position > len(raw):
         ends(element, element.count - 1)
-    return begins, sizes, place
+    return begins, sizes, position
 
 
 def _text_lists(rows: Sequence[str], element: Element, wanted: str) -> Lists:
     found: list[list[str]] = []
     for line in rows:
-        words, place = line.split(), 0
+        words, position = line.split(), 0
         for each in element.properties:
-            size = int(words[place]) if each.length and place < len(words) and words[place].isdecimal() else 0
-            place += 1 + size
+            size = int(words[position]) if each.length and position < len(words) and words[position].isdecimal() else 0
+            position += 1 + size
             if each.name == wanted:
-                found.append(words[place - size : place])
-        if place != len(words):
+                found.append(words[position - size : position])
+        if position != len(words):
             raise FileError(
                 f"expected a row of {element.name} with the size of each list before it, found {line[:60]!r}"
             )

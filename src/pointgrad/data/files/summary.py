@@ -144,7 +144,7 @@ def _describe(path: Path, parts: Callable[[], Iterable[Table]], labels: str | No
         attributes=tuple(found.attributes()),
         labels=None if found.label is None else dict(sorted(found.labels.items())),
         spacing=spacing,
-        doubled=found.places.doubled(),
+        doubled=found.positions.doubled(),
         nonfinite=found.nonfinite,
         warnings=tuple(found.warnings(spacing)),
     )
@@ -161,7 +161,7 @@ class _Summary:
         self.lower, self.upper = np.full(3, np.inf), np.full(3, -np.inf)
         self.labels: Counter[int] = Counter()
         self.ranges: dict[str, tuple[str, float, float]] = {}
-        self.places = _Places()
+        self.positions = _Positions()
         self._picked: list[Array] = []
         self._random = np.random.default_rng(0)
 
@@ -178,7 +178,7 @@ class _Summary:
         if len(finite):
             self.lower = np.minimum(self.lower, finite.min(0))
             self.upper = np.maximum(self.upper, finite.max(0))
-        self.places.add(finite)
+        self.positions.add(finite)
         share = QUERIES if first else -(-QUERIES * len(finite) // las.CHUNK)
         self._picked.append(finite[self._random.permutation(len(finite))[:share]].astype(np.float64))
         for name, column in part.columns.items():
@@ -213,7 +213,7 @@ class _Summary:
                        f"while points are {spacing:.3g} apart")  # fmt: skip
 
 
-class _Places:
+class _Positions:
     """Count of duplicate positions in bounded memory.
 
     Beyond `HASHES` positions, only those whose hash ends in a growing number of zero bits are kept. Equal positions
@@ -225,7 +225,7 @@ class _Places:
         self.zeros = 0
 
     def add(self, xyz: Array) -> None:
-        self.kept = np.concatenate([self.kept, self._thin(place_hashes(xyz))])
+        self.kept = np.concatenate([self.kept, self._thin(position_hashes(xyz))])
         while len(self.kept) > HASHES:
             self.zeros += 1
             self.kept = self._thin(self.kept)
@@ -238,7 +238,7 @@ class _Places:
         return hashes[hashes & np.uint64((1 << self.zeros) - 1) == 0]
 
 
-def place_hashes(xyz: Array) -> NDArray[np.uint64]:
+def position_hashes(xyz: Array) -> NDArray[np.uint64]:
     """Hash each point (N, 3) to 64 bits with the SplitMix64 finalizer."""
     out = np.zeros(len(xyz), np.uint64)
     for axis in range(3):

@@ -87,13 +87,13 @@ def name_columns(values: Array, names: Sequence[str]) -> Table:
         raise FileError(f"expected {len(names)} columns ({' '.join(names)}), found {found}")
     if len(set(names)) < len(names):
         raise FileError(f"expected unique column names, found {' '.join(names)}")
-    return from_columns({name: values[:, place] for place, name in enumerate(names)})
+    return from_columns({name: values[:, position] for position, name in enumerate(names)})
 
 
 def default_names(count: int) -> list[str]:
     """Default column names: x y z column4 column5 ..."""
     check_columns(count)
-    return [*"xyz", *(f"column{place}" for place in range(4, count + 1))][:count]
+    return [*"xyz", *(f"column{position}" for position in range(4, count + 1))][:count]
 
 
 def to_cloud(table: Table, labels: str | None, source: str) -> Cloud:
@@ -154,7 +154,7 @@ def survives(column: Array, dtype: Any) -> bool:
 
 
 def axes(table: Table) -> dict[str, Array]:
-    return {axis: table.xyz[:, place] for place, axis in enumerate("xyz")}
+    return {axis: table.xyz[:, position] for position, axis in enumerate("xyz")}
 
 
 def _near(xyz: Array) -> tuple[NDArray[np.float64], Array]:

@@ -35,16 +35,16 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Table:
     if len(set(names)) < len(names):
         raise FileError(f"expected unique column names, found {' '.join(names)}")
     values = _parse(text, start, delimiter, len(tokens))
-    found: dict[str, Array] = {name: values[:, place] for place, name in enumerate(names)}
-    for place, (name, token) in enumerate(zip(names, tokens, strict=True)):
-        column = values[:, place]
+    found: dict[str, Array] = {name: values[:, position] for position, name in enumerate(names)}
+    for position, (name, token) in enumerate(zip(names, tokens, strict=True)):
+        column = values[:, position]
         if name.lower() in ("x", "y", "z") or not INTEGER.fullmatch(token) or not (column == np.floor(column)).all():
             continue
         if np.abs(column).max() < 2**53:
             found[name] = column.astype(np.int64)
         else:  # not exact in float64; the column stays float64 if int64 cannot hold it either
             with suppress(FileError):
-                found[name] = _parse(text, start, delimiter, 1, place)[:, 0]
+                found[name] = _parse(text, start, delimiter, 1, position)[:, 0]
     kind = {None: "blanks", ",": "commas", ";": "semicolons"}[delimiter]
     return from_columns(found, kind=f"text, {kind}" + (", gzipped" if packed else ""))
 

@@ -18,24 +18,24 @@ FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW",
 
 
 @contextmanager
-def workspace(target: Path, place: Path) -> Iterator[Path]:
-    """Create a hidden temporary folder in `place` for making a file; it is removed at the end.
+def workspace(target: Path, parent: Path) -> Iterator[Path]:
+    """Create a hidden temporary folder in `parent` for making a file; it is removed at the end.
 
     Folders that killed processes left behind for the same file are removed too. A folder in use is locked, and the
     system releases the lock when its process ends. Without support for locks, abandoned folders are not removed.
 
     Args:
         target: The file to be made.
-        place: The parent of the temporary folder.
+        parent: The parent of the temporary folder.
 
     Yields:
         The temporary folder.
     """
     prefix = f".{target.name[:40]}.pointgrad-"
-    _remove_abandoned(place, prefix)
+    _remove_abandoned(parent, prefix)
     with ExitStack() as handles:
         while True:
-            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             with suppress(OSError):
                 if not handles.enter_context(_locked(folder)):
                     continue  # another process took it for abandoned and is removing it
@@ -87,11 +87,11 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise FileError(f"{path}: expected a file that can be written, got: {error.strerror or error}") from error
 
 
-def _remove_abandoned(place: Path, prefix: str) -> None:
-    for name in glob.glob(glob.escape(prefix) + "*", root_dir=place) if place.is_dir() else ():
-        with suppress(OSError), _locked(place / name) as is_abandoned:
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    for name in glob.glob(glob.escape(prefix) + "*", root_dir=parent) if parent.is_dir() else ():
+        with suppress(OSError), _locked(parent / name) as is_abandoned:
             if is_abandoned:
-                shutil.rmtree(place / name, ignore_errors=True)
+                shutil.rmtree(parent / name, ignore_errors=True)
 
 
 @contextmanager

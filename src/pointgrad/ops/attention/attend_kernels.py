@@ -1,4 +1,4 @@
-"""Triton kernels of `neighbor_attention` and its gradient. Naming and tiles are as in `kernels.py`; groups are heads."""
+"""Triton kernels of `neighbor_attention` and its gradient. Naming and tiles as in `kernels.py`; groups are heads."""
 
 from typing import Any
 

@@ -12,10 +12,10 @@ from ..sums import sum_dtype
 
 def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
     kept = logits.to(sum_dtype(logits.dtype)).masked_fill(~mask, -torch.inf)
-    nothing = (kept == -torch.inf).all(dim, keepdim=True)  # the softmax would be 0 / 0
+    all_masked = (kept == -torch.inf).all(dim, keepdim=True)  # the softmax would be 0 / 0
     # Over the last dimension, because over any other the last bit depends on the number of threads.
     shares = torch.softmax(kept.movedim(dim, -1), -1).movedim(-1, dim)
-    return shares.masked_fill(~mask | nothing, 0).to(logits.dtype).contiguous()
+    return shares.masked_fill(~mask | all_masked, 0).to(logits.dtype).contiguous()
 
 
 def aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ struct Geometry {
       : y{size[0], kernel[0], stride[0], dilation[0], padding[0], windows[0]},
         x{size[1], kernel[1], stride[1], dilation[1], padding[1], windows[1]} {}
   int64_t pixels() const { return y.size * x.size; }
-  int64_t places() const { return y.kernel * x.kernel; }
+  int64_t positions() const { return y.kernel * x.kernel; }
   int64_t windows() const { return y.windows * x.windows; }
 };
 
@@ -69,13 +69,13 @@ POINTGRAD_CLONES void copy_rows(T* __restrict out, const T* __restrict image, co
 
 template <class T>
 void unfold_as(T* out, const T* images, int64_t planes, const Geometry& g, int threads) {
-  const int64_t rows = planes * g.places() * g.y.windows;  // each has g.x.windows values
+  const int64_t rows = planes * g.positions() * g.y.windows;  // each has g.x.windows values
   parallel_for(rows, std::max<int64_t>(1, kValuesPerTask / g.x.windows), threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end;) {
-      const int64_t column = row / g.y.windows, place = column % g.places(), top = row % g.y.windows;
+      const int64_t column = row / g.y.windows, position = column % g.positions(), top = row % g.y.windows;
       const int64_t bottom = std::min(g.y.windows, top + (end - row));
-      copy_rows(out + row * g.x.windows, images + column / g.places() * g.pixels(), g, place / g.x.kernel,
-                place % g.x.kernel, top, bottom);
+      copy_rows(out + row * g.x.windows, images + column / g.positions() * g.pixels(), g, position / g.x.kernel,
+                position % g.x.kernel, top, bottom);
       row += bottom - top;
     }
   });
@@ -135,7 +135,7 @@ void fold(Output out, Input columns, DType dtype, int64_t planes, Pair size, Pai
   nb::gil_scoped_release release;
   const Geometry g(size, kernel, stride, dilation, padding, windows);
   const int64_t band = std::max<int64_t>(1, kBandValues / g.x.size);
-  const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (g.x.size * g.places()));
+  const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (g.x.size * g.positions()));
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     parallel_for(planes * g.y.size, grain, threads, [&](int64_t begin, int64_t end) {
@@ -144,7 +144,7 @@ void fold(Output out, Input columns, DType dtype, int64_t planes, Pair size, Pai
         const int64_t plane = row / g.y.size, top = row % g.y.size;
         const int64_t bottom = std::min({g.y.size, top + band, top + (end - row)});
         summed_wide<T>(out.as<T>() + row * g.x.size, scratch, (bottom - top) * g.x.size, [&](wide<T>* total) {
-          add_windows<T>(total, columns.as<T>() + plane * g.places() * g.windows(), g, top, bottom);
+          add_windows<T>(total, columns.as<T>() + plane * g.positions() * g.windows(), g, top, bottom);
         });
         row += bottom - top;
       }
@@ -155,7 +155,7 @@ void fold(Output out, Input columns, DType dtype, int64_t planes, Pair size, Pai
 // Updates the maxima of one row of windows, `best`, and their positions in the kernel, `which`, with one row of pixels.
 template <class T>
 POINTGRAD_CLONES void compare_row(wide<T>* __restrict best, int32_t* __restrict which, const T* __restrict row,
-                                  const Axis& x, int64_t j, int32_t place) {
+                                  const Axis& x, int64_t j, int32_t position) {
   const int64_t first = x.first_from(0, j), last = x.first_from(x.size, j), stride = x.stride;
   if (first >= last) return;
   const T* from = row + x.at(first, j);
@@ -164,7 +164,7 @@ POINTGRAD_CLONES void compare_row(wide<T>* __restrict best, int32_t* __restrict 
   const auto compare = [&](int64_t o, wide<T> value) {
     const bool better = (which[o] < 0) | (value > best[o]) | (value != value);
     best[o] = better ? value : best[o];
-    which[o] = better ? place : which[o];
+    which[o] = better ? position : which[o];
   };
   if (stride == 1) {
     for (int64_t o = 0; o < last - first; ++o) compare(o, widen(from[o]));
@@ -177,7 +177,7 @@ void max_pool2d(Output values, Out<int64_t> index, Input images, DType dtype, in
                 Pair stride, Pair dilation, Pair padding, Pair windows, Threads threads) {
   nb::gil_scoped_release release;
   const Geometry g(size, kernel, stride, dilation, padding, windows);
-  const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (g.x.windows * g.places()));
+  const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (g.x.windows * g.positions()));
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     parallel_for(planes * g.y.windows, grain, threads, [&](int64_t begin, int64_t end) {

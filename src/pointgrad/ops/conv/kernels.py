@@ -183,12 +183,12 @@ def _unfold(
     from_ptr = images_ptr + plane * height * width
     to_ptr = out_ptr + plane * (KERNEL_Y * KERNEL_X) * windows + window
     if FEW:
-        for place in tl.static_range(KERNEL_Y * KERNEL_X):
-            y, x = top + place // KERNEL_X * dilation_y, left + place % KERNEL_X * dilation_x
+        for position in tl.static_range(KERNEL_Y * KERNEL_X):
+            y, x = top + position // KERNEL_X * dilation_y, left + position % KERNEL_X * dilation_x
             to_ptr = _copy_pixels(to_ptr, from_ptr, y, x, height, width, windows, mask)
     else:
-        for place in range(KERNEL_Y * KERNEL_X):
-            y, x = top + place // KERNEL_X * dilation_y, left + place % KERNEL_X * dilation_x
+        for position in range(KERNEL_Y * KERNEL_X):
+            y, x = top + position // KERNEL_X * dilation_y, left + position % KERNEL_X * dilation_x
             to_ptr = _copy_pixels(to_ptr, from_ptr, y, x, height, width, windows, mask)
 
 
@@ -234,14 +234,14 @@ def _fold(
     index_ptr += plane * windows
     total = tl.zeros([BLOCK_R, BLOCK_P], WIDE)
     if FEW:
-        for place in tl.static_range(KERNEL_Y * KERNEL_X):
-            top, left = y - place // KERNEL_X * dilation_y, x - place % KERNEL_X * dilation_x
+        for position in tl.static_range(KERNEL_Y * KERNEL_X):
+            top, left = y - position // KERNEL_X * dilation_y, x - position % KERNEL_X * dilation_x
             at, covered = _window(top, left, stride_y, stride_x, windows_y, windows_x)
             total += _share(values_ptr, index_ptr, at, pixel, covered & mask, MAXIMA, WIDE)
             values_ptr += step
     else:
-        for place in range(KERNEL_Y * KERNEL_X):
-            top, left = y - place // KERNEL_X * dilation_y, x - place % KERNEL_X * dilation_x
+        for position in range(KERNEL_Y * KERNEL_X):
+            top, left = y - position // KERNEL_X * dilation_y, x - position % KERNEL_X * dilation_x
             at, covered = _window(top, left, stride_y, stride_x, windows_y, windows_x)
             total += _share(values_ptr, index_ptr, at, pixel, covered & mask, MAXIMA, WIDE)
             values_ptr += step

@@ -23,20 +23,22 @@ _COLUMN_VALUES = 1 << 24
 
 def unfold(input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> Tensor:
     padded = _padded(input, kernel, stride, dilation, padding, windows)
-    places = [padded[..., rows, cols] for rows, cols in _places(kernel, stride, dilation, windows)]
-    return torch.stack(places, dim=2).reshape(input.shape[0], input.shape[1] * len(places), windows[0] * windows[1])
+    positions = [padded[..., rows, cols] for rows, cols in _positions(kernel, stride, dilation, windows)]
+    return torch.stack(positions, dim=2).reshape(
+        input.shape[0], input.shape[1] * len(positions), windows[0] * windows[1]
+    )
 
 
 def fold(
     columns: Tensor, size: Pair, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair
 ) -> Tensor:
     wide = columns.to(sum_dtype(columns.dtype))
-    channels, places = columns.shape[1] // (kernel[0] * kernel[1]), kernel[0] * kernel[1]
-    values = wide.reshape(columns.shape[0], channels, places, *windows)
-    nothing = wide.new_zeros(columns.shape[0], channels, *size)
-    total = _padded(nothing, kernel, stride, dilation, padding, windows)
-    for place, (rows, cols) in enumerate(_places(kernel, stride, dilation, windows)):
-        total[..., rows, cols] += values[:, :, place]
+    channels, positions = columns.shape[1] // (kernel[0] * kernel[1]), kernel[0] * kernel[1]
+    values = wide.reshape(columns.shape[0], channels, positions, *windows)
+    zeros = wide.new_zeros(columns.shape[0], channels, *size)
+    total = _padded(zeros, kernel, stride, dilation, padding, windows)
+    for position, (rows, cols) in enumerate(_positions(kernel, stride, dilation, windows)):
+        total[..., rows, cols] += values[:, :, position]
     inside = total[..., padding[0] : padding[0] + size[0], padding[1] : padding[1] + size[1]]
     return inside.to(columns.dtype, memory_format=torch.contiguous_format, copy=True)
 
@@ -77,10 +79,10 @@ def conv2d_input(
 def conv2d_weight(
     grad: Tensor, input: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, groups: int
 ) -> Tensor:
-    windows, places = grad.shape[2:], kernel[0] * kernel[1]
-    shape = (groups, grad.shape[1] // groups, input.shape[1] // groups * places)
+    windows, positions = grad.shape[2:], kernel[0] * kernel[1]
+    shape = (groups, grad.shape[1] // groups, input.shape[1] // groups * positions)
     total = grad.new_zeros(shape, dtype=sum_dtype(grad.dtype))
-    for some in _portions(grad.shape[0], input.shape[1] * places * windows.numel() + total.numel()):
+    for some in _portions(grad.shape[0], input.shape[1] * positions * windows.numel() + total.numel()):
         columns = torch.ops.pointgrad.unfold(input[some], kernel, stride, dilation, padding, windows)
         product = _by_group(grad[some].flatten(2), groups) @ _by_group(columns, groups).mT  # (n, G, O / G, C / G * K)
         total += product.sum(0, dtype=total.dtype)
@@ -98,7 +100,7 @@ def max_pool2d(
     pixel = torch.where(inside, row * input.shape[3] + col, -1)
     values = input.new_full((*input.shape[:2], *windows), -torch.inf)
     index = values.new_full(values.shape, -1, dtype=torch.int64)
-    for rows, cols in _places(kernel, stride, dilation, windows):
+    for rows, cols in _positions(kernel, stride, dilation, windows):
         value, at = padded[..., rows, cols], pixel[rows, cols]
         better = (at >= 0) & ((index < 0) | (value > values) | value.isnan())
         values, index = torch.where(better, value, values), torch.where(better, at, index)
@@ -115,7 +117,7 @@ def max_pool2d_backward(
     return total[..., :pixels].to(grad.dtype, copy=True).reshape(*grad.shape[:2], *size)
 
 
-def _places(kernel: Pair, stride: Pair, dilation: Pair, windows: Pair) -> Iterator[tuple[slice, slice]]:
+def _positions(kernel: Pair, stride: Pair, dilation: Pair, windows: Pair) -> Iterator[tuple[slice, slice]]:
     """For each position of the kernel, row by row: its pixels in the padded image, one for each window."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):

@@ -96,8 +96,8 @@ def _grad_backward(ctx: Any, upstream: Tensor) -> dict[str, Tensor | None]:
 
 def _log_probabilities(x: Tensor) -> Tensor:
     """Log-softmax, but -inf without a gradient where all logits are -inf."""
-    nothing = (x == -torch.inf).all(1, keepdim=True)
-    return torch.where(nothing, -torch.inf, torch.log_softmax(torch.where(nothing, 0, x), 1))
+    all_minus_inf = (x == -torch.inf).all(1, keepdim=True)
+    return torch.where(all_minus_inf, -torch.inf, torch.log_softmax(torch.where(all_minus_inf, 0, x), 1))
 
 
 def _is_flat(x: Tensor, target: Tensor, ignore_index: int) -> Tensor:

@@ -223,7 +223,8 @@ def to_edges(index: Tensor, num_points: int | None = None) -> Tensor:
         if index.device.type == "cpu" and not torch.compiler.is_compiling():
             checks.index_values(index, num_points)
         first = torch.arange(index.shape[0], device=index.device)[:, None, None] * num_points
-        index = torch.where(index >= 0, index + first, -1).flatten(0, 1)
+        # On a GPU an index out of range counts as -1.
+        index = torch.where((index >= 0) & (index < num_points), index + first, -1).flatten(0, 1)
     query, place = (index >= 0).nonzero(as_tuple=True)
     return torch.stack([index[query, place], query])
 

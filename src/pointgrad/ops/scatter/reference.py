@@ -29,8 +29,8 @@ def scatter_extreme(values: Tensor, index: Tensor, num_rows: int, largest: bool)
 
 
 def pick_elements(values: Tensor, arg: Tensor) -> Tensor:
-    nothing = values.new_zeros((*values.shape[:-2], 1, values.shape[-1]))
-    return torch.cat([values, nothing], dim=-2).gather(-2, _row_or_last(arg, values.shape[-2]))
+    zero_row = values.new_zeros((*values.shape[:-2], 1, values.shape[-1]))
+    return torch.cat([values, zero_row], dim=-2).gather(-2, _row_or_last(arg, values.shape[-2]))
 
 
 def place_elements(grad: Tensor, arg: Tensor, num_rows: int) -> Tensor:

@@ -30,13 +30,13 @@ def airplane(s: Surface, t: Numbers) -> None:
     nose = [(0, half), (radius * 0.6, half * 0.93), (radius, half * 0.75)]
     s.lathe(0, [*nose, (radius, -half * 0.5), (radius * 0.25, -half)], (0, 0, 0.3), along)
     low = 0.3 - radius * 0.6 if t[2] < 0.5 else 0.3 + radius * 0.7
-    place = between(t[7], -0.05, 0.2)
+    wing = between(t[7], -0.05, 0.2)
     for side in (1, -1):
-        s.flat(1, (place + chord / 2, 0, low), (-sweep, side * span, 0.06), (-chord, 0, 0))
+        s.flat(1, (wing + chord / 2, 0, low), (-sweep, side * span, 0.06), (-chord, 0, 0))
         tail = span * 0.38
         s.flat(2, (-half + 0.16, 0, 0.3), (-sweep * 0.3, side * tail, 0), (-0.15, 0, 0))
         if t[3] < 0.6:
-            engine = (place - sweep * 0.4 + 0.1, side * span * 0.4, low - 0.07)
+            engine = (wing - sweep * 0.4 + 0.1, side * span * 0.4, low - 0.07)
             s.lathe(3, [(0.045, -0.14), (0.06, 0), (0.055, 0.14), (0, 0.12)], engine, along)
     s.flat(2, (-half + 0.2, 0, 0.3), (-0.14, 0, between(t[8], 0.22, 0.38)), (-0.18, 0, 0))
 
