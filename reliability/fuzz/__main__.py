@@ -39,9 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"any of {', '.join(FAMILIES)}; default: all")
     parser.add_argument("--cases", type=at_least(1), default=10_000, help="number of cases per family")
-    parser.add_argument(
-        "--at-once", type=at_least(1), default=1, metavar="N", help="families run at the same time"
-    )
+    parser.add_argument("--at-once", type=at_least(1), default=1, metavar="N", help="families run at the same time")
     parser.add_argument("--seed", type=int, help="default: random; printed")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--backend", choices=("cpu", "triton"), help="default: that of the device")
