@@ -52,7 +52,9 @@ def neighbor_attention(
 ) -> tuple[Tensor, Tensor]:
     out = native.empty(query, (*query.shape[:-1], value.shape[-1]))
     norm = native.empty(query, (*query.shape[:-1], 2), sum_dtype(query.dtype))
-    native.module.neighbor_attention(out=out, norm=norm, **_attention(query, key, value, index, bias, scale))
+    native.module.neighbor_attention(
+        out=out, norm=norm, **_attention(query, key, value, bias, scale), **_neighbors(index, key.shape[-3])
+    )
     return out, norm
 
 
@@ -75,7 +77,8 @@ def neighbor_attention_backward(
         weights=weights,
         slopes=slopes,
         grad=grad.contiguous(),
-        **_attention(query, key, value, index, bias, scale),
+        **_attention(query, key, value, bias, scale),
+        **_neighbors(index, key.shape[-3]),
     )
     return grad_query, weights, slopes
 
@@ -97,10 +100,8 @@ def _channels(values: Tensor, groups: int) -> dict[str, int]:
     return {"groups": groups, "width": values.shape[-1] // groups}
 
 
-def _attention(
-    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
-) -> dict[str, Any]:
-    """The arguments that describe attention."""
+def _attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> dict[str, Any]:
+    """The arguments that describe queries, keys and values."""
     heads, depth = query.shape[-2:]
     return {
         "query": query.contiguous(),
@@ -113,5 +114,4 @@ def _attention(
         "depth": depth,
         "value_width": value.shape[-1],
         "bias_heads": 0 if bias is None else bias.shape[-1],
-        **_neighbors(index, key.shape[-3]),
     }
