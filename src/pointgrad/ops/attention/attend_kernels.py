@@ -13,11 +13,11 @@ from .row_kernels import channels_of, load_rows, neighbor, place
 
 
 def neighbor_attention(
-    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float, **tile: int
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     out = query.new_empty((*query.shape[:-1], value.shape[-1]))
     norm = query.new_empty((*query.shape[:-1], 2), dtype=sum_dtype(query.dtype))
-    _launch_attention(_attend, {"out_ptr": out, "norm_ptr": norm}, query, key, value, index, bias, scale, **tile)
+    _launch_attention(_attend, {"out_ptr": out, "norm_ptr": norm}, query, key, value, index, bias, scale)
     return out, norm
 
 
@@ -30,7 +30,6 @@ def neighbor_attention_backward(
     bias: Tensor | None,
     scale: float,
     norm: Tensor,
-    **tile: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad_query = query.new_empty(query.shape)
     weights = norm.new_empty((*index.shape, query.shape[-2]))
@@ -42,7 +41,7 @@ def neighbor_attention_backward(
         "grad_ptr": grad,
         "norm_ptr": norm,
     }
-    _launch_attention(_attend_backward, tensors, query, key, value, index, bias, scale, **tile)
+    _launch_attention(_attend_backward, tensors, query, key, value, index, bias, scale)
     return grad_query, weights, slopes
 
 

@@ -20,15 +20,15 @@ from .attend_kernels import neighbor_attention_backward as neighbor_attention_ba
 from .row_kernels import channels_of, load_rows, neighbor, place
 
 
-def aggregate(weights: Tensor, values: Tensor, index: Tensor, **tile: int) -> Tensor:
+def aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
     out = values.new_empty((*index.shape[:-1], values.shape[-1]))
     if out.numel():
         tensors = {"out_ptr": out, "weights_ptr": weights, "values_ptr": values}
-        _launch(_aggregate, tensors, index, values.shape[-2], weights.shape[-1], values, **tile)
+        _launch(_aggregate, tensors, index, values.shape[-2], weights.shape[-1], values)
     return out
 
 
-def aggregate_values(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int, **tile: int) -> Tensor:
+def aggregate_values(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int) -> Tensor:
     shape = (*grad.shape[:-2], num_rows, grad.shape[-1])
     if not (grad.numel() and index.numel() and num_rows):
         return grad.new_zeros(shape)
@@ -36,15 +36,15 @@ def aggregate_values(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int
         return _sum_by_row(weights, grad, index, num_rows)
     total = grad.new_zeros(shape, dtype=sum_dtype(grad.dtype))
     tensors = {"total_ptr": total, "weights_ptr": weights, "grad_ptr": grad}
-    _launch(_aggregate_values, tensors, index, num_rows, weights.shape[-1], grad, **tile)
+    _launch(_aggregate_values, tensors, index, num_rows, weights.shape[-1], grad)
     return total.to(grad.dtype)
 
 
-def aggregate_weights(grad: Tensor, values: Tensor, index: Tensor, groups: int, **tile: int) -> Tensor:
+def aggregate_weights(grad: Tensor, values: Tensor, index: Tensor, groups: int) -> Tensor:
     out = grad.new_empty((*index.shape, groups))
     if out.numel():
         tensors = {"out_ptr": out, "grad_ptr": grad, "values_ptr": values}
-        _launch(_aggregate_weights, tensors, index, values.shape[-2], groups, values, **tile)
+        _launch(_aggregate_weights, tensors, index, values.shape[-2], groups, values)
     return out
 
 
