@@ -415,11 +415,11 @@ def test_autocast_casts_grid_and_points_to_the_wider_dtype(half, place):
 
 
 def test_grids_compile_once_for_all_sizes():
-    def there_and_back(grid, points):
+    def sample_and_splat(grid, points):
         return pointgrad.splat(pointgrad.grid_sample(grid, points), points, grid.shape[2:])
 
     torch._dynamo.reset()
-    compiled = torch.compile(there_and_back, fullgraph=True, dynamic=True, backend="aot_eager")
+    compiled = torch.compile(sample_and_splat, fullgraph=True, dynamic=True, backend="aot_eager")
 
     def inputs(n):
         return torch.rand(n, n + 1, n + 2, n + 3, n + 4), torch.rand(n, 2 * n, 3)
@@ -428,7 +428,7 @@ def test_grids_compile_once_for_all_sizes():
     with torch._dynamo.config.patch(error_on_recompile=True):
         for n in (4, 7):
             arguments = inputs(n)
-            torch.testing.assert_close(compiled(*arguments), there_and_back(*arguments))
+            torch.testing.assert_close(compiled(*arguments), sample_and_splat(*arguments))
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])

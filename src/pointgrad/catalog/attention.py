@@ -35,7 +35,7 @@ def masked(m: Make, *shape: int, dim: int = -1, broadcast: tuple[int, ...] | Non
 
 
 def with_one_neighbor(index: Tensor) -> Tensor:
-    """The plain form has no answer for a query without neighbors."""
+    """Give every query a neighbor, because the plain form returns NaN without one."""
     index[:, 0] = 0
     return index
 

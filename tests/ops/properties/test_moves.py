@@ -2,7 +2,7 @@
 
 Points lie on an integer lattice, where translations and the 48 symmetries of a cube do not round and distances are
 exact: results must be equal to the last bit, and the many ties of a lattice must be broken alike. Scaling is by powers
-of two, which is exact for all floating-point numbers. Tests that hold only up to rounding say so.
+of two, which is exact for all floating-point numbers. Tests that hold only up to rounding are marked as such.
 """
 
 import torch

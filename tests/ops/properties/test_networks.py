@@ -1,7 +1,7 @@
 """Layers and networks are invariant to the order of points and clouds; layers on relative positions to translation.
 
-Up to rounding: matrix products add in an order that depends on where a row stands. All in float64, so that 1e-9 tells a
-rounding from a mistake.
+Results are equal up to rounding, because matrix products add in an order that depends on the position of a row. All
+tests use float64, so that a tolerance of 1e-9 separates rounding errors from bugs.
 """
 
 import pytest

@@ -1,11 +1,11 @@
-// Element types of the CPU kernels, and in which type each is summed.
+// Element types of the CPU kernels, and the types in which they are summed.
 #pragma once
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
 
 // One build for every x86-64 machine: the loader picks AVX-512, AVX2 or the baseline. Put it on plain
-// functions that hold the hot loop; what they call must be INLINE to be compiled for the same target. A build with a
+// functions that hold the hot loop; functions they call must be INLINE to be compiled for the same target. A build with a
 // sanitizer has no clones: it would check the same source three times.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(POINTGRAD_NO_CLONES)
@@ -26,7 +26,7 @@ struct bfloat16 {
   uint16_t bits;
 };
 
-// What a value is computed in: float for the 16-bit types.
+// The type in which a value is computed: float for the 16-bit types.
 template <class T> struct Wide { using type = float; };
 template <> struct Wide<double> { using type = double; };
 template <> struct Wide<int64_t> { using type = int64_t; };

@@ -75,7 +75,7 @@ def farthest_point_sampling(
 ) -> Tensor | FarthestSamples:
     """Sample points one after another, each the farthest from all samples before it.
 
-    Ties go to the smallest index, no point is picked twice (unless `start` names it twice), and a point with a NaN or
+    Ties go to the smallest index, no point is picked twice (unless `start` contains it twice), and a point with a NaN or
     infinite coordinate is picked only after all others. Every backend returns the same index.
 
     Args:

@@ -3,8 +3,8 @@
 // A pick is queued only at the blocks of the tree whose box is closer to it than their bound. Picking goes in rounds. A
 // round chooses a threshold, updates the blocks whose bound is above it, and collects all points that are farther than
 // the threshold as candidates. It then samples among the candidates for as long as one of them is above the threshold.
-// Until then no other point can be the farthest, so the sequence is exact, and the work of a round does not depend on
-// one pick after another.
+// Until then no other point can be the farthest, so the sequence is exact, and blocks are updated once per round
+// instead of once per pick.
 //
 // Box distances use the same operations in the same order as point distances. Rounding is monotone, so box distances
 // bound point distances exactly and pruning never changes a result. This needs a build without -ffast-math and with

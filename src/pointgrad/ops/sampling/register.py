@@ -1,4 +1,4 @@
-"""Registration of this family's operators: fake outputs and value checks. None has a gradient: see `__init__.py`.
+"""Registration of this family's operators: fake outputs and value checks. No gradients: see `__init__.py`.
 
 `num_samples` is the count per cloud or, with `counts`, their sum (packed) or maximum (padded).
 """
