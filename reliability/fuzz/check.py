@@ -80,7 +80,7 @@ def draw_and_check(draw: Draw, operators: list[OpInfo], backend: str, tally: Tal
             if not _same(mine, theirs) and draw.device == "cpu":
                 raise Mismatch(f"the result differs with {count} threads")
     if wrong and draw.device != "cpu" and any(name.endswith(("offsets", "lengths")) for name in arguments):
-        # On a GPU sizes are not read on the host and may be wrong here: any result is allowed, an access out of bounds is not.
+        # On a GPU sizes are not read on the host and may be wrong here: any result is allowed without invalid accesses.
         torch.cuda.synchronize()
         tally.add("outcome", "unread sizes")
         _count(tally, op, arguments)

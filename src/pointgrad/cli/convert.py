@@ -1,4 +1,4 @@
-"""`pointgrad convert IN OUT`: another format, or fewer points."""
+"""`pointgrad convert IN OUT`: convert a file to another format, or reduce its points."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -37,7 +37,7 @@ class Evaluate:
     """Part of the data."""
 
     votes: int = 1
-    """Predictions per cloud, whose mean decides; the first of the cloud as it is, the others with random scales."""
+    """Predictions per cloud, which are averaged: the first of the unchanged cloud, the others with random scales."""
 
     batch_size: int = 32
     """Clouds per batch."""

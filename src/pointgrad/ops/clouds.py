@@ -1,7 +1,7 @@
 """The two layouts of a batch of clouds.
 
 Behind the public functions one argument describes both: `sizes` holds the offsets (B + 1,) of packed points (N, D), or
-the lengths (B,) of padded points (B, N, D). The rank of the points determines which. None means that all clouds are full.
+the lengths (B,) of padded points (B, N, D), depending on the rank of the points. None means that all clouds are full.
 """
 
 from typing import Any

@@ -157,7 +157,7 @@ def _register_autograd(
         found = backward(ctx, *grads)
         unknown = found.keys() - set(parameters)
         if unknown:
-            raise TypeError(f"the backward of {qualified} returns a gradient for {unknown.pop()}, which is not an argument")
+            raise TypeError(f"the backward of {qualified} returns a gradient for an unknown argument, {unknown.pop()}")
         return tuple(found.get(name) for name in parameters)
 
     torch.library.register_autograd(qualified, all_gradients, setup_context=setup, lib=_library)

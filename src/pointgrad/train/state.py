@@ -70,7 +70,7 @@ def _capture(trainer: "Trainer", *, training: bool, metrics: Metrics | None = No
 def resume(trainer: "Trainer") -> list[str]:
     """Restore a trainer from the last checkpoint of its run folder, or from the one before if the last is unusable.
 
-    Collective: call on every rank. Without a checkpoint the trainer stays as it is.
+    Collective: call on every rank. Without a checkpoint the trainer is unchanged.
 
     Returns:
         Messages about unusable checkpoints.
@@ -145,7 +145,7 @@ def _check(trainer: "Trainer", content: dict[str, Any], path: Path) -> None:
 
 
 def _gathered(trainer: "Trainer", metrics: Metrics) -> dict[str, Any]:
-    """Return what all processes have counted."""
+    """Return the sum of the counts of all processes."""
     total = trainer.new_metrics()
     total.load_state_dict(metrics.state_dict())
     gather(total, trainer.fabric)

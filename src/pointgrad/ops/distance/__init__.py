@@ -101,7 +101,7 @@ Clouds = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 def _nearest(source: Clouds, target: Clouds) -> tuple[Tensor, Tensor]:
-    """The squared distance of each source point to its nearest target, 0 without a target, and a mask of those found."""
+    """The squared distance of each source point to its nearest target, 0 without one, and whether there is a target."""
     points, offsets, lengths = source
     targets, target_offsets, target_lengths = target
     found = knn(

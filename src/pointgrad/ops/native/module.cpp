@@ -23,7 +23,7 @@ void use_torch(nb::list list, nb::object get_threads) {
   get_num_threads = get_threads.release().ptr();
 }
 
-// Reads an address or a number from a Python integer and releases it. Returns false, without a Python error, on failure.
+// Reads an address or number from a Python integer and releases it. Returns false on failure, without a Python error.
 bool read(PyObject* integer, void** value) noexcept {
   if (integer != nullptr) {
     *value = PyLong_AsVoidPtr(integer);
