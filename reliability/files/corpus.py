@@ -64,7 +64,7 @@ def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
             while task is not None:
                 ours.send(task)
                 if not ours.poll(SECONDS):
-                    yield Outcome(*task, "hang", f"no answer in {SECONDS} seconds")
+                    yield Outcome(*task, "hang", f"no response in {SECONDS} seconds")
                     break
                 try:
                     yield Outcome(*task, *ours.recv())

@@ -154,10 +154,10 @@ assert used() - before < 12 * 2**20, used() - before
 assert pointgrad.farthest_point_sampling(points[:100], 2).shape == (2,)
 """
     )
-    said = run_python(code).splitlines()
-    assert len(said) == 9
-    assert "no error" not in said
-    assert "not enough memory for the working buffers of a C++ kernel of pointgrad" in said
+    lines = run_python(code).splitlines()
+    assert len(lines) == 9
+    assert "no error" not in lines
+    assert "not enough memory for the working buffers of a C++ kernel of pointgrad" in lines
 
 
 @linux
