@@ -24,7 +24,7 @@ from .status import ExitStatus, fail
 class Evaluate:
     """Evaluate a trained network: accuracy, mean class accuracy, mean IoU, and a table of classes.
 
-    Exit status: 0; 1 if the result cannot be written; 2 for a wrong command line or unusable data.
+    Exit status: 0; 1 if the result cannot be written; 2 for an invalid command line or unusable data.
     """
 
     checkpoint: Positional[Path]

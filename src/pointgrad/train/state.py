@@ -120,7 +120,7 @@ def _newest(trainer: "Trainer") -> tuple[tuple[dict[str, Any], RunState] | None,
                 checkpoint.check_weights(trainer.module, checkpoint.read(best)["state"], best)
             except CheckpointError as error:
                 run.best, run.since_best = math.nan, 0
-                notes.append(f"{error}; the best epoch is chosen among those to come")
+                notes.append(f"{error}; the best epoch is chosen among the remaining ones")
         if errors:
             folder.put_aside()
         return (content, run), notes
