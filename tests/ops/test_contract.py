@@ -188,7 +188,7 @@ def operator_calls(case: Case, arguments):
     return record.calls
 
 
-# A warning of torch 2.15 about tensors of its own checks.
+# torch 2.15 warns about tensors in its own checks.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.interpreted_once
 @every_case

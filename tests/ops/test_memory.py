@@ -18,7 +18,7 @@ from pointgrad.ops.scatter import register as scatter
 FARTHEST = 2**63 - 1
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the process's memory from /proc")
 no_sanitizer = pytest.mark.skipif(
-    getattr(native.module, "sanitizer", "") != "", reason="a sanitizer has memory of its own beside ours"
+    getattr(native.module, "sanitizer", "") != "", reason="a sanitizer allocates additional memory"
 )
 
 

@@ -26,7 +26,7 @@ LANES = tl.constexpr(32)
 
 
 class Layout(NamedTuple):
-    """Start of each part of an index, in 32-bit words. Buckets come first; queries have nothing else."""
+    """Start of each part of an index, in 32-bit words. Buckets come first; those of queries have no other parts."""
 
     num_buckets: int  # upper bound: the last bucket of each cloud may be partly filled
     num_supers: int
