@@ -46,7 +46,7 @@ WATCHDOG = "Timeout ("  # beginning of the output of faulthandler
 
 
 class Difference(Exception):
-    """A concurrent call returned other bits than a serial one."""
+    """A concurrent call returned different bits than a serial one."""
 
 
 class Calls:
