@@ -5,8 +5,9 @@
 #include <stdexcept>
 
 // POINTGRAD_CLONES compiles a function for AVX-512, AVX2 and the baseline; the loader picks one, so that one build fits
-// every x86-64 machine. Put it on plain functions that hold the hot loop; functions they call must be POINTGRAD_INLINE to
-// be compiled for the same target. A build with a sanitizer has no clones: it would check the same source three times.
+// every x86-64 machine. Put it on plain functions that hold the hot loop. Functions that they call must be
+// POINTGRAD_INLINE to be compiled for the same target. A build with a sanitizer has no clones: it would check the same
+// source three times.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(POINTGRAD_NO_CLONES)
 #define POINTGRAD_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

@@ -10,7 +10,7 @@ from .. import clouds
 from ..mixing import GOLDEN, mix
 from ..sums import sum_dtype
 
-# Ranks below every distance: a point that is not finite comes after all others, a picked one never.
+# Ranks below every distance: a non-finite point is picked after all others, a picked point never again.
 _NOT_FINITE, _PICKED = -1.0, -2.0
 
 
