@@ -22,7 +22,6 @@ def public_functions(*packages):
         if inspect.isfunction(value)
         and value is not pointgrad.release_buffers
         and value.__module__.startswith(packages or ("pointgrad.ops", "pointgrad.functional"))
-        and name != "release_buffers"
     }
 
 

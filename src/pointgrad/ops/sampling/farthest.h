@@ -2,7 +2,7 @@
 //
 // A pick is queued only at the blocks of the tree whose box is closer to it than their bound. Points are picked in
 // rounds. A round chooses a threshold, updates the blocks whose bound is above it, and collects all points that are
-// farther than the threshold as candidates. It then samples among the candidates for as long as one of them is above the
+// farther than the threshold as candidates. It then samples among the candidates as long as one of them is above the
 // threshold. Until then no other point can be the farthest, so the sequence is exact, and blocks are updated once per
 // round instead of once per pick.
 //
