@@ -120,8 +120,8 @@ def test_backends_agree_to_the_bit(place):
     received = [*knn(points, 20, queries), *ball_query(points, 0.05, 40, queries, select="first")]
     with pointgrad.backend("reference"):
         expected = [*knn(points, 20, queries), *ball_query(points, 0.05, 40, queries, select="first")]
-    for mine, theirs in zip(received, expected, strict=True):
-        assert torch.equal(mine, theirs)
+    for actual, desired in zip(received, expected, strict=True):
+        assert torch.equal(actual, desired)
 
 
 def test_first_is_the_order_of_the_index(place):
@@ -247,8 +247,8 @@ class TestNeighborIndex:
             (index.ball_query(0.2, 3, queries, select="first"), ball_query(points, 0.2, 3, queries, select="first")),
         ]
         for received, expected in pairs:
-            for mine, theirs in zip(received, expected, strict=True):
-                assert torch.equal(mine, theirs)
+            for actual, desired in zip(received, expected, strict=True):
+                assert torch.equal(actual, desired)
 
     def test_keeps_its_own_copy(self, place):
         points = cloud("uniform", 60).to(place.device)
@@ -339,8 +339,8 @@ def test_random_calls_agree_with_the_reference(seed, size, num_queries, dims, k,
     received = search()
     with pointgrad.backend("reference"):
         expected = search()
-    for mine, theirs in zip(received, expected, strict=True):
-        assert torch.equal(mine, theirs)
+    for actual, desired in zip(received, expected, strict=True):
+        assert torch.equal(actual, desired)
 
 
 @pytest.mark.skipif(not any(place.backend == "triton" for place in PLACES), reason="Triton cannot run here")
@@ -359,4 +359,4 @@ def test_any_number_of_queries_per_program(monkeypatch, queries):
             received = knn(*arguments, offsets=offsets, query_offsets=query_offsets)
         with pointgrad.backend("reference"):
             expected = knn(*arguments, offsets=offsets, query_offsets=query_offsets)
-        assert all(torch.equal(mine, theirs) for mine, theirs in zip(received, expected, strict=True))
+        assert all(torch.equal(actual, desired) for actual, desired in zip(received, expected, strict=True))

@@ -108,8 +108,8 @@ def test_tiny_clouds_agree_with_the_definition(data, n, exponent, flush):
     assert bool(received[0].isfinite().all())
     # A sum: a GPU rounds products and additions together, up to once for each of three terms of at most 4.
     torch.testing.assert_close(received[0], expected[0], rtol=0, atol=0 if DEVICE == "cpu" else 3 * 4 * 2.0**-24)
-    for mine, theirs in zip(received[1:], expected[1:], strict=True):
-        equal(mine, theirs)
+    for actual, desired in zip(received[1:], expected[1:], strict=True):
+        equal(actual, desired)
 
 
 @law(st.data(), st.integers(1, 12))
