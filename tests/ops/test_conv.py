@@ -116,9 +116,9 @@ def test_fold_sums_in_float32(dtype, large, place):
 @products
 def test_convolutions_equal_torch(axes, shape, weight, stride, padding, dilation, groups, place):
     """Results, the three gradients, and second derivatives."""
-    ours, desired = CONVOLUTIONS[axes]
+    ours, theirs = CONVOLUTIONS[axes]
     inputs = [random(place, *size) for size in (shape, weight, weight[:1])]
-    outputs = [conv(*inputs, stride, padding, dilation, groups) for conv in (ours, desired)]
+    outputs = [conv(*inputs, stride, padding, dilation, groups) for conv in (ours, theirs)]
     assert_rounding(*outputs)
     upstream = torch.randn_like(outputs[0]).requires_grad_()
     first = [torch.autograd.grad(out, inputs, upstream, create_graph=True) for out in outputs]
@@ -134,10 +134,10 @@ def test_convolutions_equal_torch(axes, shape, weight, stride, padding, dilation
 @even_kernels
 @products
 def test_convolutions_without_bias(axes, shape, weight, stride, padding, dilation, groups):
-    ours, desired = CONVOLUTIONS[axes]
+    ours, theirs = CONVOLUTIONS[axes]
     image, kernel = torch.randn(shape, dtype=torch.float64), torch.randn(weight, dtype=torch.float64)
     settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    assert_rounding(ours(image, kernel, **settings), desired(image, kernel, **settings))
+    assert_rounding(ours(image, kernel, **settings), theirs(image, kernel, **settings))
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2], ids=["input", "weight", "bias"])
