@@ -251,9 +251,9 @@ def test_half_precision_lengths_do_not_overflow():
 
 def test_special_values_of_log_and_relu():
     x = torch.tensor([0.0, -1.0, 2.0, float("nan"), INF], requires_grad=True)
-    for actual, desired in ((P.log, torch.log), (P.relu, F.relu)):
-        torch.testing.assert_close(actual(x), desired(x), equal_nan=True)
-        grads = [torch.autograd.grad(f(x).sum(), x)[0] for f in (actual, desired)]
+    for ours, theirs in ((P.log, torch.log), (P.relu, F.relu)):
+        torch.testing.assert_close(ours(x), theirs(x), equal_nan=True)
+        grads = [torch.autograd.grad(f(x).sum(), x)[0] for f in (ours, theirs)]
         torch.testing.assert_close(*grads, equal_nan=True)
 
 

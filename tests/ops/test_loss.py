@@ -184,14 +184,14 @@ def test_sums_of_many_rows_in_low_precision(place):
 def test_autocast(place):
     x = torch.randn(4, 5, device=place.device).bfloat16()
     target = torch.randint(0, 5, (4,), device=place.device)
-    for actual, desired in ((cross_entropy, F.cross_entropy), (nll_loss, F.nll_loss)):
+    for ours, theirs in ((cross_entropy, F.cross_entropy), (nll_loss, F.nll_loss)):
         with torch.autocast(place.device, torch.bfloat16):
-            loss, grad = with_grad(actual, x, target=target)
-            expected = desired(x, target)
+            loss, grad = with_grad(ours, x, target=target)
+            expected = theirs(x, target)
         assert loss.dtype == expected.dtype == torch.float32
         assert grad.dtype == torch.bfloat16
         # On a GPU, PyTorch rounds the log-softmax to 16 bits.
-        torch.testing.assert_close(loss.double(), desired(x.double(), target), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(loss.double(), theirs(x.double(), target), rtol=1e-6, atol=1e-6)
 
 
 def test_integer_targets(place):

@@ -122,9 +122,8 @@ def wrong_dtype(subject: Subject) -> None:
                 continue
             actual = actual.real if actual.is_complex() else actual
             if not actual.is_floating_point() and actual.shape == desired.shape:
-                desired = torch.where(
-                    (actual - desired).abs() < 1, actual.to(desired), desired
-                )  # rounding to integers is fine
+                # Rounding to integers is allowed.
+                desired = torch.where((actual - desired).abs() < 1, actual.to(desired), desired)
             found = difference(actual, desired, tolerance)
             if found:
                 raise Failed(f"{subject.name(which[0])} as {name} is accepted, but the result differs: {found}")
