@@ -386,7 +386,7 @@ ALLOWED = {
     "importlib.import_module": {
         "cli/target.py",  # named by the user on the command line
         "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py",
-        "ops/native/__init__.py", "ops/registry.py",
+        "ops/native/__init__.py", "ops/registry.py", "catalog/__init__.py",
         "bench/suites/__init__.py", "bench/suites/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
     },
 }  # fmt: skip
