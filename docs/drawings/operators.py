@@ -13,7 +13,7 @@ def rewrite(path: Path) -> str:
     """The text of a page, with its table of operators generated again."""
     lines = ["| family | purpose | operators |", "|---|---|---|"]
     pages = {page: page.read_text() for page in FAMILIES.glob("*.md") if page.name != "README.md"}
-    for page, text in sorted(pages.items(), key=lambda item: int(_field(item[1], "order"))):
+    for page, text in sorted(pages.items(), key=lambda item: (int(_field(item[1], "order")), item[0])):
         title = re.findall(r"^# (.*)$", text, re.MULTILINE)[0]
         names = re.findall(r"^## `([\w.]+)`$", text, re.MULTILINE)
         names += re.findall(r"^\| \[`(functional\.\w+)`\]\(\.\./book/", text, re.MULTILINE)

@@ -11,7 +11,7 @@ import torch
 import pointgrad
 from pointgrad import catalog, functional, ops
 from pointgrad.catalog import CASES, FAMILIES, OPERATORS, Draw, Make, first_float
-from pointgrad.catalog.magnitudes import tensors
+from pointgrad.catalog.magnitudes import is_float, tensors
 
 
 def public_functions(*packages):
@@ -49,6 +49,27 @@ def test_names_are_unique():
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
     assert len({op.name for op in OPERATORS}) == len(OPERATORS)
+
+
+def has_gradient(case, arguments, name):
+    source = arguments[name].detach().requires_grad_()
+    try:
+        results = case({**arguments, name: source})
+    except ValueError as error:
+        if "must not require a gradient" not in str(error):
+            raise
+        return False
+    live = [result for result in results if result.requires_grad]
+    upstream = [torch.ones_like(result) for result in live]
+    return bool(live) and torch.autograd.grad(live, source, upstream, allow_unused=True)[0] is not None
+
+
+@pytest.mark.parametrize("op", [op for op in OPERATORS if op.samples], ids=lambda op: op.name)
+def test_every_argument_with_a_gradient_is_declared(op):
+    """No test computes the gradient of other arguments."""
+    calls = [(case, case.sample.build(Make())) for case in op.cases()]
+    floats = [(case, arguments, name) for case, arguments in calls for name in arguments if is_float(arguments[name])]
+    assert {call[-1] for call in floats if has_gradient(*call)} == set(op.differentiable)
 
 
 TIMED = [op for op in OPERATORS if op.timing]

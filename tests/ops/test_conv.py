@@ -290,9 +290,9 @@ def test_any_windows(data):
     if any(size[a] + 2 * padding[a] <= dilation[a] * (kernel[a] - 1) for a in (0, 1)):
         with pytest.raises(RuntimeError):
             F.unfold(image, kernel, dilation, padding, stride)
-        with pytest.raises(ValueError, match="kernel_size must be at most"):
+        with pytest.raises(ValueError, match="kernel_size must be at most the padded input"):
             unfold(image, kernel, dilation, padding, stride)
-        with pytest.raises(ValueError, match="the kernel of weight must be at most"):
+        with pytest.raises(ValueError, match="the kernel of weight must be at most the padded input"):
             conv2d(image, weight, None, stride, padding, dilation, groups)
         return
     # Integers: everything is exact.

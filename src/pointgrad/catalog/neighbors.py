@@ -140,12 +140,14 @@ OPERATORS = [
                 lambda m: search(m, (3, 12, 3), (3, 4, 3), k=4, lengths=m.ints(12, 2, 0), query_lengths=m.ints(4, 3, 2)),
                 large=lambda m: search(m, (4, 2000, 3), (4, 700, 3), k=33),
             ),
-            Sample("all-points", lambda m: search(m, (35, 3), k=35)),
+            Sample("all-points", lambda m: search(m, (9, 3), k=9)),
+            # Smooth, but finite differences of 35 x 35 distances would take long.
+            Sample("more-than-32", lambda m: search(m, (35, 3), k=35), smooth=False),
             Sample("fewer-than-k", lambda m: search(m, (2, 5, 3), k=8)),
             Sample("plane", lambda m: search(m, (40, 2), (9, 2), k=3)),
             Sample("line", lambda m: search(m, (40, 1), k=3)),
             Sample("eight-dimensions", lambda m: search(m, (30, 8), (9, 8), k=3), large=lambda m: search(m, (900, 6), (700, 6), k=5)),
-            Sample("many-dimensions", lambda m: search(m, (20, 19), k=3, offsets=m.ints(0, 5, 20)), large=lambda m: search(m, (4, 300, 64), k=20)),
+            Sample("many-dimensions", lambda m: search(m, (10, 19), k=3, offsets=m.ints(0, 3, 10)), large=lambda m: search(m, (4, 300, 64), k=20)),
             Sample("ties", lambda m: {"points": m.grid(60, 3), "k": 9}, smooth=False),
             Sample("all-equal", lambda m: {"points": m.equal(2, 40, 3), "k": 33}, smooth=False),
             Sample("one-point", lambda m: search(m, (1, 3), k=1)),
@@ -193,7 +195,7 @@ OPERATORS = [
                 large=lambda m: search(m, (9000, 3), (900, 3), radius=0.3, k=8, select="first"),
             ),
             Sample(
-                "random", lambda m: search(m, (2, 30, 3), radius=1.5, k=4, select="random"), seeded=True, waits=True,
+                "random", lambda m: search(m, (2, 18, 3), radius=1.5, k=4, select="random"), seeded=True, waits=True,
                 large=lambda m: search(m, (2, 3000, 3), radius=0.6, k=8, select="random"),
             ),
             Sample(
@@ -229,7 +231,7 @@ OPERATORS = [
     OpInfo(
         "NeighborIndex", by_index, differentiable=GRADS,
         samples=[
-            Sample("knn", lambda m: search(m, (50, 3), k=5)),
+            Sample("knn", lambda m: search(m, (34, 3), k=5)),
             Sample("packed", lambda m: search(m, (30, 2), (30, 2), k=5, offsets=m.ints(0, 9, 30), query_offsets=m.ints(0, 9, 30))),
         ],
         errors=[

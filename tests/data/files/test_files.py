@@ -628,6 +628,16 @@ def test_missing_package_is_named(tmp_path, monkeypatch):
         data.read(tmp_path / "a.las")
 
 
+def test_ply_and_pcd_do_not_need_the_test_oracles(tmp_path, monkeypatch):
+    need("pcd")
+    for package in ("plyfile", "pypcd4"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for suffix in ("ply", "pcd"):
+        for encoding in data.FORMATS[suffix].encodings:
+            data.write(tmp_path / f"a.{suffix}", a_cloud(20), encoding=encoding)
+            assert len(data.read(tmp_path / f"a.{suffix}")) == 20
+
+
 def test_doctests():
     for module in pkgutil.iter_modules(pointgrad.data.files.__path__, "pointgrad.data.files."):
         result = doctest.testmod(importlib.import_module(module.name))

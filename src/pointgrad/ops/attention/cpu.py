@@ -52,9 +52,7 @@ def neighbor_attention(
 ) -> tuple[Tensor, Tensor]:
     out = native.empty(query, (*query.shape[:-1], value.shape[-1]))
     norm = native.empty(query, (*query.shape[:-1], 2), sum_dtype(query.dtype))
-    native.module.neighbor_attention(
-        out=out, norm=norm, **_attention(query, key, value, bias, scale), **_neighbors(index, key.shape[-3])
-    )
+    native.module.neighbor_attention(out=out, norm=norm, **_attention(query, key, value, index, bias, scale))
     return out, norm
 
 
@@ -77,8 +75,7 @@ def neighbor_attention_backward(
         weights=weights,
         slopes=slopes,
         grad=grad.contiguous(),
-        **_attention(query, key, value, bias, scale),
-        **_neighbors(index, key.shape[-3]),
+        **_attention(query, key, value, index, bias, scale),
     )
     return grad_query, weights, slopes
 
@@ -100,9 +97,12 @@ def _channels(values: Tensor, groups: int) -> dict[str, int]:
     return {"groups": groups, "width": values.shape[-1] // groups}
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> dict[str, Any]:
-    """The arguments that describe queries, keys and values."""
-    heads, depth = query.shape[-2:]
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+) -> dict[str, Any]:
+    """The arguments that describe queries, keys, values and lists of neighbors."""
+    *batch, num_rows, heads, depth = key.shape
+    centers, neighbors = index.shape[-2:]
     return {
         "query": query.contiguous(),
         "key": key.contiguous(),
@@ -114,4 +114,9 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, s
         "depth": depth,
         "value_width": value.shape[-1],
         "bias_heads": 0 if bias is None else bias.shape[-1],
+        "index": index.contiguous(),
+        "batch": batch[0] if batch else 1,
+        "rows": num_rows,
+        "centers": centers,
+        "neighbors": neighbors,
     }
