@@ -203,12 +203,12 @@ def corpus() -> str:
         counted.update({key: row.get(key, 0) for key in ("files", "read", "refused")})
     rows = [[f"`{name}`", *(c[key] for key in ("files", "read", "refused"))] for name, c in formats.items()]
     rows.append(["all", record["files"], record["read"], record["refused"]])
-    promises, limits = record["promises"], record["limits"]
+    false_sizes, limits = record["false_sizes"], record["limits"]
     heading = (
         f"{machine(record['machine'])}; limits of {limits['memory_bytes'] >> 20} MiB and {limits['seconds']} s per "
         f"file. Outcomes other than read or rejected with one line: {record['wrong']}. Small files that declare a huge "
-        f"size: {promises['refused']} of {promises['files']} rejected, each using at most "
-        f"{promises['largest_bytes'] >> 20} MiB.\n\n"
+        f"size: {false_sizes['refused']} of {false_sizes['files']} rejected, each using at most "
+        f"{false_sizes['largest_bytes'] >> 20} MiB.\n\n"
     )
     return heading + table(["format", "damaged files", "read", "rejected"], rows)
 

@@ -29,7 +29,8 @@ from tests.support.places import DATA, PLACES, Place
 def _patch_once() -> None:
     """Patch Triton's language once instead of at every call of a helper function.
 
-    The interpreter does the latter; a process that only interprets does not need it and runs twice as fast without.
+    The interpreter patches at every call and restores afterwards. A process that only interprets does not need this and
+    runs twice as fast without it.
     """
     import triton.language as tl
     from triton.runtime import interpreter

@@ -86,11 +86,11 @@ def test_families_import_each_other_one_way():
                     others = modules - shared
                     used[family.name] |= {module.removesuffix(".register") for module in others}
     assert set().union(*used.values()) <= set(used)
-    graphlib.TopologicalSorter(used).prepare()  # raises when there is a circle
+    graphlib.TopologicalSorter(used).prepare()  # raises an error for a cycle
 
 
 def layers():
-    """What each package may import, directly or indirectly, from the diagram in docs/architecture.md."""
+    """The packages that each package may import, directly or indirectly, from the diagram in docs/architecture.md."""
     (diagram,) = re.findall(r"## Layers\n+```\n(.*?)```", ARCHITECTURE.read_text(), re.DOTALL)
     below = {}
     for line in diagram.splitlines():

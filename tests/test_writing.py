@@ -197,8 +197,8 @@ def test_workspace_without_locks(tmp_path, monkeypatch):
 
 def test_workspace_that_is_removed_before_it_is_locked(tmp_path, monkeypatch):
     """A process that looks for abandoned folders may lock a new folder first; then a second one is created."""
-    answers = iter([False, True])
-    monkeypatch.setattr("pointgrad.data.files.workspace.try_lock", lambda *_: next(answers))
+    locked = iter([False, True])
+    monkeypatch.setattr("pointgrad.data.files.workspace.try_lock", lambda *_: next(locked))
     made = []
     monkeypatch.setattr(tempfile, "mkdtemp", _recorded(tempfile.mkdtemp, made))
     with workspace(tmp_path / "a.ply", tmp_path) as drafts:

@@ -140,7 +140,7 @@ def ties() -> None:
 
 
 def gradients() -> None:
-    """Where gradients flow in a set abstraction, and where they stop."""
+    """Gradient flow in a set abstraction."""
     axes = canvas(56, 21)
     box(axes, 1, 3, 9, 3.4, ["points", "(N, 3)"], BLUE)
     box(axes, 1, 14, 9, 3.4, ["features", "(N, C)"], BLUE)

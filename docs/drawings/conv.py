@@ -95,7 +95,7 @@ def geometry() -> None:
 
 
 def fold() -> None:
-    """How many windows cover each pixel: fold(unfold(ones))."""
+    """Number of windows that cover each pixel: fold(unfold(ones))."""
     settings = [
         ("3 x 3, kernel 2", 3, {"kernel_size": 2}),
         ("4 x 4, kernel 2", 4, {"kernel_size": 2}),

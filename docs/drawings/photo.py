@@ -17,7 +17,7 @@ COLORS = 256  # of the palette; the loss is not visible
 
 
 def missing() -> str:
-    """Why no screenshots can be taken; empty if they can."""
+    """The reason why no screenshots can be taken; empty if they can."""
     for name in ("playwright", "viser"):
         if importlib.util.find_spec(name) is None:
             return f"skipped: screenshots of the viewer need {name}"

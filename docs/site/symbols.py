@@ -1,4 +1,4 @@
-"""Griffe extension: what mkdocstrings cannot read from the source without help."""
+"""Griffe extension for source code that mkdocstrings misreads without it."""
 
 import contextlib
 import re

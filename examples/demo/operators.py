@@ -32,9 +32,9 @@ def agreement(op: OpInfo, arguments: dict[str, Any]) -> str:
     with pointgrad.backend("reference"):
         expected = run()
     pairs = list(zip(received, expected, strict=True))
-    if all(torch.equal(mine, theirs) for mine, theirs in pairs):
+    if all(torch.equal(actual, desired) for actual, desired in pairs):
         return "[green]identical[/]"
-    error = max(((mine - theirs).abs().max() / theirs.abs().max()).item() for mine, theirs in pairs)
+    error = max(((actual - desired).abs().max() / desired.abs().max()).item() for actual, desired in pairs)
     return f"[{'green' if error < 1e-5 else 'red'}]within {error:.0e}[/]"
 
 

@@ -46,7 +46,7 @@ WATCHDOG = "Timeout ("  # beginning of the output of faulthandler
 
 
 class Difference(Exception):
-    """A concurrent call returned other bits than a serial one."""
+    """A concurrent call returned different bits than a serial one."""
 
 
 class Calls:
@@ -151,11 +151,11 @@ def spawned(calls: Calls, rounds: int) -> int:
 
 def _in_processes(method: str, calls: Calls, seed: str) -> int:
     context = multiprocessing.get_context(method)
-    answers = context.SimpleQueue()
+    results = context.SimpleQueue()
     # A spawned process creates the calls itself.
     given = calls if method == "fork" else (calls.cases, calls.expected)
     seeds = [f"{seed} {n}" for n in range(2 if method == "fork" else 1)]
-    children = [context.Process(target=_child, args=(answers, given, each), daemon=True) for each in seeds]
+    children = [context.Process(target=_child, args=(results, given, each), daemon=True) for each in seeds]
     for child in children:
         child.start()
     for child in children:
@@ -164,14 +164,14 @@ def _in_processes(method: str, calls: Calls, seed: str) -> int:
         raise RuntimeError(f"{WATCHDOG}{CHILD_LIMIT} s) in a {method}ed child")
     if any(child.exitcode for child in children):
         raise RuntimeError(f"a {method}ed child ended with status {[child.exitcode for child in children]}")
-    received = [answers.get() for _ in children]
-    for answer in received:
-        if isinstance(answer, str):
-            raise Difference(answer)
+    received = [results.get() for _ in children]
+    for result in received:
+        if isinstance(result, str):
+            raise Difference(result)
     return sum(received)
 
 
-def _child(answers: Any, given: Calls | tuple[int, dict[str, str]], seed: str) -> None:
+def _child(results: Any, given: Calls | tuple[int, dict[str, str]], seed: str) -> None:
     """Send the number of calls, or a description of the difference, to the parent."""
     # Uses a signal, since the watchdog thread of the parent does not exist in a forked child.
     faulthandler.register(signal.SIGALRM, chain=True)
@@ -182,9 +182,9 @@ def _child(answers: Any, given: Calls | tuple[int, dict[str, str]], seed: str) -
             use_the_pool_in_a_forked_child()
         else:
             calls = Calls(*given)
-        answers.put(calls.one_of_each_family(seed))
+        results.put(calls.one_of_each_family(seed))
     except Difference as difference:
-        answers.put(str(difference))
+        results.put(str(difference))
     signal.alarm(0)
 
 

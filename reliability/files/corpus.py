@@ -64,7 +64,7 @@ def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
             while task is not None:
                 ours.send(task)
                 if not ours.poll(SECONDS):
-                    yield Outcome(*task, "hang", f"no answer in {SECONDS} seconds")
+                    yield Outcome(*task, "hang", f"no response in {SECONDS} seconds")
                     break
                 try:
                     yield Outcome(*task, *ours.recv())
@@ -202,8 +202,8 @@ def main() -> int:
         print(failure["subject"], failure["number"], failure["what"], failure["words"][:200], file=sys.stderr)
     if options.out:
         limits = {"memory_bytes": MEMORY, "seconds": SECONDS}
-        promises = {"files": len(small), "refused": sum(refused), "largest_bytes": LARGE}
-        write({"machine": described, "limits": limits, "promises": promises, **result}, options.out)
+        small_files = {"files": len(small), "refused": sum(refused), "largest_bytes": LARGE}
+        write({"machine": described, "limits": limits, "false_sizes": small_files, **result}, options.out)
     return 1 if result["wrong"] or not all(refused) else 0
 
 

@@ -1,7 +1,7 @@
 """`python -m reliability.files.fuzz --seconds 60 --out FILE.json`: coverage-guided fuzzing of all readers with atheris.
 
 New files are derived from the valid and damaged files of `corpus.py`, guided by the lines of our code that they reach.
-A file may be read or refused, as there; anything else is a finding, and its bytes are saved in --keep. Needs
+A file may be read or refused, as in `corpus.py`; anything else is a finding, and its bytes are saved in --keep. Needs
 `pip install atheris`. Each kind is fuzzed in a separate process for the given number of seconds.
 """
 

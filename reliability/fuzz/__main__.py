@@ -138,7 +138,7 @@ def run_family(family: str, options: argparse.Namespace, seed: int) -> Iterator[
             total.update(cases=result["cases"], rounds=1)
             if "crash" in result:
                 crashes.append(result["crash"])
-                print(f"{family}: {result['crash']['how']} in {json.dumps(result['crash'])}", flush=True)
+                print(f"{family}: {result['crash']['cause']} in {json.dumps(result['crash'])}", flush=True)
             else:
                 for what, counter in result["counts"].items():
                     counts.setdefault(what, Counter()).update(counter)
@@ -160,7 +160,7 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> Iterator[dict[str, Any]]:
-    """Yield the reports of a child process round by round, and how it died, if it did."""
+    """Yield the reports of a child process, one per round, and the cause of a crash."""
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "case.json"
         command = [sys.executable, "-m", "reliability.fuzz", family, "--child", str(note), "--cases", str(cases)]
@@ -187,9 +187,9 @@ def lines(family: str, options: argparse.Namespace, seed: int, cases: int) -> It
             raise KeyboardInterrupt
         if status:
             case = json.loads(note.read_text()) if note.exists() and note.stat().st_size else {}
-            how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-            how = f"hung for {WATCHDOG} s" if hung else how
-            yield {"cases": case.get("in_round", 0) + 1, "crash": {"how": how, **case}}
+            cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            cause = f"hung for {WATCHDOG} s" if hung else cause
+            yield {"cases": case.get("in_round", 0) + 1, "crash": {"cause": cause, **case}}
 
 
 if __name__ == "__main__":

@@ -76,11 +76,11 @@ def draw_and_check(draw: Draw, operators: list[OpInfo], backend: str, tally: Tal
             raise Mismatch(f"{name} was changed by the call")
     for count in others:
         again, _, grads_again = attempt(count)
-        for mine, theirs in zip([*outputs, *grads.values()], [*again, *grads_again.values()], strict=True):
-            if not _same(mine, theirs) and draw.device == "cpu":
+        for actual, desired in zip([*outputs, *grads.values()], [*again, *grads_again.values()], strict=True):
+            if not _same(actual, desired) and draw.device == "cpu":
                 raise Mismatch(f"the result differs with {count} threads")
     if wrong and draw.device != "cpu" and any(name.endswith(("offsets", "lengths")) for name in arguments):
-        # On a GPU sizes are not read on the host and may be wrong here: any result is allowed, a wild read is not.
+        # On a GPU sizes are not read on the host and may be wrong here: any result is allowed without invalid accesses.
         torch.cuda.synchronize()
         tally.add("outcome", "unread sizes")
         _count(tally, op, arguments)
@@ -111,11 +111,11 @@ def compare(
         sums, grad_sums = op.magnitudes(arguments, [grad.double() for grad in upstream], expected)
     bound = Bound(inputs + outputs, op.rounds, tally, flushes)
     remaining = iter(sums)
-    for number, (mine, theirs) in enumerate(zip(outputs, expected, strict=True)):
-        magnitude = next(remaining, None) if mine.is_floating_point() else None
-        bound.check(f"output {number}", mine, theirs, magnitude)
-    for name, mine in grads.items():
-        bound.check(f"the gradient of {name}", mine, expected_grads[name], grad_sums.get(name))
+    for number, (actual, desired) in enumerate(zip(outputs, expected, strict=True)):
+        magnitude = next(remaining, None) if actual.is_floating_point() else None
+        bound.check(f"output {number}", actual, desired, magnitude)
+    for name, actual in grads.items():
+        bound.check(f"the gradient of {name}", actual, expected_grads[name], grad_sums.get(name))
     if grads:
         tally.add("compared", "with gradients")
 
@@ -146,52 +146,54 @@ class Bound:
         """The smallest positive number that is not flushed to zero."""
         return info.tiny * (1.0 if self.flushes and info.tiny < 1e-30 else info.eps)
 
-    def check(self, what: str, mine: Tensor, theirs: Tensor, magnitude: Tensor | None) -> None:
-        if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
-            raise Mismatch(f"{what} is {_describe(mine)}, the reference has {_describe(theirs)}")
+    def check(self, what: str, actual: Tensor, desired: Tensor, magnitude: Tensor | None) -> None:
+        if actual.dtype != desired.dtype or actual.shape != desired.shape:
+            raise Mismatch(f"{what} is {_describe(actual)}, the reference has {_describe(desired)}")
         if magnitude is None:
-            if not _same(mine, theirs):
-                raise Mismatch(f"{what} must have the same bits: {_first(mine, theirs, ~_equal(mine, theirs))}")
-            self.tally.add("numbers", "same bits", mine.numel())
+            if not _same(actual, desired):
+                raise Mismatch(f"{what} must have the same bits: {_first(actual, desired, ~_equal(actual, desired))}")
+            self.tally.add("numbers", "same bits", actual.numel())
             return
-        limits = torch.finfo(mine.dtype)
-        wide = torch.finfo(torch.promote_types(mine.dtype, torch.float32))
+        limits = torch.finfo(actual.dtype)
+        wide = torch.finfo(torch.promote_types(actual.dtype, torch.float32))
         relative = self.terms * wide.eps + (4 * limits.eps if self.rounds else 0)
         least = self.smallest(wide) + (self.smallest(limits) if self.rounds else 0)
-        center = theirs.double()
+        center = desired.double()
         slack = relative * magnitude + self.terms * least * self.highest
         if limits.eps > wide.eps:  # a last rounding
             slack = slack + limits.eps * center.abs() + self.smallest(limits)
-        low, high = (center - slack).to(mine.dtype), (center + slack).to(mine.dtype)
-        fine = _equal(mine, theirs) | ((mine >= low) & (mine <= high))
+        low, high = (center - slack).to(actual.dtype), (center + slack).to(actual.dtype)
+        fine = _equal(actual, desired) | ((actual >= low) & (actual <= high))
         largest = limits.max if self.rounds else wide.max
         open_end = magnitude > largest / 4  # infinity included
         if self.strange and self.highest < largest**0.25:  # infinity comes from the input: nothing overflows
-            open_end = open_end & mine.isfinite() & theirs.isfinite()
+            open_end = open_end & actual.isfinite() & desired.isfinite()
         fine = fine | (open_end & ~magnitude.isnan())
         if self.highest >= largest**0.25:
             fine = fine | magnitude.isnan()
         self.tally.add("numbers", "within the bound", int((~open_end).sum()))
         self.tally.add("numbers", "left open by overflow", int(open_end.sum()))
         if not bool(fine.all()):
-            raise Mismatch(f"{what} differs by more than {relative:.2g} of its terms: {_first(mine, theirs, ~fine)}")
+            raise Mismatch(f"{what} differs by more than {relative:.2g} of its terms: {_first(actual, desired, ~fine)}")
 
 
-def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
-    equal = mine == theirs
-    if mine.is_floating_point():
-        equal = (equal & (mine.signbit() == theirs.signbit())) | (mine.isnan() & theirs.isnan())
+def _equal(actual: Tensor, desired: Tensor) -> Tensor:
+    equal = actual == desired
+    if actual.is_floating_point():
+        equal = (equal & (actual.signbit() == desired.signbit())) | (actual.isnan() & desired.isnan())
     return equal
 
 
-def _same(mine: Tensor, theirs: Tensor) -> bool:
-    return mine.shape == theirs.shape and bool(_equal(mine, theirs).all())
+def _same(actual: Tensor, desired: Tensor) -> bool:
+    return actual.shape == desired.shape and bool(_equal(actual, desired).all())
 
 
-def _first(mine: Tensor, theirs: Tensor, wrong: Tensor) -> str:
+def _first(actual: Tensor, desired: Tensor, wrong: Tensor) -> str:
     place = wrong.nonzero()[0].tolist()
     at = tuple(place)
-    return f"{mine[at].item()!r} at {place} where the reference has {theirs[at].item()!r} ({int(wrong.sum())} in all)"
+    return (
+        f"{actual[at].item()!r} at {place} where the reference has {desired[at].item()!r} ({int(wrong.sum())} in all)"
+    )
 
 
 def _describe(value: Tensor) -> str:

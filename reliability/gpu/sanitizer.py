@@ -73,7 +73,7 @@ def run_in_parts(tool: str | None, parts: int, limit: float, more: list[str]) ->
         "kernels": len(launched),
         "never_launched": [name for name, forms in launched.items() if not forms],
         "seconds": round(time.monotonic() - begin),
-        "said": reports[:300],
+        "reports": reports[:300],
         "last_lines": [lines[-3:] for lines in failed],
     }
 

@@ -58,8 +58,8 @@ def try_cases(cases: list[Case]) -> dict[str, Any]:
     try:
         families: Counter[str] = Counter()
         for case in cases:
-            for mine, theirs in zip(results(case, "cpu"), results(case, "reference"), strict=True):
-                torch.testing.assert_close(mine, theirs, msg=lambda text, case=case: f"{case.name}: {text}")
+            for actual, desired in zip(results(case, "cpu"), results(case, "reference"), strict=True):
+                torch.testing.assert_close(actual, desired, msg=lambda text, case=case: f"{case.name}: {text}")
             families[FAMILY_OF[case.op.name]] += 1
         native.empty(torch.empty(0), (2**21,)).fill_(1)  # large enough for a reusable buffer
     finally:

@@ -115,7 +115,7 @@ def flips(reference: Reference, count: int, seed: int) -> Record:
             harmless += 1
         else:
             wrong.append(f"byte {place}, bit {bit}")
-    return {"flips": count, "noticed": detected, "same content": harmless, "wrong": wrong}
+    return {"flips": count, "detected": detected, "same content": harmless, "wrong": wrong}
 
 
 def _attempt(path: Path) -> dict[str, Any] | None:

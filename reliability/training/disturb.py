@@ -177,7 +177,7 @@ def disk(reference: Reference, count: int, *more: object) -> Record:
             different += reference.finish(out, *more)
     return {
         "disks": count,
-        "had room": completed,
+        "enough space": completed,
         "file that did not fit": dict(named),
         "wrong": wrong,
         "different": different,
@@ -192,7 +192,7 @@ def workers(reference: Reference, *kinds: str) -> Record:
         began = time.monotonic()
         attempt = reference.start(out, fault=partial(inject.worker_fault, kind, 7))
         status = attempt.wait()
-        reports[kind] = {"status": status, "seconds": round(time.monotonic() - began, 1), "said": attempt.errors()}
+        reports[kind] = {"status": status, "seconds": round(time.monotonic() - began, 1), "errors": attempt.errors()}
         clear = len(attempt.errors()) == 1 and "Traceback" not in attempt.output
         if kind == "raises":  # a bug: reported with its traceback and the sample
             clear = attempt.output.rstrip().endswith("RuntimeError: sample 7: ZeroDivisionError: injected")

@@ -95,7 +95,7 @@ def lost(scratch: Path, *faults: tuple[int, int], wait: float) -> Record:
         if not run.wait():
             wrong.append(f"{name}: hung: {run.output}")
         errors = [line for line in run.output.splitlines() if line.startswith("pointgrad")]
-        record[name] = {"seconds": round(seconds or time.monotonic() - began, 1), "said": errors}
+        record[name] = {"seconds": round(seconds or time.monotonic() - began, 1), "errors": errors}
         if len(errors) != 1 or "Traceback" in run.output or run.first.returncode == 0:
             wrong.append(f"{name}: {run.first.returncode}: {run.output}")
         wrong += unreadable(out)

@@ -16,9 +16,7 @@ import pointgrad
 import pointgrad.compat
 from pointgrad.compat import torch_cluster
 from pointgrad.compat.torch_cluster import fps, grid_cluster, knn, knn_graph, nearest, radius, radius_graph
-from tests.compat.torch_cluster_loops import (
-    ragged,
-)
+from tests.compat.torch_cluster_loops import ragged
 
 SOURCE = Path(pointgrad.__file__).parents[1]
 FOREIGN = Path(__file__).parent / "foreign"

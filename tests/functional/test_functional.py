@@ -86,16 +86,16 @@ def results(call, functions, inputs):
 @every_call
 def test_agrees_with_torch(call, shapes, dtype):
     inputs = [floats(*shape, dtype=dtype) for shape in shapes]
-    mine, theirs = results(call, P, inputs), results(call, THEIRS, inputs)
-    for received, expected in zip(mine, theirs, strict=True):
+    actual, desired = results(call, P, inputs), results(call, THEIRS, inputs)
+    for received, expected in zip(actual, desired, strict=True):
         assert received.dtype == expected.dtype
         assert received.shape == expected.shape
     if dtype in (torch.float64, torch.float32):
-        torch.testing.assert_close(mine, theirs)
+        torch.testing.assert_close(actual, desired)
         return
     # In 16 bits, the error is at most that of torch plus one rounding error of the result.
     truth = results(call, THEIRS, [x.double() for x in inputs])
-    for received, expected, exact in zip(mine, theirs, truth, strict=True):
+    for received, expected, exact in zip(actual, desired, truth, strict=True):
         if exact.numel():
             rounding = torch.finfo(dtype).eps * exact.abs().max()
             assert (received - exact).abs().max() <= (expected - exact).abs().max() + rounding
@@ -163,10 +163,10 @@ def test_export_and_per_sample_gradients(name):
 
 def test_signatures():
     for name in ("softmax", "log_softmax", "nll_loss", "cross_entropy", "relu"):
-        mine, theirs = (inspect.signature(getattr(f, name)).parameters.values() for f in (P, F))
-        assert [(p.name, p.default, p.kind) for p in mine] == [(p.name, p.default, p.kind) for p in theirs], name
+        actual, desired = (inspect.signature(getattr(f, name)).parameters.values() for f in (P, F))
+        assert [(p.name, p.default, p.kind) for p in actual] == [(p.name, p.default, p.kind) for p in desired], name
     # The signatures of torch's builtins are only in their documentation.
-    for name, theirs in (
+    for name, desired in (
         ("linear", "(input, weight, bias=None)"),
         ("cosine_similarity", "(x1, x2, dim=1, eps=1e-08)"),
         ("mean", "(input, dim=None, keepdim=False, *, dtype=None)"),
@@ -175,7 +175,7 @@ def test_signatures():
     ):
         bare = inspect.signature(getattr(P, name))
         parameters = [p.replace(annotation=inspect.Parameter.empty) for p in bare.parameters.values()]
-        assert str(bare.replace(parameters=parameters, return_annotation=inspect.Signature.empty)) == theirs
+        assert str(bare.replace(parameters=parameters, return_annotation=inspect.Signature.empty)) == desired
 
 
 def test_documented_examples_run():
@@ -251,9 +251,9 @@ def test_half_precision_lengths_do_not_overflow():
 
 def test_special_values_of_log_and_relu():
     x = torch.tensor([0.0, -1.0, 2.0, float("nan"), INF], requires_grad=True)
-    for mine, theirs in ((P.log, torch.log), (P.relu, F.relu)):
-        torch.testing.assert_close(mine(x), theirs(x), equal_nan=True)
-        grads = [torch.autograd.grad(f(x).sum(), x)[0] for f in (mine, theirs)]
+    for ours, theirs in ((P.log, torch.log), (P.relu, F.relu)):
+        torch.testing.assert_close(ours(x), theirs(x), equal_nan=True)
+        grads = [torch.autograd.grad(f(x).sum(), x)[0] for f in (ours, theirs)]
         torch.testing.assert_close(*grads, equal_nan=True)
 
 
@@ -307,9 +307,9 @@ def test_autocast_agrees_with_torch(name):
     for dtype in (torch.float32, torch.bfloat16):
         inputs = [floats(*shape, dtype=dtype) for shape in shapes]
         with torch.autocast("cpu", torch.bfloat16):
-            mine, theirs = results(call, P, inputs), results(call, THEIRS, inputs)
-        assert [x.dtype for x in mine] == [x.dtype for x in theirs]
-        torch.testing.assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
+            actual, desired = results(call, P, inputs), results(call, THEIRS, inputs)
+        assert [x.dtype for x in actual] == [x.dtype for x in desired]
+        torch.testing.assert_close(actual, desired, rtol=2e-2, atol=2e-2)
 
 
 def test_non_contiguous_and_expanded():
@@ -328,7 +328,7 @@ def test_deprecated_arguments_warn_as_in_torch():
     for kwargs in ({"size_average": False}, {"reduce": False}, {"size_average": True}, {"reduce": True}):
         for name in ("nll_loss", "cross_entropy"):
             with pytest.warns(UserWarning, match="size_average and reduce are deprecated"):
-                mine = getattr(P, name)(y, target, **kwargs)
+                actual = getattr(P, name)(y, target, **kwargs)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                torch.testing.assert_close(mine, getattr(F, name)(y, target, **kwargs))
+                torch.testing.assert_close(actual, getattr(F, name)(y, target, **kwargs))

@@ -24,10 +24,10 @@ def neighbors(place, rows: int, *shape: int) -> Tensor:
 def assert_same_gradients(received: Tensor, expected: Tensor, sources) -> None:
     upstream = torch.randn_like(expected)
     torch.testing.assert_close(received, expected)
-    for mine, theirs in zip(
+    for actual, desired in zip(
         torch.autograd.grad(received, sources, upstream), torch.autograd.grad(expected, sources, upstream), strict=True
     ):
-        torch.testing.assert_close(mine, theirs)
+        torch.testing.assert_close(actual, desired)
 
 
 @pytest.mark.parametrize(("count", "channels"), [(1, 1), (1, 130), (3, 3), (3, 64), (16, 64), (33, 3), (33, 130)])

@@ -53,8 +53,8 @@ def gradients(case: Case, arguments, upstream=None):
 
 def assert_same(received, expected):
     assert len(received) == len(expected)
-    for mine, theirs in zip(received, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+    for actual, desired in zip(received, expected, strict=True):
+        torch.testing.assert_close(actual, desired, rtol=0, atol=0, equal_nan=True)
 
 
 def rounding_of_sums(inputs, dtype) -> float:
@@ -107,11 +107,11 @@ def test_agrees_with_reference(case, dtype, kernel_place):
         return
     with pointgrad.backend("reference"):
         truth = case(converted(arguments, Tensor.double))
-    for mine, theirs, exact in zip(received, expected, truth, strict=True):
-        if mine.is_floating_point():
-            assert_as_precise(mine, theirs, exact, arguments.values())
+    for actual, desired, exact in zip(received, expected, truth, strict=True):
+        if actual.is_floating_point():
+            assert_as_precise(actual, desired, exact, arguments.values())
         else:
-            assert_same([mine], [theirs])
+            assert_same([actual], [desired])
 
 
 @every_dtype
@@ -123,8 +123,8 @@ def test_gradients_agree_with_reference(case, dtype, kernel_place):
     with pointgrad.backend("reference"):
         expected = gradients(case, arguments, upstream)
         truth = gradients(case, converted(arguments, Tensor.double), upstream.double())
-    for mine, theirs, exact in zip(received, expected, truth, strict=True):
-        assert_as_precise(mine, theirs, exact, [*arguments.values(), upstream])
+    for actual, desired, exact in zip(received, expected, truth, strict=True):
+        assert_as_precise(actual, desired, exact, [*arguments.values(), upstream])
 
 
 def first_and_second(call, values):
@@ -188,7 +188,7 @@ def operator_calls(case: Case, arguments):
     return record.calls
 
 
-# A warning of torch 2.15 about tensors of its own checks.
+# torch 2.15 warns about tensors in its own checks.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.interpreted_once
 @every_case
@@ -221,8 +221,8 @@ def test_compile(case, default_place):
         upstream = torch.randn_like(output_of(case, arguments))
         expected = gradients(case, arguments, upstream)
         received = gradients(fast, arguments, upstream)
-        for mine, theirs in zip(received, expected, strict=True):
-            torch.testing.assert_close(mine, theirs)
+        for actual, desired in zip(received, expected, strict=True):
+            torch.testing.assert_close(actual, desired)
 
 
 @every_case
@@ -267,8 +267,8 @@ def test_non_contiguous(case, place):
         upstream = torch.randn_like(output_of(case, arguments))
         expected = gradients(case, arguments, upstream)
         received = gradients(case, gaps, strided(upstream))
-        for mine, theirs in zip(received, expected, strict=True):
-            torch.testing.assert_close(mine, theirs)
+        for actual, desired in zip(received, expected, strict=True):
+            torch.testing.assert_close(actual, desired)
 
 
 @pytest.mark.interpreted_once
@@ -286,8 +286,8 @@ def test_expanded(case, place):
         ones = torch.ones_like(output_of(case, solid))
         expected = gradients(case, solid, ones)
         received = gradients(case, solid, torch.ones(()).to(ones).expand_as(ones))
-        for mine, theirs in zip(received, expected, strict=True):
-            torch.testing.assert_close(mine, theirs)
+        for actual, desired in zip(received, expected, strict=True):
+            torch.testing.assert_close(actual, desired)
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")], ids=["nan", "inf", "-inf"])
@@ -302,8 +302,8 @@ def test_nan_and_infinity(case, poison, kernel_place):
     received = case(arguments)
     with pointgrad.backend("reference"):
         expected = case(arguments)
-    for mine, theirs in zip(received, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, equal_nan=True)
+    for actual, desired in zip(received, expected, strict=True):
+        torch.testing.assert_close(actual, desired, equal_nan=True)
 
 
 @pytest.mark.interpreted_once
@@ -421,8 +421,8 @@ def test_data_loader_workers(start):
     received = list(
         torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, timeout=120, multiprocessing_context=context)
     )
-    for mine, theirs in zip(received, expected, strict=True):
-        assert_same([torch.as_tensor(m) for m in mine], [torch.as_tensor(t) for t in theirs])
+    for actual, desired in zip(received, expected, strict=True):
+        assert_same([torch.as_tensor(m) for m in actual], [torch.as_tensor(t) for t in desired])
 
 
 def kernel_in_child(channel, features, index):

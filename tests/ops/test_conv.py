@@ -184,9 +184,9 @@ def test_convolutions_in_16_bits(dtype, place):
     upstream = torch.randn_like(received)
     grads = torch.autograd.grad(received, inputs, upstream), torch.autograd.grad(truth, exact, upstream.double())
     eps = torch.finfo(dtype).eps
-    for mine, theirs in ((received, truth), *zip(*grads, strict=True)):
-        assert mine.dtype == dtype
-        assert (mine.double() - theirs).norm() <= eps * theirs.norm()
+    for actual, desired in ((received, truth), *zip(*grads, strict=True)):
+        assert actual.dtype == dtype
+        assert (actual.double() - desired).norm() <= eps * desired.norm()
 
 
 def test_autocast_takes_the_widest(place):
@@ -303,8 +303,8 @@ def test_any_windows(data):
     outputs = [c(image, weight, None, stride, padding, dilation, groups) for c in (conv2d, F.conv2d)]
     assert torch.equal(*outputs)
     upstream = torch.randint(-4, 5, outputs[0].shape).double()
-    for mine, theirs in zip(*(torch.autograd.grad(out, (image, weight), upstream) for out in outputs), strict=True):
-        assert torch.equal(mine, theirs)
+    for actual, desired in zip(*(torch.autograd.grad(out, (image, weight), upstream) for out in outputs), strict=True):
+        assert torch.equal(actual, desired)
     half = tuple(min(zeros, length // 2) for zeros, length in zip(padding, kernel, strict=True))
     if all(size[a] + 2 * half[a] > dilation[a] * (kernel[a] - 1) for a in (0, 1)):
         settings = (kernel, stride, half, dilation, draw(st.booleans()))

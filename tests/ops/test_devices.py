@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 from pointgrad.catalog import CASES, Make
 from pointgrad.ops import registry
 
-# Without a GPU torch allows any fake one; with one GPU it asks the driver for the second.
+# Without a GPU torch allows any fake GPU; with one GPU it queries the driver for the second one.
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() == 1, reason="with one GPU torch refuses a fake second one")
 
 FIXED = [case for case in CASES if not case.sample.waits and not case.sample.seeded]

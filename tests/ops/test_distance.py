@@ -10,23 +10,23 @@ from pointgrad import chamfer_distance
 
 
 def by_scipy(points, targets):
-    there = cKDTree(targets.numpy()).query(points.numpy())[0] ** 2
-    back = cKDTree(points.numpy()).query(targets.numpy())[0] ** 2
-    return there, back
+    to_targets = cKDTree(targets.numpy()).query(points.numpy())[0] ** 2
+    to_points = cKDTree(points.numpy()).query(targets.numpy())[0] ** 2
+    return to_targets, to_points
 
 
 def test_agrees_with_scipy_and_sklearn(place):
     points, targets = torch.randn(300, 3, dtype=torch.float64), torch.randn(200, 3, dtype=torch.float64) + 0.5
-    there, back = by_scipy(points, targets)
+    to_targets, to_points = by_scipy(points, targets)
     a, b = points.to(place.device), targets.to(place.device)
-    assert chamfer_distance(a, b).item() == pytest.approx(there.mean() + back.mean())
-    assert chamfer_distance(a, b, reduction="sum").item() == pytest.approx(there.sum() + back.sum())
-    assert chamfer_distance(a, b, direction="to_targets").item() == pytest.approx(there.mean())
-    assert chamfer_distance(a, b, direction="to_points").item() == pytest.approx(back.mean())
+    assert chamfer_distance(a, b).item() == pytest.approx(to_targets.mean() + to_points.mean())
+    assert chamfer_distance(a, b, reduction="sum").item() == pytest.approx(to_targets.sum() + to_points.sum())
+    assert chamfer_distance(a, b, direction="to_targets").item() == pytest.approx(to_targets.mean())
+    assert chamfer_distance(a, b, direction="to_points").item() == pytest.approx(to_points.mean())
     nearest = chamfer_distance(a, b, reduction="none")
     skl = NearestNeighbors(n_neighbors=1).fit(targets.numpy()).kneighbors(points.numpy())[0][:, 0] ** 2
     torch.testing.assert_close(nearest.to_targets.cpu(), torch.from_numpy(skl))
-    torch.testing.assert_close(nearest.to_points.cpu(), torch.from_numpy(back))
+    torch.testing.assert_close(nearest.to_points.cpu(), torch.from_numpy(to_points))
 
 
 def test_layouts_agree(place):

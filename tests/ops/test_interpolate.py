@@ -146,10 +146,10 @@ def test_grid_sample_agrees_with_torch(size, dtype, padding_mode, align_corners,
     upstream = torch.randn(2, 60, 4, dtype=dtype, device=place.device)
     received = values_and_grads(pointgrad.grid_sample, grid, points, upstream, **settings)
     expected = values_and_grads(torch_sample, grid, points, upstream, **settings)
-    for mine, theirs in zip(received, expected, strict=True):
+    for actual, desired in zip(received, expected, strict=True):
         # At a distance of a hundred voxels the position within the cell loses two digits.
         tolerance = {} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
-        torch.testing.assert_close(mine, theirs, **tolerance)
+        torch.testing.assert_close(actual, desired, **tolerance)
 
 
 @every_padding
@@ -164,8 +164,8 @@ def test_grid_sample_has_the_slope_of_torch(size, padding_mode, align_corners, p
     upstream = torch.randn(1, 128, 4, device=place.device)
     received = values_and_grads(pointgrad.grid_sample, grid, points, upstream, **settings)
     expected = values_and_grads(torch_sample, grid, points, upstream, **settings)
-    for mine, theirs in zip(received, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
+    for actual, desired in zip(received, expected, strict=True):
+        torch.testing.assert_close(actual, desired, rtol=1e-5, atol=1e-4)
 
 
 @every_padding
@@ -199,8 +199,8 @@ def test_second_derivatives_are_the_same_on_every_backend(padding_mode, align_co
 
     with pointgrad.backend("cpu"):
         expected = second("cpu")
-    for mine, theirs in zip(second(place.device), expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
+    for actual, desired in zip(second(place.device), expected, strict=True):
+        torch.testing.assert_close(actual, desired)
 
 
 @every_padding
@@ -353,8 +353,8 @@ def test_grid_with_channels_last(place):
     expected = values_and_grads(pointgrad.grid_sample, grid, points, upstream)
     last = grid.to(memory_format=torch.channels_last_3d)
     received = values_and_grads(pointgrad.grid_sample, last, points, upstream)
-    for mine, theirs in zip(received, expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
+    for actual, desired in zip(received, expected, strict=True):
+        torch.testing.assert_close(actual, desired)
 
 
 def test_splat_without_features():
@@ -415,11 +415,11 @@ def test_autocast_casts_grid_and_points_to_the_wider_dtype(half, place):
 
 
 def test_grids_compile_once_for_all_sizes():
-    def there_and_back(grid, points):
+    def sample_and_splat(grid, points):
         return pointgrad.splat(pointgrad.grid_sample(grid, points), points, grid.shape[2:])
 
     torch._dynamo.reset()
-    compiled = torch.compile(there_and_back, fullgraph=True, dynamic=True, backend="aot_eager")
+    compiled = torch.compile(sample_and_splat, fullgraph=True, dynamic=True, backend="aot_eager")
 
     def inputs(n):
         return torch.rand(n, n + 1, n + 2, n + 3, n + 4), torch.rand(n, 2 * n, 3)
@@ -428,7 +428,7 @@ def test_grids_compile_once_for_all_sizes():
     with torch._dynamo.config.patch(error_on_recompile=True):
         for n in (4, 7):
             arguments = inputs(n)
-            torch.testing.assert_close(compiled(*arguments), there_and_back(*arguments))
+            torch.testing.assert_close(compiled(*arguments), sample_and_splat(*arguments))
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])

@@ -35,10 +35,12 @@ def test_classes_agree_with_torch(shape, reduction, place):
     weights = (None, torch.rand(count, dtype=torch.float64, device=place.device))
     for weight, smoothing, ignored in itertools.product(weights, (0.0, 0.3), (-100, 1)):
         options = {"target": target, "weight": weight, "reduction": reduction, "ignore_index": ignored}
-        mine, theirs = (with_grad(f, x, label_smoothing=smoothing, **options) for f in (cross_entropy, F.cross_entropy))
-        torch.testing.assert_close(mine, theirs, equal_nan=True)
-        mine, theirs = (with_grad(f, x, **options) for f in (nll_loss, F.nll_loss))
-        torch.testing.assert_close(mine, theirs, equal_nan=True)
+        actual, desired = (
+            with_grad(f, x, label_smoothing=smoothing, **options) for f in (cross_entropy, F.cross_entropy)
+        )
+        torch.testing.assert_close(actual, desired, equal_nan=True)
+        actual, desired = (with_grad(f, x, **options) for f in (nll_loss, F.nll_loss))
+        torch.testing.assert_close(actual, desired, equal_nan=True)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -51,8 +53,8 @@ def test_probabilities_agree_with_torch(shape, reduction, place):
     for smoothing in (0.0, 0.3):
         options = {"label_smoothing": smoothing, "reduction": reduction}
         for inputs in ((x, target), (x, target, weight)):
-            mine, theirs = (with_grad(f, *inputs, **options) for f in (cross_entropy, F.cross_entropy))
-            torch.testing.assert_close(mine, theirs)
+            actual, desired = (with_grad(f, *inputs, **options) for f in (cross_entropy, F.cross_entropy))
+            torch.testing.assert_close(actual, desired)
 
 
 @pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.bfloat16, torch.float32),
@@ -75,8 +77,8 @@ def test_layouts_need_no_copy(place):
     expected = with_grad(F.cross_entropy, x, target=target, reduction="none")
     for layout in (x, x.mT.contiguous().mT, x.movedim(0, -1).contiguous().movedim(-1, 0)):
         assert torch.equal(layout, x)
-        mine = with_grad(cross_entropy, layout, target=target, reduction="none")
-        torch.testing.assert_close(mine, expected)
+        actual = with_grad(cross_entropy, layout, target=target, reduction="none")
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -182,9 +184,9 @@ def test_sums_of_many_rows_in_low_precision(place):
 def test_autocast(place):
     x = torch.randn(4, 5, device=place.device).bfloat16()
     target = torch.randint(0, 5, (4,), device=place.device)
-    for mine, theirs in ((cross_entropy, F.cross_entropy), (nll_loss, F.nll_loss)):
+    for ours, theirs in ((cross_entropy, F.cross_entropy), (nll_loss, F.nll_loss)):
         with torch.autocast(place.device, torch.bfloat16):
-            loss, grad = with_grad(mine, x, target=target)
+            loss, grad = with_grad(ours, x, target=target)
             expected = theirs(x, target)
         assert loss.dtype == expected.dtype == torch.float32
         assert grad.dtype == torch.bfloat16

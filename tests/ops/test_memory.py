@@ -18,7 +18,7 @@ from pointgrad.ops.scatter import register as scatter
 FARTHEST = 2**63 - 1
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the process's memory from /proc")
 no_sanitizer = pytest.mark.skipif(
-    getattr(native.module, "sanitizer", "") != "", reason="a sanitizer has memory of its own beside ours"
+    getattr(native.module, "sanitizer", "") != "", reason="a sanitizer allocates additional memory"
 )
 
 
@@ -154,10 +154,10 @@ assert used() - before < 12 * 2**20, used() - before
 assert pointgrad.farthest_point_sampling(points[:100], 2).shape == (2,)
 """
     )
-    said = run_python(code).splitlines()
-    assert len(said) == 9
-    assert "no error" not in said
-    assert "not enough memory for the working buffers of a C++ kernel of pointgrad" in said
+    lines = run_python(code).splitlines()
+    assert len(lines) == 9
+    assert "no error" not in lines
+    assert "not enough memory for the working buffers of a C++ kernel of pointgrad" in lines
 
 
 @linux

@@ -46,17 +46,17 @@ def assert_as_scipy(found, points, queries, k, radius=math.inf):
     tree = cKDTree(points.double().numpy())
     distance, _ = tree.query(queries.double().numpy(), k=[*range(1, k + 1)], distance_upper_bound=radius)
     index, distance2, count = (x.cpu() for x in found)
-    there = index >= 0
-    assert torch.equal(there.sum(1), count)
+    valid = index >= 0
+    assert torch.equal(valid.sum(1), count)
     expected = torch.from_numpy(distance).float()
     edge = 1e-5 * radius if math.isfinite(radius) else 0  # a point on the boundary may round either way
-    sure = (expected < radius - edge) | (expected.isinf() & ~there)
+    sure = (expected < radius - edge) | (expected.isinf() & ~valid)
     torch.testing.assert_close(distance2.sqrt()[sure], expected[sure], rtol=1e-4, atol=1e-5)
     for row in index:
         kept = row[row >= 0]
         assert len(kept.unique()) == len(kept)
     gap = points[index.clamp(min=0)] - queries[:, None]
-    torch.testing.assert_close((gap**2).sum(-1)[there], distance2[there], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close((gap**2).sum(-1)[valid], distance2[valid], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,8 +120,8 @@ def test_backends_agree_to_the_bit(place):
     received = [*knn(points, 20, queries), *ball_query(points, 0.05, 40, queries, select="first")]
     with pointgrad.backend("reference"):
         expected = [*knn(points, 20, queries), *ball_query(points, 0.05, 40, queries, select="first")]
-    for mine, theirs in zip(received, expected, strict=True):
-        assert torch.equal(mine, theirs)
+    for actual, desired in zip(received, expected, strict=True):
+        assert torch.equal(actual, desired)
 
 
 def test_first_is_the_order_of_the_index(place):
@@ -247,8 +247,8 @@ class TestNeighborIndex:
             (index.ball_query(0.2, 3, queries, select="first"), ball_query(points, 0.2, 3, queries, select="first")),
         ]
         for received, expected in pairs:
-            for mine, theirs in zip(received, expected, strict=True):
-                assert torch.equal(mine, theirs)
+            for actual, desired in zip(received, expected, strict=True):
+                assert torch.equal(actual, desired)
 
     def test_keeps_its_own_copy(self, place):
         points = cloud("uniform", 60).to(place.device)
@@ -309,7 +309,7 @@ def test_edges(place):
 @given(
     seed=st.integers(0, 2**31),
     size=st.integers(0, 120),
-    asked=st.integers(0, 40),
+    num_queries=st.integers(0, 40),
     dims=st.integers(1, 4),
     k=st.integers(1, 50),
     levels=st.sampled_from([2, 5, 1000]),
@@ -319,14 +319,14 @@ def test_edges(place):
     parts=st.integers(1, 4),
 )
 @settings(deadline=None, max_examples=150)
-def test_random_calls_agree_with_the_reference(seed, size, asked, dims, k, levels, select, bounds, dtype, parts):
+def test_random_calls_agree_with_the_reference(seed, size, num_queries, dims, k, levels, select, bounds, dtype, parts):
     generator = np.random.default_rng(seed)
     points = torch.from_numpy(generator.integers(0, levels, (size, dims)) / levels * 4).to(dtype)
-    queries = torch.from_numpy(generator.integers(0, levels, (asked, dims)) / levels * 4).to(dtype)
-    cuts = [torch.from_numpy(np.sort(generator.integers(0, n + 1, parts - 1))) for n in (size, asked)]
+    queries = torch.from_numpy(generator.integers(0, levels, (num_queries, dims)) / levels * 4).to(dtype)
+    cuts = [torch.from_numpy(np.sort(generator.integers(0, n + 1, parts - 1))) for n in (size, num_queries)]
     offsets, query_offsets = (
         torch.cat([torch.zeros(1, dtype=torch.int64), cut, torch.tensor([n])])
-        for cut, n in zip(cuts, (size, asked), strict=True)
+        for cut, n in zip(cuts, (size, num_queries), strict=True)
     )
 
     def search():
@@ -339,8 +339,8 @@ def test_random_calls_agree_with_the_reference(seed, size, asked, dims, k, level
     received = search()
     with pointgrad.backend("reference"):
         expected = search()
-    for mine, theirs in zip(received, expected, strict=True):
-        assert torch.equal(mine, theirs)
+    for actual, desired in zip(received, expected, strict=True):
+        assert torch.equal(actual, desired)
 
 
 @pytest.mark.skipif(not any(place.backend == "triton" for place in PLACES), reason="Triton cannot run here")
@@ -352,11 +352,11 @@ def test_any_number_of_queries_per_program(monkeypatch, queries):
     monkeypatch.setattr(kernels, "_QUERIES", queries)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     points, offsets = torch.rand(75, 3, device=device), torch.tensor([0, 41, 41, 75], device=device)
-    asked, asked_offsets = torch.rand(50, 3, device=device), torch.tensor([0, 13, 20, 50], device=device)
+    query_points, query_offsets = torch.rand(50, 3, device=device), torch.tensor([0, 13, 20, 50], device=device)
     for wide in (points, torch.cat([points, points], 1)):  # through the index, and through all points
-        arguments = (wide, 5, asked if wide is points else torch.cat([asked, asked], 1))
+        arguments = (wide, 5, query_points if wide is points else torch.cat([query_points, query_points], 1))
         with pointgrad.backend("triton"):
-            received = knn(*arguments, offsets=offsets, query_offsets=asked_offsets)
+            received = knn(*arguments, offsets=offsets, query_offsets=query_offsets)
         with pointgrad.backend("reference"):
-            expected = knn(*arguments, offsets=offsets, query_offsets=asked_offsets)
-        assert all(torch.equal(mine, theirs) for mine, theirs in zip(received, expected, strict=True))
+            expected = knn(*arguments, offsets=offsets, query_offsets=query_offsets)
+        assert all(torch.equal(actual, desired) for actual, desired in zip(received, expected, strict=True))

@@ -198,11 +198,11 @@ def test_falls_back_when_the_grid_cannot_be_resident(place, monkeypatch):
 
     launch, tried = kernels._launch, []
 
-    def refuse(how, *arguments):
-        tried.append(how.programs)
-        if how.programs > 1:
+    def refuse(plan, *arguments):
+        tried.append(plan.programs)
+        if plan.programs > 1:
             raise RuntimeError("Triton Error [CUDA]: too many blocks in cooperative launch")
-        launch(how, *arguments)
+        launch(plan, *arguments)
 
     monkeypatch.setattr(kernels, "_launch", refuse)
     monkeypatch.setattr(kernels, "plan", lambda *_: kernels.Plan(4, 32, 1))

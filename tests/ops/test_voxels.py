@@ -62,13 +62,13 @@ def test_padded_clouds(place):
     assert voxels.offsets is None
     for cloud, length in enumerate(lengths):
         coordinates, inverse, count = by_numpy(points[cloud, :length], 1.5)
-        there = len(coordinates)
-        assert voxels.lengths[cloud] == there
+        occupied = len(coordinates)
+        assert voxels.lengths[cloud] == occupied
         assert torch.equal(voxels.inverse[cloud].cpu(), torch.cat([inverse, inverse.new_full((30 - length,), -1)]))
-        assert torch.equal(voxels.coordinates[cloud, :there].cpu(), coordinates)
-        assert torch.equal(voxels.count[cloud, :there].cpu(), count)
+        assert torch.equal(voxels.coordinates[cloud, :occupied].cpu(), coordinates)
+        assert torch.equal(voxels.count[cloud, :occupied].cpu(), count)
         for beyond in (voxels.coordinates, voxels.count, voxels.centers):
-            assert not beyond[cloud, there:].any()
+            assert not beyond[cloud, occupied:].any()
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])

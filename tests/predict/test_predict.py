@@ -218,12 +218,12 @@ def test_tiles_cover_the_plane_with_similar_numbers_of_points(monkeypatch, kind)
     inside = np.stack([tile.contains(xy) for tile in made.tiles()])
     assert (inside.sum(0) == 1).all()
     leaf = made.leaf(xy)
-    for tile, mine in zip(made.tiles(), inside, strict=True):
-        assert set(leaf[mine]) <= set(tile.leaves)
+    for tile, members in zip(made.tiles(), inside, strict=True):
+        assert set(leaf[members]) <= set(tile.leaves)
         near = made.around(tile, 0.05)
         close = ((xy >= tile.low - 0.05) & (xy <= tile.high + 0.05)).all(1)
         assert set(leaf[close]) <= set(near)
-        assert kind == "all equal" or mine.sum() < 600
+        assert kind == "all equal" or members.sum() < 600
     assert kind == "all equal" or np.bincount(leaf).max() < 120
     everywhere = np.array([[np.finfo(float).max, -np.finfo(float).max]])
     assert sum(int(tile.contains(everywhere)[0]) for tile in made.tiles()) == 1

@@ -46,7 +46,7 @@ def test_nothing_is_written_if_all_checkpoints_are_damaged(reference):
 def test_every_flipped_bit_is_detected(reference):
     record = damage.flips(reference, 100, 0)
     assert record["wrong"] == []
-    assert record["noticed"] == 100
+    assert record["detected"] == 100
 
 
 def test_killed_worker(reference):
@@ -69,7 +69,7 @@ def test_small_disk(reference):
         record = disturb.disk(reference, 1)
     except OSError as error:
         pytest.skip(str(error))
-    assert record["had room"] == 0
+    assert record["enough space"] == 0
     assert record["wrong"] == record["different"] == []
 
 
@@ -134,7 +134,7 @@ def test_damaged_best_checkpoint_is_reported_and_replaced(tmp_path, capsys, no_f
     (out / "best.pt").write_bytes(b"")
     fit(out, resume=True)
     assert (
-        "best.pt: is not a checkpoint, or is damaged; the best epoch is chosen among those to come"
+        "best.pt: is not a checkpoint, or is damaged; the best epoch is chosen among the remaining ones"
         in capsys.readouterr().out
     )
     checkpoint.read(out / "best.pt")
@@ -168,8 +168,8 @@ def test_full_disk_leaves_no_partial_log_line(tmp_path, monkeypatch):
     assert [re.sub(f"^{STAMP}", "", line) for line in lines] == ["whole", "whole again"]
 
 
-def test_sealed_checkpoints_are_readable_by_torch_and_zip_tools(tmp_path):
-    """Checkpoints of older versions, without a seal, are read too."""
+def test_checkpoints_with_a_checksum_are_readable_by_torch_and_zip_tools(tmp_path):
+    """Checkpoints of older versions, without a checksum, are read too."""
     content = checkpoint.content_of(
         Tiny(), Tiny().state_dict(), "classification", ["a", "b"], train.checkpoint.Prepare()
     )

@@ -77,7 +77,7 @@ def test_crash_is_reported_with_its_case(monkeypatch):
     options = argparse.Namespace(cases=1, device="cpu", backend="cpu")
     *_, result = __main__.run_family("tests.support.planted_family", options, seed=1)
     (crash,) = result["crashes"]
-    assert crash["how"] == "SIGSEGV"
+    assert crash["cause"] == "SIGSEGV"
     assert crash["choices"]["operator name"] == "dies"
     assert result["cases"] == 1
 

@@ -57,7 +57,7 @@ def test_families_that_only_crash_are_shown(monkeypatch):
     def crash(record):
         for run in record["families"].values():
             del run["outcome"]
-            run["crashes"] = [{"how": "SIGSEGV"}]
+            run["crashes"] = [{"cause": "SIGSEGV"}]
 
     change_results(monkeypatch, crash)
     assert re.search(r"\| `sampling` \| .* \| 0 \| 0 \| 3 \|", page.fuzz())

@@ -48,7 +48,7 @@ class Block:
 
     @property
     def reason(self) -> str:
-        """Why the block is not run; empty if it is."""
+        """The reason why the block is not run; empty if it is."""
         return self.note.removeprefix("not run: ") if self.note.startswith("not run: ") else ""
 
     @property

@@ -21,9 +21,9 @@ def close(truth: Callable[[], Any], tolerance: float) -> Check:
     def check(received: Any) -> None:
         expected = exact()
         both = [(each,) if isinstance(each, Tensor) else each for each in (received, expected)]
-        for mine, theirs in zip(*both, strict=True):
-            assert mine.shape == theirs.shape, f"shape must be {tuple(theirs.shape)}, got {tuple(mine.shape)}"
-            error = float((mine - theirs).norm() / theirs.norm().clamp(min=1e-30))
+        for actual, desired in zip(*both, strict=True):
+            assert actual.shape == desired.shape, f"shape must be {tuple(desired.shape)}, got {tuple(actual.shape)}"
+            error = float((actual - desired).norm() / desired.norm().clamp(min=1e-30))
             assert error <= tolerance, f"relative error must be at most {tolerance:.0e}, got {error:.1e}"
 
     return check

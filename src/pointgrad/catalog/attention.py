@@ -35,7 +35,7 @@ def masked(m: Make, *shape: int, dim: int = -1, broadcast: tuple[int, ...] | Non
 
 
 def with_one_neighbor(index: Tensor) -> Tensor:
-    """The plain form has no answer for a query without neighbors."""
+    """Give every query a neighbor, because the plain form returns NaN without one."""
     index[:, 0] = 0
     return index
 
@@ -162,7 +162,7 @@ def attention_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: 
         # The errors of the logit itself and of the largest logit, which is subtracted.
         blur = 1 + steepness(outputs[0].dtype) + 4 * sizes.sum(-2, keepdim=True)
         shares = weights * blur
-        # Where the blur is not small, a weight may have any value; where a product overflows, it may be NaN.
+        # If the error of a logit is not small, its weight may have any value; if a product overflows, it may be NaN.
         wide = torch.finfo(torch.promote_types(outputs[0].dtype, torch.float32))
         any_weight = 1e300 * (blur * wide.eps > 0.01).double()  # (M, 1, H)
         overflow = unbounded((products > wide.max / 4).any(-2, keepdim=True))

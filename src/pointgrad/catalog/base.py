@@ -1,4 +1,4 @@
-"""The description of one operator: how it is called, what it must equal, and how it is tested and measured.
+"""The description of one operator: its calls, its plain form, and the inputs to test and measure it with.
 
 In the spirit of PyTorch's `OpInfo`: tests, fuzzing, precision, sanitizers, timings and the demo iterate over these
 descriptions instead of keeping tables of their own.
@@ -27,12 +27,12 @@ class Sample:
     """One way to call an operator.
 
     Attributes:
-        name: What is special about the call.
+        name: The distinguishing property of the call.
         build: Keyword arguments of the call.
         large: Arguments of a call with enough work for several threads.
         smooth: False at kinks and ties, where finite differences do not hold.
         seeded: The operator draws from torch's default generator.
-        waits: On a GPU the host passes data or must know the size of the result.
+        waits: On a GPU the call synchronizes, because the host passes data or needs the size of the result.
         any_order: On a GPU sums have no fixed order outside deterministic mode: equal up to rounding.
     """
 
@@ -47,7 +47,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class BadCall:
-    """A call that the operator refuses, with the error's type and whole message.
+    """A call that the operator rejects, with the error's type and whole message.
 
     Attributes:
         reads_values: Found by reading a tensor's values, which happens on CPU tensors only.
@@ -78,8 +78,9 @@ class Precision:
 
     Attributes:
         build: Keyword arguments of about `Make.size` rows.
-        name: What distinguishes this entry from others of the same operator.
-        call: Used instead of the operator, `plain` instead of its plain form.
+        name: Distinguishes this entry from others of the same operator.
+        call: Replaces the operator.
+        plain: Replaces its plain form.
     """
 
     build: Build
@@ -153,12 +154,12 @@ class OpInfo:
         differentiable: Arguments that have a gradient where they are given and floating.
         plain: The operator in plain PyTorch, for the arguments of `precision` and `timing`; returns its first
             floating output, or its first output if none is floating.
-        errors: Calls that are refused.
+        errors: Calls that are rejected.
         draw: Random arguments that the contract allows.
         magnitudes: Sums of absolute values that bound the rounding errors of results; None where all backends return
             the same bits.
         rounds: Intermediate results are rounded to the dtype of the input.
-        bad_arguments: Values that are refused, by argument.
+        bad_arguments: Values that are rejected, by argument.
         index_rows: Number of rows that `index` counts; None if the call does not fix it.
         precision: Inputs for comparing rounding errors with the plain form's.
         timing: Work to time in the demo.

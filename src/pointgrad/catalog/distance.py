@@ -103,7 +103,7 @@ OPERATORS = [
             value_error("targets must be on the device of points, cpu, got meta", points, points.to("meta")),
             value_error("""reduction must be "mean", "sum" or "none", got 'max'""", points, points, reduction="max"),
             type_error('batch_reduction must be "mean", "sum" or "none", got NoneType None', points, points, batch_reduction=None),
-            value_error("""direction must be "both", "to_targets" or "to_points", got 'there'""", points, points, direction="there"),
+            value_error("""direction must be "both", "to_targets" or "to_points", got 'forward'""", points, points, direction="forward"),
             value_error("target_lengths must be None for packed targets (N, D); use target_offsets, got a tensor", points, points, target_lengths=ints(6)),
             bad_values("offsets[-1] must equal N = 6, got 5", points, points, offsets=ints(0, 5), target_offsets=ints(0, 6)),
             bad_values("target_offsets[-1] must equal N = 6, got 7", points, points, offsets=ints(0, 6), target_offsets=ints(0, 7)),

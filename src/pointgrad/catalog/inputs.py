@@ -104,7 +104,7 @@ class Draw(Make):
         return self.number(name, 0, one_in - 1) == one_in - 1  # shrinks to False
 
     def size(self, most: int = 129, edges: Sequence[int] = (), *, least: int = 0) -> int:
-        """Mostly small, sometimes around the sizes at which kernels take another path."""
+        """Mostly small, sometimes around the sizes at which kernels take a different path."""
         if self.tiny:
             most = min(most, 17)
         sizes = [*FEW * 4, *SOME * 2, *MANY, *edges, *edges]

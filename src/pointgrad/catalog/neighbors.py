@@ -1,4 +1,4 @@
-"""knn and ball_query, both through a NeighborIndex too, and to_edges. Searches return the same bits on every backend."""
+"""knn, ball_query, both through a NeighborIndex, and to_edges. Searches return the same bits on every backend."""
 
 import functools
 from collections.abc import Sequence

@@ -95,7 +95,7 @@ def plain_histogram(index: Tensor, size: int, weights: Tensor | None = None) -> 
 
 
 def draw_reduce(d: Draw, *shape: int) -> Arguments:
-    """Values, integers where they are allowed, and what is computed of them."""
+    """Values (integers where allowed) and the name of a reduction."""
     reduce = d.pick("reduce", REDUCTIONS)
     values = d.floats(*shape) if reduce == "mean" else d.numbers(INTEGERS, *shape)
     return {"values": values, "reduce": reduce, **({"return_arg": d.flag("arg")} if reduce in ("max", "min") else {})}

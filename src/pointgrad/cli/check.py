@@ -28,8 +28,8 @@ STARTING = 120.0  # additional seconds until the first message, to import torch
 class Check:
     """Audit a differentiable function: gradients, precision, layouts, memory, races, leaks, compilation and more.
 
-    Exit status: 0 if no check failed; 1 if one failed; 2 for a wrong command line; 3 if the target cannot be imported
-    or found; 4 if it takes no tensors, or no inputs can be made for it; 5 if it crashed its process, or hung.
+    Exit status: 0 if no check failed; 1 if one failed; 2 for an invalid command line; 3 if the target cannot be
+    imported or found; 4 if it takes no tensors, or no inputs can be made for it; 5 if it crashed its process, or hung.
     """
 
     target: Positional[str]

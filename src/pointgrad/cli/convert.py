@@ -1,4 +1,4 @@
-"""`pointgrad convert IN OUT`: another format, or fewer points."""
+"""`pointgrad convert IN OUT`: convert a file to another format, or reduce its points."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ class Convert:
     """Convert a point cloud file to another format with all its columns; optionally thin it or sample a mesh.
 
     A LAS file converted from LAS keeps version, point format, scale, offset and coordinate system. An existing OUT is
-    replaced only once the new file is complete. Exit status: 0; 2 if a file cannot be read or written, or for a wrong
-    command line.
+    replaced only once the new file is complete. Exit status: 0; 2 if a file cannot be read or written, or for an
+    invalid command line.
     """
 
     source: Annotated[Positional[Path], arg(metavar="IN")]

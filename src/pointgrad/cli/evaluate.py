@@ -24,7 +24,7 @@ from .status import ExitStatus, fail
 class Evaluate:
     """Evaluate a trained network: accuracy, mean class accuracy, mean IoU, and a table of classes.
 
-    Exit status: 0; 1 if the result cannot be written; 2 for a wrong command line or unusable data.
+    Exit status: 0; 1 if the result cannot be written; 2 for an invalid command line or unusable data.
     """
 
     checkpoint: Positional[Path]
@@ -37,7 +37,7 @@ class Evaluate:
     """Part of the data."""
 
     votes: int = 1
-    """Predictions per cloud, whose mean decides; the first of the cloud as it is, the others with random scales."""
+    """Predictions per cloud, which are averaged: the first of the unchanged cloud, the others with random scales."""
 
     batch_size: int = 32
     """Clouds per batch."""

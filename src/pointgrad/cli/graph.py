@@ -22,7 +22,7 @@ SUFFIXES = (".html", ".svg", ".json")
 class Graph:
     """Draw the autograd graph of the result of a function, and print the memory that its backward pass holds.
 
-    Exit status: 0; 2 for a wrong command line; 3 if the target cannot be imported or found; 4 if it raises, or if
+    Exit status: 0; 2 for an invalid command line; 3 if the target cannot be imported or found; 4 if it raises, or if
     its result has no graph.
     """
 

@@ -16,7 +16,7 @@ from .status import ExitStatus, fail
 class Info:
     """Show the contents of point cloud files: format, counts, bounds, attributes, labels, spacing, duplicate points.
 
-    Exit status: 0; 2 if a file cannot be read (the others are shown), or for a wrong command line.
+    Exit status: 0; 2 if a file cannot be read (the others are shown), or for an invalid command line.
     """
 
     files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]

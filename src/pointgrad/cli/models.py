@@ -14,7 +14,7 @@ from .status import ExitStatus, fail
 class Models:
     """List the networks with their number of parameters, or the layers of one network.
 
-    Exit status: 0; 2 for a wrong command line.
+    Exit status: 0; 2 for an invalid command line.
     """
 
     name: Positional[str] = ""

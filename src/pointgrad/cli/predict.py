@@ -34,7 +34,7 @@ class Predict:
     """Label files with a trained network. Segmentation writes a copy of each file with the label and confidence of
     every point; classification prints the class of each file and writes a table.
 
-    Exit status: 0; 1 if some files could not be labelled (the others are); 2 for a wrong command line.
+    Exit status: 0; 1 if some files could not be labelled (the others are); 2 for an invalid command line.
     """
 
     network: Positional[Path]

@@ -31,7 +31,8 @@ class Render:
     """Render point clouds to an image or a turntable animation. Several files are drawn side by side with the same
     colors, or one image per file if --out is a folder. LAS and LAZ files may be larger than memory.
 
-    Exit status: 0; 1 if some files could not be drawn (the others are); 2 if none could, or for a wrong command line.
+    Exit status: 0; 1 if some files could not be drawn (the others are); 2 if no file could be drawn, or for an invalid
+    command line.
     """
 
     inputs: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]

@@ -11,7 +11,7 @@ class ExitStatus(IntEnum):
 
     OK = 0
     FAILED = 1  # the work failed, as a whole or in part
-    USAGE = 2  # wrong command line, or unusable input
+    USAGE = 2  # invalid command line, or unusable input
     NOT_FOUND = 3  # the target cannot be imported or found
     BAD_TARGET = 4  # the target raises, or no inputs fit it
     CRASHED = 5  # the target crashed its process, or hung

@@ -35,7 +35,7 @@ NOT_SAVED = ("config", "resume")
 class Train(TrainConfig, DataFlags):
     """Train a network on point clouds, and write a run folder with checkpoints, metrics, curves and examples.
 
-    Exit status: 0; 1 if training failed (non-finite loss, full disk, lost process); 2 for a wrong command line or
+    Exit status: 0; 1 if training failed (non-finite loss, full disk, lost process); 2 for an invalid command line or
     unusable data; 130 after Ctrl-C or SIGTERM, with everything saved.
     """
 

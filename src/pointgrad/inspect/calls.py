@@ -371,7 +371,7 @@ def _resolved(func: Any, inputs: list[Tensor]) -> Any:
 
 
 def _why_not_differentiable(func: Any, inputs: list[Tensor], results: list[Tensor]) -> str:
-    """Why an operator never has a backward; empty if it may have one."""
+    """The reason why an operator never has a backward; empty if it may have one."""
     name = func._schema.name.rpartition("::")[2]
     if not results:
         return "returns no tensor"

@@ -271,7 +271,7 @@ def _describe_without_grad(output: Any) -> str:
 
 
 def _why_unreached(tensor: Tensor) -> str:
-    """Why no gradient reaches a named tensor; empty where none is expected: buffers, indices, results of operators."""
+    """The reason why no gradient reaches a named tensor; empty for buffers, indices and results of operators."""
     if tensor.requires_grad:
         return "not used" if tensor.is_leaf else ""
     return "frozen: requires_grad is False" if isinstance(tensor, torch.nn.Parameter) else ""

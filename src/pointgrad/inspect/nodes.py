@@ -51,7 +51,7 @@ class Node:
         settings: Other saved values: dimensions, sizes, flags.
         saved: Tensors saved for backward.
         holds: Bytes held only for backward that no earlier node saves.
-        uses: How many times its results are used.
+        uses: Number of uses of its results.
     """
 
     index: int
@@ -124,7 +124,7 @@ class Graph:
         """Return a summary of the graph and of the memory held for backward.
 
         Args:
-            rows: The most operators, names or warnings to list.
+            rows: Maximum number of operators, names or warnings to list.
         """
         kinds = Counter(node.kind for node in self.nodes)
         parts = [_count(kinds[kind], kind) for kind in ("operator", "parameter", "input", "output") if kinds[kind]]

@@ -19,7 +19,7 @@ class InvResMLP(nn.Module):
     Args:
         channels: Number of feature channels, before and after.
         radius: Radius of the balls.
-        k: The most points per ball, as for `SetAbstraction`.
+        k: Maximum number of points per ball, as for `SetAbstraction`.
         expansion: Width of the hidden pointwise layer, as a multiple of `channels`.
         norm: Normalization, as for `SharedMLP`.
 

@@ -38,7 +38,7 @@ class SetAbstraction(nn.Module):
         samples: Number of points to keep per cloud (all points of smaller clouds), or a float for a fraction. None
             reduces each cloud to one point at the origin, with the maximum over all points.
         radius: Radius of the balls, or one per scale.
-        k: The most points per ball, or one per scale.
+        k: Maximum number of points per ball, or one per scale.
         norm: Normalization, as for `SharedMLP`.
         normalize: Divide relative positions by the radius, as in PointNeXt.
         residual: Add a linear layer of the features of each center before the last activation, as in PointNeXt-S.

@@ -1,7 +1,7 @@
 """The two layouts of a batch of clouds.
 
 Behind the public functions one argument describes both: `sizes` holds the offsets (B + 1,) of packed points (N, D), or
-the lengths (B,) of padded points (B, N, D). The rank of the points tells which. None means that all clouds are full.
+the lengths (B,) of padded points (B, N, D), depending on the rank of the points. None means that all clouds are full.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from . import checks
 
 
 def as_sizes(offsets: Tensor | None, lengths: Tensor | None) -> Tensor | None:
-    """The argument that was given, in int64. The two exclude each other."""
+    """Return offsets or lengths, whichever is given, as int64. At most one of them is not None."""
     sizes = lengths if offsets is None else offsets
     return None if sizes is None else sizes.long()
 

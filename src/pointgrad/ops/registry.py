@@ -64,10 +64,10 @@ def operator(
         check: Reads values and raises. Called for CPU tensors before any backend.
         save: `save(ctx, inputs, output)` stores what the backward needs. The fields of `inputs` are the arguments.
         backward: `backward(ctx, *grads)` returns gradients by argument name; the others get None. Without a backward
-            the public function detaches its inputs. Both `save` and `backward` read `ctx.needed`, whose fields tell
+            the public function detaches its inputs. Both `save` and `backward` read `ctx.needed`, whose fields state
             which arguments need a gradient.
         kernels: The fast backends that the family implements. Where one is missing, the reference runs.
-        autocast: None leaves every dtype as it is; "widest" casts floating inputs to the widest dtype among them.
+        autocast: None keeps every dtype; "widest" casts floating inputs to the widest dtype among them.
 
     Returns:
         The operator as a function of positional arguments.
@@ -119,7 +119,7 @@ def _load(family: str, backend: str, name: str) -> Callable[..., Any]:
     module = importlib.import_module(f"{family}.{_MODULES[backend]}")
     kernel = getattr(module, name, None)
     if kernel is None:
-        raise AttributeError(f"{module.__name__} has no function '{name}', which kernels= of pointgrad::{name} names")
+        raise AttributeError(f"{module.__name__} must define '{name}', which pointgrad::{name} lists in kernels=")
     return kernel
 
 
@@ -157,7 +157,7 @@ def _register_autograd(
         found = backward(ctx, *grads)
         unknown = found.keys() - set(parameters)
         if unknown:
-            raise TypeError(f"the backward of {qualified} returns a gradient for {unknown.pop()}, which is no argument")
+            raise TypeError(f"the backward of {qualified} returns a gradient for an unknown argument, {unknown.pop()}")
         return tuple(found.get(name) for name in parameters)
 
     torch.library.register_autograd(qualified, all_gradients, setup_context=setup, lib=_library)
@@ -176,7 +176,7 @@ class _Whole(tuple[bool, ...]):
 
 def _device_of(args: tuple[Any, ...]) -> torch.device:
     """The device of a call's tensors, which the public function has checked to be the same. Triton launches on the
-    current device, which may be another one."""
+    current device, which may be a different one."""
     return next(arg.device for arg in args if isinstance(arg, Tensor))
 
 

@@ -2,7 +2,7 @@
 
 Segment s consists of the rows from `begin[s]` to `begin[s + 1]`, where row r is `values[r]`, or `values[order[r]]`
 after a sort. Results are the same from run to run. Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size,
-and `*_mask` tells which lanes are in range.
+and `*_mask` marks the lanes in range.
 """
 
 import torch

@@ -57,7 +57,7 @@ class Trained:
 
 @dataclass
 class RunState:
-    """Everything that resuming a run needs beside the network: the "training" entry of a checkpoint.
+    """Everything needed to resume a run, besides the network: the "training" entry of a checkpoint.
 
     Attributes:
         epoch: Number of finished epochs.

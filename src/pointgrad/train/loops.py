@@ -73,7 +73,7 @@ def train_epoch(
     """Train on every batch once.
 
     Args:
-        model: Called as `model(**batch.inputs())`; its layers are left in the modes they were in.
+        model: Called as `model(**batch.inputs())`; the modes of its layers are restored.
         loader: Batches.
         optimizer: Optimizer of the model.
         classes: Number of classes.
@@ -173,7 +173,7 @@ def evaluate(
     seed: int = 0,
     see: Callable[[Batch, Tensor], None] | None = None,
 ) -> Metrics:
-    """Evaluate a model without gradients, in evaluation mode; its layers are left in the modes they were in.
+    """Evaluate a model without gradients, in evaluation mode; the modes of its layers are restored.
 
     Args:
         model: Called as `model(**batch.inputs())`.
@@ -182,7 +182,7 @@ def evaluate(
         parts: For part segmentation, the classes of each category, as in `Metrics`.
         objective: Loss; by default `CrossEntropy()`.
         fabric: With several processes, each evaluates its own batches, and all return the sum.
-        votes: Number of predictions per cloud, whose mean probability decides: one of the cloud as it is, the others
+        votes: Number of predictions per cloud, whose probabilities are averaged: one of the unchanged cloud, the others
             with every axis scaled randomly by 2/3 to 3/2.
         seed: Random seed of the scales.
         see: Called with each batch, on the device, and its logits.

@@ -70,7 +70,7 @@ def _capture(trainer: "Trainer", *, training: bool, metrics: Metrics | None = No
 def resume(trainer: "Trainer") -> list[str]:
     """Restore a trainer from the last checkpoint of its run folder, or from the one before if the last is unusable.
 
-    Collective: call on every rank. Without a checkpoint the trainer stays as it is.
+    Collective: call on every rank. Without a checkpoint the trainer is unchanged.
 
     Returns:
         Messages about unusable checkpoints.
@@ -120,7 +120,7 @@ def _newest(trainer: "Trainer") -> tuple[tuple[dict[str, Any], RunState] | None,
                 checkpoint.check_weights(trainer.module, checkpoint.read(best)["state"], best)
             except CheckpointError as error:
                 run.best, run.since_best = math.nan, 0
-                notes.append(f"{error}; the best epoch is chosen among those to come")
+                notes.append(f"{error}; the best epoch is chosen among the remaining ones")
         if errors:
             folder.put_aside()
         return (content, run), notes
@@ -145,7 +145,7 @@ def _check(trainer: "Trainer", content: dict[str, Any], path: Path) -> None:
 
 
 def _gathered(trainer: "Trainer", metrics: Metrics) -> dict[str, Any]:
-    """Return what all processes have counted."""
+    """Return the sum of the counts of all processes."""
     total = trainer.new_metrics()
     total.load_state_dict(metrics.state_dict())
     gather(total, trainer.fabric)

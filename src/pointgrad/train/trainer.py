@@ -128,7 +128,7 @@ class Trainer:
         except BaseException:
             folder.release()
             raise
-        if self.main and self.epoch < self.config.epochs:  # the record of a finished run stays as it is
+        if self.main and self.epoch < self.config.epochs:  # the record of a finished run is not changed
             folder.start(record or asdict(self.config), self.config.seed, self.fabric.device)
             if self.updates:
                 folder.log(f"continued {self.position()}")

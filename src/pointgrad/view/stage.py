@@ -27,7 +27,7 @@ DIM = np.array([196, 200, 206], np.uint8)
 
 @dataclass(frozen=True)
 class Style:
-    """How a cloud is drawn.
+    """Settings for drawing a cloud.
 
     Attributes:
         scale: Color scale.

@@ -1,4 +1,4 @@
-"""How laws are tested: number of inputs, strategies for inputs, counts.
+"""Tests of laws: number of inputs, strategies for inputs, counts.
 
 Laws run on the GPU if there is one, else on the CPU. `POINTGRAD_CASES` sets the number of inputs per law and
 `POINTGRAD_BACKEND` the backend; `reliability/numbers/properties.py` uses both for long runs.

@@ -23,8 +23,8 @@ def test_halves_are_compared_in_float32(data, n, scale, dtype):
     points, queries = data.draw(integers(n, 3)) * scale, data.draw(integers(4, 3)) * scale
     points, queries = points.to(dtype), queries.to(dtype)
     wide, wide_queries = points.double(), queries.double()
-    here, there = pointgrad.knn(points, 5, queries), pointgrad.knn(wide, 5, wide_queries)
-    equal((here.index, here.distance2.double()), (there.index, there.distance2))
+    found, exact = pointgrad.knn(points, 5, queries), pointgrad.knn(wide, 5, wide_queries)
+    equal((found.index, found.distance2.double()), (exact.index, exact.distance2))
     radius = 2.5 * scale
     equal(
         pointgrad.ball_query(points, radius, 5, queries).index,
@@ -64,8 +64,8 @@ def test_means_of_large_halves_do_not_overflow(data, n, dtype):
     """Means are divided before they are rounded; a float16 sum of two would overflow."""
     large = torch.finfo(torch.float16).max if dtype == torch.float16 else 2.0**100
     values, index = torch.full((n, 2), large, device=DEVICE, dtype=dtype), data.draw(indices(2, n))
-    there = pointgrad.histogram(index, 2).unsqueeze(1) > 0
-    equal(pointgrad.scatter(values, index, 2, "mean"), torch.where(there, values[:1], 0).expand(2, 2))
+    occupied = pointgrad.histogram(index, 2).unsqueeze(1) > 0
+    equal(pointgrad.scatter(values, index, 2, "mean"), torch.where(occupied, values[:1], 0).expand(2, 2))
     cuts = data.draw(offsets(n))
     filled = (cuts.diff() > 0).unsqueeze(1)
     equal(pointgrad.segment(values, cuts, "mean"), torch.where(filled, values[:1], 0).expand(-1, 2))
@@ -81,9 +81,9 @@ def test_means_of_large_halves_do_not_overflow(data, n, dtype):
 @contextlib.contextmanager
 def flushed():
     """Flush denormal results to zero if the processor supports it."""
-    there = torch.set_flush_denormal(True)
+    supported = torch.set_flush_denormal(True)
     try:
-        yield there
+        yield supported
     finally:
         torch.set_flush_denormal(False)
 
@@ -108,8 +108,8 @@ def test_tiny_clouds_agree_with_the_definition(data, n, exponent, flush):
     assert bool(received[0].isfinite().all())
     # A sum: a GPU rounds products and additions together, up to once for each of three terms of at most 4.
     torch.testing.assert_close(received[0], expected[0], rtol=0, atol=0 if DEVICE == "cpu" else 3 * 4 * 2.0**-24)
-    for mine, theirs in zip(received[1:], expected[1:], strict=True):
-        equal(mine, theirs)
+    for actual, desired in zip(received[1:], expected[1:], strict=True):
+        equal(actual, desired)
 
 
 @law(st.data(), st.integers(1, 12))
@@ -180,9 +180,9 @@ def test_non_finite_points_change_nothing(data, n, bad, dtype):
     poisoned[wrong, data.draw(st.integers(0, 2))] = bad
     kept = torch.arange(n, device=DEVICE)[~wrong]
 
-    here, there = pointgrad.knn(points[kept], 5, queries), pointgrad.knn(poisoned, 5, queries)
-    equal((there.distance2, there.count), (here.distance2, here.count))
-    equal(there.index, torch.where(here.index >= 0, kept[here.index.clamp(min=0)], -1))
+    expected, found = pointgrad.knn(points[kept], 5, queries), pointgrad.knn(poisoned, 5, queries)
+    equal((found.distance2, found.count), (expected.distance2, expected.count))
+    equal(found.index, torch.where(expected.index >= 0, kept[expected.index.clamp(min=0)], -1))
     out = pointgrad.interpolate(features, poisoned.requires_grad_(), queries)
     equal(out, pointgrad.interpolate(features[kept], points[kept], queries))
     (back,) = torch.autograd.grad(out.sum(), poisoned)

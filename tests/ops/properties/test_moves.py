@@ -2,7 +2,7 @@
 
 Points lie on an integer lattice, where translations and the 48 symmetries of a cube do not round and distances are
 exact: results must be equal to the last bit, and the many ties of a lattice must be broken alike. Scaling is by powers
-of two, which is exact for all floating-point numbers. Tests that hold only up to rounding say so.
+of two, which is exact for all floating-point numbers. Tests that hold only up to rounding are marked as such.
 """
 
 import torch
@@ -56,9 +56,9 @@ def test_neighbors_are_invariant_to_rigid_motion(motion, k, radius, select, clos
     for p, q, back in ((points, queries, turn), (others, other_queries, None)):
         torch.manual_seed(k)
         found = pointgrad.ball_query(p, radius, k, q, select=select, closed=closed)
-        there = torch.where(found.index >= 0, found.distance2, 0)
-        upstream = torch.arange(there.numel(), device=DEVICE, dtype=dtype).reshape(there.shape)
-        grads = torch.autograd.grad(there, (p, q), upstream)
+        finite = torch.where(found.index >= 0, found.distance2, 0)
+        upstream = torch.arange(finite.numel(), device=DEVICE, dtype=dtype).reshape(finite.shape)
+        grads = torch.autograd.grad(finite, (p, q), upstream)
         results.append((*found, *(grad if back is None else grad @ back for grad in grads)))
     for received, expected in zip(*results, strict=True):
         equal(received, expected)
@@ -93,9 +93,9 @@ def test_interpolation_is_invariant_to_rigid_motion(motion, k, power, dtype):
 @law(moved(), st.sampled_from(["mean", "sum"]), DTYPES)
 def test_chamfer_distance_is_invariant_to_rigid_motion(motion, reduction, dtype):
     points, targets, others, other_targets, _ = (value.to(dtype) for value in motion)
-    here = pointgrad.chamfer_distance(points, targets, reduction=reduction)
-    equal(pointgrad.chamfer_distance(others, other_targets, reduction=reduction), here)
-    equal(pointgrad.chamfer_distance(targets, points, reduction=reduction), here)  # and symmetric
+    original = pointgrad.chamfer_distance(points, targets, reduction=reduction)
+    equal(pointgrad.chamfer_distance(others, other_targets, reduction=reduction), original)
+    equal(pointgrad.chamfer_distance(targets, points, reduction=reduction), original)  # and symmetric
 
 
 @law(moved(dims=(3, 3)), st.data())
@@ -103,9 +103,9 @@ def test_groups_rotate_with_the_cloud(motion, data):
     points, centers, others, other_centers, turn = motion
     index = data.draw(indices(len(points), len(centers), 4))
     features = data.draw(integers(len(points), 2))
-    here = pointgrad.group(features, index, points=points, centers=centers)
-    there = pointgrad.group(features, index, points=others, centers=other_centers)
-    equal(there, torch.cat([here[..., :3] @ turn, here[..., 3:]], -1))
+    original = pointgrad.group(features, index, points=points, centers=centers)
+    transformed = pointgrad.group(features, index, points=others, centers=other_centers)
+    equal(transformed, torch.cat([original[..., :3] @ turn, original[..., 3:]], -1))
 
 
 @law(clouds(dims=(3, 3), reach=9), integers(3, most=20), st.sampled_from([1.0, 2.0, 0.5, (1.0, 2.0, 4.0)]), DTYPES)
@@ -113,26 +113,29 @@ def test_voxels_move_by_whole_voxels(points, shift, edge, dtype):
     """A translation by whole voxels moves the voxels and keeps their points."""
     points = points.to(dtype) / 4
     size = torch.tensor(edge, device=DEVICE, dtype=dtype).expand(3)
-    there = points + shift.to(dtype) * size
-    here, moved = pointgrad.voxelize(points, edge), pointgrad.voxelize(there, edge)
-    equal(moved.inverse, here.inverse)
-    equal(moved.coordinates, here.coordinates + shift.long())
-    equal(moved.count, here.count)
-    equal(moved.centers, here.centers + shift.to(dtype) * size)
-    equal(pointgrad.voxel_sampling(there, edge).index, pointgrad.voxel_sampling(points, edge).index)
+    shifted = points + shift.to(dtype) * size
+    original, moved = pointgrad.voxelize(points, edge), pointgrad.voxelize(shifted, edge)
+    equal(moved.inverse, original.inverse)
+    equal(moved.coordinates, original.coordinates + shift.long())
+    equal(moved.count, original.count)
+    equal(moved.centers, original.centers + shift.to(dtype) * size)
+    equal(pointgrad.voxel_sampling(shifted, edge).index, pointgrad.voxel_sampling(points, edge).index)
 
 
 @law(clouds(dims=(3, 3), reach=9), turns(3), DTYPES)
 def test_voxels_rotate(points, turn, dtype):
     """Away from voxel borders, a rotation renumbers the voxels and keeps their points."""
     points, turn = points.to(dtype) / 2 + 0.25, turn.to(dtype)
-    here, there = pointgrad.voxelize(points, 1.0), pointgrad.voxelize(points @ turn, 1.0)
+    original, transformed = pointgrad.voxelize(points, 1.0), pointgrad.voxelize(points @ turn, 1.0)
 
     def together(inverse):
         return inverse.unsqueeze(0) == inverse.unsqueeze(1)
 
-    equal(together(there.inverse), together(here.inverse))
-    equal(pointgrad.gather(there.centers, there.inverse), pointgrad.gather(here.centers, here.inverse) @ turn)
+    equal(together(transformed.inverse), together(original.inverse))
+    equal(
+        pointgrad.gather(transformed.centers, transformed.inverse),
+        pointgrad.gather(original.centers, original.inverse) @ turn,
+    )
     equal(pointgrad.voxel_sampling(points @ turn, 1.0).index, pointgrad.voxel_sampling(points, 1.0).index)
 
 
@@ -142,9 +145,9 @@ def test_scaling_by_powers_of_two(n, dims, exponent, data, dtype):
     points, queries = data.draw(reals(n, dims, dtype=dtype)), data.draw(reals(7, dims, dtype=dtype))
     features, scale = data.draw(reals(n, 2, dtype=dtype)), 2.0**exponent
     large, far = points * scale, queries * scale
-    here = pointgrad.farthest_point_sampling(points, n, return_radius=True)
-    there = pointgrad.farthest_point_sampling(large, n, return_radius=True)
-    equal((there.index, there.radius), (here.index, here.radius * scale))
+    original = pointgrad.farthest_point_sampling(points, n, return_radius=True)
+    transformed = pointgrad.farthest_point_sampling(large, n, return_radius=True)
+    equal((transformed.index, transformed.radius), (original.index, original.radius * scale))
     for limit in (0.5, 1e6):
         near = pointgrad.ball_query(points, limit, 6, queries)
         found = pointgrad.ball_query(large, limit * scale, 6, far)
@@ -169,8 +172,10 @@ def test_neighbors_of_shuffled_points(points, k, data):
     expected = pairs.sort(dim=1, stable=True).indices[:, :k]
     equal(pointgrad.knn(shuffled, k, queries).index[:, : len(points)], expected)
     turn = data.draw(permutations(len(queries)))
-    for received, here in zip(pointgrad.knn(points, k, queries[turn]), pointgrad.knn(points, k, queries), strict=True):
-        equal(received, here[turn])
+    for received, original in zip(
+        pointgrad.knn(points, k, queries[turn]), pointgrad.knn(points, k, queries), strict=True
+    ):
+        equal(received, original[turn])
 
 
 @law(st.data(), st.integers(1, 24), st.integers(1, 3), DTYPES)
@@ -178,20 +183,20 @@ def test_shuffled_points_are_sampled_alike(data, n, dims, dtype):
     """Without equal distances: the same points in the same order."""
     points, order = data.draw(reals(n, dims, dtype=dtype)), data.draw(permutations(n))
     back = order.argsort()
-    here = pointgrad.farthest_point_sampling(points, n, return_radius=True)
-    there = pointgrad.farthest_point_sampling(points[order], n, start=back[:1], return_radius=True)
-    equal((order[there.index], there.radius), tuple(here))
+    original = pointgrad.farthest_point_sampling(points, n, return_radius=True)
+    transformed = pointgrad.farthest_point_sampling(points[order], n, start=back[:1], return_radius=True)
+    equal((order[transformed.index], transformed.radius), tuple(original))
 
 
 @law(st.data(), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["sum", "mean", "max", "min"]))
 def test_shuffled_rows_scatter_alike(data, e, groups, reduce):
     values, index = data.draw(integers(e, 3)), data.draw(indices(groups, e))
     order = data.draw(permutations(e))
-    here = pointgrad.scatter(values, index, groups, reduce)
-    equal(pointgrad.scatter(values[order], index[order], groups, reduce), here)
+    original = pointgrad.scatter(values, index, groups, reduce)
+    equal(pointgrad.scatter(values[order], index[order], groups, reduce), original)
     rename = data.draw(permutations(groups))  # group j becomes rename[j]
     renamed = torch.where(index >= 0, rename[index.clamp(min=0)], -1)
-    equal(pointgrad.scatter(values, renamed, groups, reduce)[rename], here)
+    equal(pointgrad.scatter(values, renamed, groups, reduce)[rename], original)
     equal(pointgrad.histogram(renamed, groups)[rename], pointgrad.histogram(index, groups))
 
 
@@ -200,15 +205,15 @@ def test_order_of_neighbors_does_not_matter(data, n, k):
     """Neither the order within a neighbor list nor that of the rows it refers to matters."""
     values, weights, index = data.draw(integers(n, 4)), data.draw(integers(5, k, 2)), data.draw(indices(n, 5, k))
     order, rows = data.draw(permutations(k)), data.draw(permutations(n))
-    here = pointgrad.aggregate(weights, values, index)
-    equal(pointgrad.aggregate(weights[:, order], values, index[:, order]), here)
+    original = pointgrad.aggregate(weights, values, index)
+    equal(pointgrad.aggregate(weights[:, order], values, index[:, order]), original)
     renamed = torch.where(index >= 0, rows.argsort()[index.clamp(min=0)], -1)
-    equal(pointgrad.aggregate(weights, values[rows], renamed), here)
+    equal(pointgrad.aggregate(weights, values[rows], renamed), original)
     equal(pointgrad.group(values[rows], renamed), pointgrad.group(values, index))
     query, key, value = (data.draw(reals(*shape)) for shape in ((5, 2, 3), (n, 2, 3), (n, 2, 4)))
-    here = pointgrad.neighbor_attention(query, key, value, index)
-    there = pointgrad.neighbor_attention(query, key[rows], value[rows], renamed[:, order])
-    torch.testing.assert_close(there, here, rtol=1e-13, atol=1e-13)  # sums in another order
+    original = pointgrad.neighbor_attention(query, key, value, index)
+    transformed = pointgrad.neighbor_attention(query, key[rows], value[rows], renamed[:, order])
+    torch.testing.assert_close(transformed, original, rtol=1e-13, atol=1e-13)  # sums in another order
 
 
 def padded_calls(data, b, n):
@@ -253,8 +258,8 @@ def test_permuted_clouds(data, b, n):
     order = data.draw(permutations(b))
     for tensors, call in padded_calls(data, b, n):
         expected = as_tuple(call(*tensors))
-        for received, here in zip(as_tuple(call(*(x[order] for x in tensors))), expected, strict=True):
-            equal(received, here[order])
+        for received, original in zip(as_tuple(call(*(x[order] for x in tensors))), expected, strict=True):
+            equal(received, original[order])
 
 
 @law(st.data(), st.integers(1, 20))
@@ -266,16 +271,16 @@ def test_permuted_packed_clouds(data, n):
     moved = torch.cat([cuts.new_zeros(1), sizes.cumsum(0)])
     pieces = [torch.arange(int(cuts[c]), int(cuts[c + 1]), device=DEVICE) for c in order]
     rows = torch.cat(pieces)  # the old position of each point
-    here, there = (pointgrad.knn(p, 4, offsets=o) for p, o in ((points, cuts), (points[rows], moved)))
-    equal(there.distance2, here.distance2[rows])
-    equal(torch.where(there.index >= 0, rows[there.index.clamp(min=0)], -1), here.index[rows])
+    original, transformed = (pointgrad.knn(p, 4, offsets=o) for p, o in ((points, cuts), (points[rows], moved)))
+    equal(transformed.distance2, original.distance2[rows])
+    equal(torch.where(transformed.index >= 0, rows[transformed.index.clamp(min=0)], -1), original.index[rows])
     kept, others = (pointgrad.voxel_sampling(p, 2.0, offsets=o) for p, o in ((points, cuts), (points[rows], moved)))
     equal(rows[others.index].sort().values, kept.index)
     equal(others.count, kept.count[order])
     picks = [min(int(size), 3) for size in cuts.diff()]
-    here = pointgrad.farthest_point_sampling(points, picks, offsets=cuts)
-    there = pointgrad.farthest_point_sampling(points[rows], [picks[c] for c in order], offsets=moved)
-    equal(rows[there], torch.cat([here.split(picks)[c] for c in order]))
+    original = pointgrad.farthest_point_sampling(points, picks, offsets=cuts)
+    transformed = pointgrad.farthest_point_sampling(points[rows], [picks[c] for c in order], offsets=moved)
+    equal(rows[transformed], torch.cat([original.split(picks)[c] for c in order]))
     values = pointgrad.segment(points[rows], moved, "max", return_arg=True)
     before = pointgrad.segment(points, cuts, "max", return_arg=True)
     equal(values.values, before.values[order])
@@ -330,13 +335,13 @@ def test_permuted_classes(data, n, c):
     target, weight = data.draw(indices(c, n)), data.draw(reals(c)).abs()
     renamed = torch.where(target >= 0, order.argsort()[target.clamp(min=0)], -1)
     options = {"ignore_index": -1, "label_smoothing": 0.1, "reduction": "sum"}
-    here = functional.cross_entropy(logits, target, weight, **options)
-    there = functional.cross_entropy(logits[:, order], renamed, weight[order], **options)
-    torch.testing.assert_close(there, here, rtol=1e-13, atol=1e-13)
+    original = functional.cross_entropy(logits, target, weight, **options)
+    transformed = functional.cross_entropy(logits[:, order], renamed, weight[order], **options)
+    torch.testing.assert_close(transformed, original, rtol=1e-13, atol=1e-13)
     rows = data.draw(permutations(n))
     none = {**options, "reduction": "none"}
-    here = functional.cross_entropy(logits, target, weight, **none)
-    equal(functional.cross_entropy(logits[rows], target[rows], weight, **none), here[rows])
+    original = functional.cross_entropy(logits, target, weight, **none)
+    equal(functional.cross_entropy(logits[rows], target[rows], weight, **none), original[rows])
 
 
 @law(st.data(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3))
@@ -344,9 +349,9 @@ def test_convolution_moves_with_the_image(data, kernel, stride, down, right):
     """Moving an image within zeros by whole strides moves convolution, unfolding and pooling with it."""
     canvas = torch.zeros(1, 2, 24, 24, device=DEVICE)
     image, weight = data.draw(integers(1, 2, 5, 5)), data.draw(integers(3, 2, kernel, kernel))
-    here, there = canvas.clone(), canvas.clone()
-    here[..., 6:11, 6:11] = image
-    there[..., 6 + down * stride : 11 + down * stride, 6 + right * stride : 11 + right * stride] = image
+    original, transformed = canvas.clone(), canvas.clone()
+    original[..., 6:11, 6:11] = image
+    transformed[..., 6 + down * stride : 11 + down * stride, 6 + right * stride : 11 + right * stride] = image
 
     def columns(x):
         rows = functional.unfold(x, kernel, stride=stride)
@@ -357,7 +362,7 @@ def test_convolution_moves_with_the_image(data, kernel, stride, down, right):
         lambda x: functional.max_pool2d(x.abs(), kernel, stride=stride),
         columns,
     ):
-        equal(call(there), call(here).roll((down, right), (-2, -1)))
+        equal(call(transformed), call(original).roll((down, right), (-2, -1)))
 
 
 @law(st.data(), st.sampled_from(["zeros", "border", "reflection"]), st.booleans())
@@ -366,15 +371,15 @@ def test_grids_rotate_with_their_points(data, padding, align):
     sizes = (2, 2, 2) if align else data.draw(st.tuples(*[st.sampled_from([1, 2, 4])] * 3))
     grid, points = data.draw(integers(1, 2, *sizes)), data.draw(integers(1, 9, 3, most=7)) / 4
     options = {"padding_mode": padding, "align_corners": align}
-    here = pointgrad.grid_sample(grid, points, **options)
+    original = pointgrad.grid_sample(grid, points, **options)
     axes = data.draw(st.permutations(range(3)))  # of the grid, (D, H, W); points are (x, y, z) along (W, H, D)
     turned = grid.permute(0, 1, *(2 + a for a in axes))
     columns = [2 - axes[2 - column] for column in range(3)]
-    equal(pointgrad.grid_sample(turned, points[..., columns], **options), here)
+    equal(pointgrad.grid_sample(turned, points[..., columns], **options), original)
     axis = data.draw(st.integers(0, 2))
     sign = torch.ones(3, device=DEVICE).index_fill(0, torch.tensor(axis, device=DEVICE), -1)
     mirrored = pointgrad.grid_sample(grid.flip(4 - axis), points * sign, **options)
-    equal(mirrored, here)
+    equal(mirrored, original)
     features = data.draw(integers(1, 9, 2))
     splat = pointgrad.splat(features, points, sizes, **options)
     equal(pointgrad.splat(features, points * sign, sizes, **options), splat.flip(4 - axis))
@@ -384,10 +389,10 @@ def test_grids_rotate_with_their_points(data, padding, align):
 def test_cells_rotate_with_their_points(data, n):
     """A cell is mirrored along one axis, and two axes are exchanged."""
     corners, points = data.draw(integers(n, 8, 2)), data.draw(integers(n, 3, most=6)) / 4
-    cube, here = corners.unflatten(1, (2, 2, 2)), pointgrad.trilinear(corners, points)
+    cube, original = corners.unflatten(1, (2, 2, 2)), pointgrad.trilinear(corners, points)
     axis = data.draw(st.integers(0, 2))
     sign = torch.ones(3, device=DEVICE).index_fill(0, torch.tensor(axis, device=DEVICE), -1)
-    equal(pointgrad.trilinear(cube.flip(1 + axis).flatten(1, 3), points * sign), here)
+    equal(pointgrad.trilinear(cube.flip(1 + axis).flatten(1, 3), points * sign), original)
     axes = data.draw(st.permutations(range(3)))
     turned = cube.permute(0, *(1 + a for a in axes), 4).flatten(1, 3)
-    equal(pointgrad.trilinear(turned, points[:, list(axes)]), here)
+    equal(pointgrad.trilinear(turned, points[:, list(axes)]), original)

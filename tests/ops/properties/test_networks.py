@@ -1,7 +1,7 @@
 """Layers and networks are invariant to the order of points and clouds; layers on relative positions to translation.
 
-Up to rounding: matrix products add in an order that depends on where a row stands. All in float64, so that 1e-9 tells a
-rounding from a mistake.
+Results are equal up to rounding, because matrix products add in an order that depends on the position of a row. All
+tests use float64, so that a tolerance of 1e-9 separates rounding errors from bugs.
 """
 
 import pytest
@@ -43,15 +43,15 @@ def test_layers(layer, points, features, order, shift):
     points, features = points.cpu() / 100, features.cpu()
     points[:, 0] += 0.3 * torch.arange(POINTS)
     with torch.no_grad():
-        here = module(Level(points, features))
-        there = module(Level(points[order], features[order]))
-        rows = order if len(here.points) == POINTS else slice(None)  # samples are in the order of the picks
-        close(there.points, here.points[rows])
-        close(there.features, here.features[rows])
+        before = module(Level(points, features))
+        after = module(Level(points[order], features[order]))
+        rows = order if len(before.points) == POINTS else slice(None)  # samples are in the order of the picks
+        close(after.points, before.points[rows])
+        close(after.features, before.features[rows])
         moved = module(Level(points + shift, features))
-        close(moved.points, here.points + (0 if name in ABSOLUTE else shift))
+        close(moved.points, before.points + (0 if name in ABSOLUTE else shift))
         if name not in ABSOLUTE:
-            close(moved.features, here.features)
+            close(moved.features, before.features)
 
 
 @pytest.fixture(scope="module", params=[name for name in CONFIGS if "parts" not in name])
@@ -69,7 +69,7 @@ def test_networks(network, points, features, order):
         with torch.no_grad():
             return network(change(points), None if features is None else change(features))
 
-    here = run(lambda x: x)
-    shuffled = here[:, order] if network.config["task"] == "segmentation" else here
+    before = run(lambda x: x)
+    shuffled = before[:, order] if network.config["task"] == "segmentation" else before
     close(run(lambda x: x[:, order]), shuffled)
-    close(run(lambda x: x.flip(0)), here.flip(0))
+    close(run(lambda x: x.flip(0)), before.flip(0))

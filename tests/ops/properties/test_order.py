@@ -184,7 +184,7 @@ def test_chamfer_distance_is_not_negative_and_zero_for_equal_clouds(data, dtype)
     assert float(pointgrad.chamfer_distance(points, others)) >= 0
     shuffled = points[data.draw(permutations(len(points)))]
     equal(pointgrad.chamfer_distance(points, shuffled), torch.zeros((), device=DEVICE, dtype=dtype))
-    here = pointgrad.chamfer_distance(points, others, direction="to_targets", reduction="none").to_targets
+    before = pointgrad.chamfer_distance(points, others, direction="to_targets", reduction="none").to_targets
     more = torch.cat([others, points[:1]])
-    there = pointgrad.chamfer_distance(points, more, direction="to_targets", reduction="none").to_targets
-    assert bool((there <= here).all())  # more targets are never farther
+    after = pointgrad.chamfer_distance(points, more, direction="to_targets", reduction="none").to_targets
+    assert bool((after <= before).all())  # more targets are never farther

@@ -123,9 +123,9 @@ def test_softmaxes_sum_to_one_and_their_gradients_to_zero(data, n, c, scale, dty
 def test_attention_weights_sum_to_one(data, n, k, heads, dtype):
     query, key = data.draw(reals(4, heads, 3, dtype=dtype)), data.draw(reals(n, heads, 3, dtype=dtype))
     index, bias = data.draw(indices(n, 4, k)), data.draw(reals(4, k, heads, dtype=dtype)).requires_grad_()
-    anyone = (index >= 0).any(1).double()[:, None, None]
+    has_neighbor = (index >= 0).any(1).double()[:, None, None]
     ones = torch.ones(n, heads, 2, device=DEVICE, dtype=dtype)
-    close(pointgrad.neighbor_attention(query, key, ones, index, bias), anyone, 1, 4 * k)
+    close(pointgrad.neighbor_attention(query, key, ones, index, bias), has_neighbor, 1, 4 * k)
     value = data.draw(reals(n, heads, 2, dtype=dtype)).requires_grad_()
     out = pointgrad.neighbor_attention(query, key, value, index, bias)
     upstream = data.draw(reals(*out.shape, dtype=dtype))
@@ -133,7 +133,7 @@ def test_attention_weights_sum_to_one(data, n, k, heads, dtype):
     # Gradients of weights sum to zero; those of values sum to the upstream gradient of queries with neighbors.
     size = float(upstream.abs().sum() * value.detach().abs().max())
     close(to_bias.sum(1), 0, size, 4 * k)
-    close(to_value.sum(0), (upstream * anyone).sum(0), float(upstream.abs().sum()), 8 * (k + n))
+    close(to_value.sum(0), (upstream * has_neighbor).sum(0), float(upstream.abs().sum()), 8 * (k + n))
 
 
 @law(

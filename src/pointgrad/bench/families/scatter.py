@@ -73,8 +73,8 @@ def voxels(size: int, device: str) -> Comparison:
         return torch.unique((points / edge).floor().long(), dim=0, return_inverse=True, return_counts=True)
 
     def check(received: tuple[Tensor, ...]) -> None:
-        for mine, theirs in zip(received, unique(), strict=True):
-            assert torch.equal(mine, theirs), "voxels differ"
+        for actual, desired in zip(received, unique(), strict=True):
+            assert torch.equal(actual, desired), "voxels differ"
 
     return Comparison(
         Implementation(

@@ -33,7 +33,7 @@ def knn(
         batch_x: (N,) cloud number of each point, sorted.
         batch_y: (M,) cloud number of each query, sorted.
         cosine: Compare angles between vectors instead of distances; here also on the CPU. Zero vectors have no
-            neighbors and are no neighbors.
+            neighbors and are never neighbors.
         num_workers: Ignored; use `torch.set_num_threads`.
         batch_size: Number of clouds. Without it, a GPU synchronizes to read the ends of `batch_x` and `batch_y`.
 

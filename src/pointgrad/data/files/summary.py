@@ -32,8 +32,8 @@ class Attribute:
     Attributes:
         name: Name of the column.
         dtype: Its dtype in the file.
-        low: Smallest finite value, None if there is none.
-        high: Largest finite value, None if there is none.
+        low: Smallest finite value, None if no value is finite.
+        high: Largest finite value, None if no value is finite.
     """
 
     name: str

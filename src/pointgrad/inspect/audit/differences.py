@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .subject import Run, Subject, upstream_like
 
-COORDINATES = 200  # the most coordinates of one input that are compared; larger inputs are sampled at random
+COORDINATES = 200  # maximum number of coordinates of one input that are compared; larger inputs are sampled at random
 
 
 @dataclass

@@ -121,10 +121,10 @@ def upstream(subject: Subject) -> None:
     }
     scale = max([g.abs().max().item() for g in first if g is not None and g.numel()], default=0.0)
     for message, (given, expected) in cases.items():
-        for i, mine, theirs in zip(subject.differentiable, backward(given), expected, strict=True):
-            if mine is None or not mine.numel():
+        for i, actual, desired in zip(subject.differentiable, backward(given), expected, strict=True):
+            if actual is None or not actual.numel():
                 continue
-            error = (mine - (torch.zeros_like(mine) if theirs is None else theirs)).abs()
+            error = (actual - (torch.zeros_like(actual) if desired is None else desired)).abs()
             if not error.max().item() <= tolerance * max(scale, 1e-30) and error.isfinite().all():
                 ignored = all(difference(a, b, tolerance) == "" for a, b in zip(first, second, strict=True))
                 raise Failed(
@@ -231,10 +231,10 @@ def _check_single_outputs(subject: Subject, leaves: Sequence[Any], given: list[T
         outputs = subject.call([sources.get(i, leaf) for i, leaf in enumerate(leaves)])
         live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
         received = torch.autograd.grad(live[k], list(sources.values()), given[k], allow_unused=True)
-        for i, mine, theirs in zip(subject.differentiable, received, expected, strict=True):
-            if mine is not None and theirs is not None and difference(mine, theirs, tolerance):
+        for i, actual, desired in zip(subject.differentiable, received, expected, strict=True):
+            if actual is not None and desired is not None and difference(actual, desired, tolerance):
                 raise Failed(f"with only output {k} used, the gradient of {subject.name(i)} differs")
-            if mine is None and theirs is not None and theirs.count_nonzero():
+            if actual is None and desired is not None and desired.count_nonzero():
                 raise Failed(f"with only output {k} used, the gradient of {subject.name(i)} is missing")
 
 

@@ -117,13 +117,14 @@ def wrong_dtype(subject: Subject) -> None:
         kinds = [v.dtype for v in outputs if isinstance(v, Tensor) and v.is_floating_point()]
         kinds += [dtype] if dtype.is_floating_point else []
         tolerance = max([rounding(torch.float32), *map(rounding, kinds)])
-        for mine, theirs in zip(outputs, expected, strict=True):
-            if not isinstance(mine, Tensor) or not isinstance(theirs, Tensor) or not theirs.is_floating_point():
+        for actual, desired in zip(outputs, expected, strict=True):
+            if not isinstance(actual, Tensor) or not isinstance(desired, Tensor) or not desired.is_floating_point():
                 continue
-            mine = mine.real if mine.is_complex() else mine
-            if not mine.is_floating_point() and mine.shape == theirs.shape:
-                theirs = torch.where((mine - theirs).abs() < 1, mine.to(theirs), theirs)  # rounding to integers is fine
-            found = difference(mine, theirs, tolerance)
+            actual = actual.real if actual.is_complex() else actual
+            if not actual.is_floating_point() and actual.shape == desired.shape:
+                # Rounding to integers is allowed.
+                desired = torch.where((actual - desired).abs() < 1, actual.to(desired), desired)
+            found = difference(actual, desired, tolerance)
             if found:
                 raise Failed(f"{subject.name(which[0])} as {name} is accepted, but the result differs: {found}")
 

@@ -282,26 +282,26 @@ def compare(received: Run, expected: Run, tolerance: float, subject: Subject) ->
     scale = max([subject.scale, *map(largest, expected.tensors)])
     if len(received.outputs) != len(expected.outputs):
         return f"{len(received.outputs)} outputs instead of {len(expected.outputs)}"
-    for i, (mine, theirs) in enumerate(zip(received.outputs, expected.outputs, strict=True)):
-        found = difference(mine, theirs, tolerance, scale)
+    for i, (actual, desired) in enumerate(zip(received.outputs, expected.outputs, strict=True)):
+        found = difference(actual, desired, tolerance, scale)
         if found:
             return f"{'the output' if len(received.outputs) == 1 else f'output {i}'} differs: {found}"
     if not received.grads:
         return ""
-    for i, mine, theirs in zip(subject.differentiable, received.grads, expected.grads, strict=True):
-        found = _gradient_difference(mine, theirs, tolerance, scale)
+    for i, actual, desired in zip(subject.differentiable, received.grads, expected.grads, strict=True):
+        found = _gradient_difference(actual, desired, tolerance, scale)
         if found:
             return f"the gradient of {subject.name(i)} differs: {found}"
     return ""
 
 
-def _gradient_difference(mine: Tensor | None, theirs: Tensor | None, tolerance: float, scale: float) -> str:
-    if mine is None and theirs is None:
+def _gradient_difference(actual: Tensor | None, desired: Tensor | None, tolerance: float, scale: float) -> str:
+    if actual is None and desired is None:
         return ""
     # None counts as a gradient of zeros.
-    shape = next(grad for grad in (mine, theirs) if grad is not None)
-    mine, theirs = (torch.zeros_like(shape) if grad is None else grad for grad in (mine, theirs))
-    return difference(mine, theirs, tolerance, scale)
+    shape = next(grad for grad in (actual, desired) if grad is not None)
+    actual, desired = (torch.zeros_like(shape) if grad is None else grad for grad in (actual, desired))
+    return difference(actual, desired, tolerance, scale)
 
 
 def largest(value: Any) -> float:

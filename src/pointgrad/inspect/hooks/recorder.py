@@ -52,7 +52,7 @@ class Recorder(Hooks):
             types such as `torch.nn.Linear`, or a list of both.
         what: Which of "inputs", "outputs" and "gradients" to record.
         to_cpu: Copy the tensors to the CPU, which waits for the GPU.
-        limit: The most calls to keep per layer. Older records are discarded and counted in `dropped`.
+        limit: Maximum number of calls to keep per layer. Older records are discarded and counted in `dropped`.
 
     Raises:
         ValueError: If no layer is selected, or `what` or `limit` is invalid.

@@ -1,6 +1,6 @@
 """Triton kernels of `aggregate` and its gradients. Those of attention are in `attend_kernels.py`.
 
-Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` tells which lanes are in range.
+Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` marks the lanes in range.
 Addresses are 64-bit. A program processes BLOCK_M centers of one cloud and BLOCK_G groups of channels. Its loop over the
 neighbors is unrolled UNROLL times, so that several rows are loaded at once. Tiles of rows are (BLOCK_M, BLOCK_G,
 BLOCK_W), where the WIDTH channels of a group share one weight.

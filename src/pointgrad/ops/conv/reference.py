@@ -17,7 +17,7 @@ from ..sums import sum_dtype
 
 Pair = typing.Sequence[int]  # torch 2.6 infers no schema from list[int] or collections.abc.Sequence[int]
 
-# Convolutions process as many images at a time as have at most this many values in their columns, but at least one.
+# Convolutions process images in portions whose columns have at most this many values, but at least one image at a time.
 _COLUMN_VALUES = 1 << 24
 
 

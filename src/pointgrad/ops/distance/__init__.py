@@ -77,7 +77,7 @@ def chamfer_distance(
         checks.value(value in allowed, name, contract, repr(value))
     checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     clouds.check_partner(points, offsets, targets, target_offsets, target_lengths, "targets", "target_")
-    if points.device.type == "cpu" and not torch.compiler.is_compiling():  # knn would name its own arguments
+    if points.device.type == "cpu" and not torch.compiler.is_compiling():  # errors of knn would name its arguments
         clouds.check_values(points, clouds.as_sizes(offsets, lengths))
         clouds.check_values(targets, clouds.as_sizes(target_offsets, target_lengths), prefix="target_")
     ours = (points, offsets, lengths)
@@ -101,7 +101,7 @@ Clouds = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 def _nearest(source: Clouds, target: Clouds) -> tuple[Tensor, Tensor]:
-    """The squared distance of each source point to the nearest target, 0 if there is none, and whether there is one."""
+    """The squared distance of each source point to its nearest target, 0 without one, and whether there is a target."""
     points, offsets, lengths = source
     targets, target_offsets, target_lengths = target
     found = knn(

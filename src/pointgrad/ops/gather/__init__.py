@@ -19,7 +19,7 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
         index: (M,) packed, with global indices, or (B, M) padded, with indices local to their cloud. int64 or int32.
 
     Returns:
-        (M, C) or (B, M, C). If `index[i] = j` then `out[i] = features[j]`. If `index[i] = -1` (nothing here) then
+        (M, C) or (B, M, C). If `index[i] = j` then `out[i] = features[j]`. If `index[i] = -1` (missing) then
         `out[i]` is zero and passes no gradient.
 
     Raises:

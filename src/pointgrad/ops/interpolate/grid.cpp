@@ -54,7 +54,7 @@ template <class R> struct Units {
     R away = position - low;
     if (away < R(0)) speed = -speed;
     away = std::fabs(away);
-    // One period is there and back. fmod is exact at any distance. A grid of one voxel has no extent.
+    // A period crosses the grid twice. fmod is exact at any distance. A grid of one voxel has no extent.
     if (!(away < span)) away = std::fmod(away, R(2) * std::max(span, R(1)));
     const bool turned = away > span;
     if (turned) speed = -speed;

@@ -209,7 +209,7 @@ def _voxel_units(p, size, PADDING: tl.constexpr, ALIGN: tl.constexpr):
         span = size - 1 if ALIGN else size
         away = units - low
         speed = tl.where(away < 0, -speed, speed)
-        away = _remainder(tl.abs(away), (2 * tl.maximum(span, 1)).to(p.dtype))  # one period is there and back
+        away = _remainder(tl.abs(away), (2 * tl.maximum(span, 1)).to(p.dtype))  # a period crosses the grid twice
         turned = away > span
         units = tl.where(turned, 2 * span - away, away) + low
         speed = tl.where(turned, -speed, speed)

@@ -1,6 +1,6 @@
 """Triton kernels of `trilinear` and its derivatives. Those of grids are in `grid_kernels.py`.
 
-Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` tells which lanes are in range.
+Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` marks the lanes in range.
 """
 
 from typing import Any

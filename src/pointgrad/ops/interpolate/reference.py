@@ -156,7 +156,7 @@ def _voxel_units(points: Tensor, size: int, padding_mode: str, align_corners: bo
         low, span = (0.0, last) if align_corners else (-0.5, size)
         away = units - low
         speed = torch.where(away < 0, -speed, speed)
-        away = torch.fmod(away.abs(), 2 * max(span, 1))  # one period is there and back
+        away = torch.fmod(away.abs(), 2 * max(span, 1))  # a period crosses the grid twice
         turned = away > span
         units = torch.where(turned, 2 * span - away, away) + low
         speed = torch.where(turned, -speed, speed)

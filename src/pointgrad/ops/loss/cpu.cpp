@@ -39,7 +39,7 @@ template <class T, class K> struct Problem {
   }
 };
 
-// What is subtracted from each logit: the largest logit, or 0 if all are -inf.
+// The value subtracted from each logit: the largest logit, or 0 if all are -inf.
 template <class W> POINTGRAD_INLINE W front(W top) {
   return top == -std::numeric_limits<W>::infinity() ? W(0) : top;
 }

@@ -1,6 +1,6 @@
 """Triton kernels of this family.
 
-Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` tells which lanes are in range.
+Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` marks the lanes in range.
 Addresses are 64-bit. Each program processes BLOCK_S positions and loops over the classes in tiles of BLOCK_C. Rows that
 fit into one tile (WHOLE) are read once. With BY_ROW the classes of a position are consecutive in memory, else the
 positions of a class. The coefficients of a position are `base` (different for each position if OWN) plus `hit` at its

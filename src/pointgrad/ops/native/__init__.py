@@ -1,7 +1,7 @@
 """The C++ kernels: the compiled module, if it was built, and memory for its results.
 
 Kernels are called with keyword arguments, `native.module.gather(out=out, features=features, ...)`. Tensors, None and
-dtypes are passed as they are (module.h). A kernel reads raw memory, so its tensors must be contiguous.
+dtypes are passed directly (module.h). A kernel reads raw memory, so its tensors must be contiguous.
 """
 
 import importlib
@@ -37,7 +37,7 @@ def empty(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = 
     if size < _LARGE or not _REUSES_BUFFERS:
         return like.new_empty(shape, dtype=dtype)
     storage = module.large_buffer(size).untyped_storage()
-    # A view of the buffer would not do: autograd forbids in-place changes of views that custom functions return.
+    # A view of the buffer would not work: autograd forbids in-place changes of views that custom functions return.
     return like.new_empty(0, dtype=dtype).set_(storage).resize_(shape)
 
 
@@ -56,7 +56,7 @@ def release_buffers() -> None:
 
 
 def bounds(index: torch.Tensor) -> tuple[int, int]:
-    """The smallest and the largest entry of an int64 tensor that is not empty."""
+    """The smallest and the largest entry of a non-empty int64 tensor."""
     if module is None:
         lowest, highest = torch.aminmax(index)
         return int(lowest), int(highest)

@@ -31,7 +31,7 @@ template <class T> struct Item {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// How the items [0, count) are divided along the axis they spread most on.
+// The division of the items [0, count) along the axis of their largest extent.
 template <class T> struct Division {
   int axis = 0, bins;
   T low = 0, scale, last;
@@ -156,7 +156,7 @@ void divide(const Item<T>* items, Item<T>* out, uint8_t* code, int64_t count, co
   }
 }
 
-// Where a range of items is cut: into whole nodes of the highest level that it holds several of.
+// The cuts of a range of items: into whole nodes of the highest level of which it holds several.
 inline int cut_places(int64_t count, int leaf_points, int64_t* cuts) {
   const int64_t leaves = ceil_div(count, leaf_points);
   int64_t unit = 1;

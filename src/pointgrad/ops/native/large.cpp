@@ -1,7 +1,7 @@
 // Reused memory for large outputs. A fresh large tensor is mapped and zeroed page by page when it is first written,
 // which takes longer than writing it. Idle blocks are marked as free, so the system may reclaim their pages at any time.
 //
-// Not under AddressSanitizer, which sees the ends of torch's tensors but not of these blocks.
+// Disabled under AddressSanitizer, which detects accesses past the end of torch's tensors but not of these blocks.
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
 #include <nanobind/ndarray.h>
 #include <pthread.h>

@@ -11,7 +11,7 @@ namespace pointgrad {
 
 constexpr int64_t kLargerThanCache = int64_t{64} << 20;
 
-// Into the second-level cache, because many rows are in flight at a time.
+// Prefetches into the second-level cache, because many rows are in flight at a time.
 inline void prefetch(const void* data, size_t bytes) {
   const char* line = static_cast<const char*>(data);
   for (size_t at = 0; at < bytes && at < 512; at += 64) __builtin_prefetch(line + at, 0, 2);

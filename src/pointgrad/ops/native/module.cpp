@@ -23,7 +23,7 @@ void use_torch(nb::list list, nb::object get_threads) {
   get_num_threads = get_threads.release().ptr();
 }
 
-// The address or number in a Python integer, which is released; false, without a Python error, if there is none.
+// Reads an address or number from a Python integer and releases it. Returns false on failure, without a Python error.
 bool read(PyObject* integer, void** value) noexcept {
   if (integer != nullptr) {
     *value = PyLong_AsVoidPtr(integer);
@@ -61,7 +61,7 @@ bool code_of(PyObject* dtype, int* code) noexcept {
 }  // namespace pointgrad
 
 NB_MODULE(_native, module) {
-  module.attr("sanitizer") = POINTGRAD_SANITIZE;  // so that a test run can tell which build it has
+  module.attr("sanitizer") = POINTGRAD_SANITIZE;  // identifies the build in a test run
   pointgrad::data_ptr = PyUnicode_InternFromString("data_ptr");
   module.def("use_torch", &pointgrad::use_torch);
   nanobind::register_exception_translator([](const std::exception_ptr& error, void*) {

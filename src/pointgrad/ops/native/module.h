@@ -9,8 +9,8 @@
 //
 //   native.module.gather(out=out, features=features, index=index, rows=5, dtype=features.dtype)
 //
-// Python passes tensors and torch dtypes as they are, and None where the argument says `.none()`. It has checked the
-// tensors, made them contiguous and keeps them alive. Wrap long work in nb::gil_scoped_release.
+// Python passes tensors and torch dtypes directly, and None where the argument is declared with `.none()`. It has
+// checked the tensors, made them contiguous and keeps them alive. Wrap long work in nb::gil_scoped_release.
 #pragma once
 #include <nanobind/nanobind.h>
 

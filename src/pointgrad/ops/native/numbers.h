@@ -1,12 +1,13 @@
-// Element types of the CPU kernels, and in which type each is summed.
+// Element types of the CPU kernels, and the types in which they are summed.
 #pragma once
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
 
-// One build for every x86-64 machine: the loader picks AVX-512, AVX2 or the baseline. Put it on plain
-// functions that hold the hot loop; what they call must be INLINE to be compiled for the same target. A build with a
-// sanitizer has no clones: it would check the same source three times.
+// POINTGRAD_CLONES compiles a function for AVX-512, AVX2 and the baseline; the loader picks one, so that one build fits
+// every x86-64 machine. Put it on plain functions that hold the hot loop. Functions that they call must be
+// POINTGRAD_INLINE to be compiled for the same target. A build with a sanitizer has no clones: it would check the same
+// source three times.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(POINTGRAD_NO_CLONES)
 #define POINTGRAD_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -26,7 +27,7 @@ struct bfloat16 {
   uint16_t bits;
 };
 
-// What a value is computed in: float for the 16-bit types.
+// The type in which a value is computed: float for the 16-bit types.
 template <class T> struct Wide { using type = float; };
 template <> struct Wide<double> { using type = double; };
 template <> struct Wide<int64_t> { using type = int64_t; };

@@ -14,7 +14,7 @@ namespace pointgrad {
 // Entries out of range are left out.
 class Tiles {
  public:
-  // index: (batch, picks), with rows numbered within each cloud. row_bytes: what a row occupies in the cache.
+  // index: (batch, picks), with rows numbered within each cloud. row_bytes: bytes of a row in the cache.
   // entries: memory for batch * picks numbers.
   Tiles(uint64_t* entries, const int64_t* index, int64_t batch, int64_t rows, int64_t picks, int64_t row_bytes,
         int threads)

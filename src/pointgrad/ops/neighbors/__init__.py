@@ -55,7 +55,7 @@ def knn(
         queries: (M, D) or (B, M, D), with the dtype of the points. By default the points themselves; each then finds
             itself first, unless an equal point has a smaller index.
         offsets: (B + 1,), packed points only: cloud b is `points[offsets[b]:offsets[b + 1]]`. By default one cloud.
-        query_offsets: The same for packed queries. A query is searched for in the cloud of the same number.
+        query_offsets: The same for packed queries. Queries of cloud b search the points of cloud b.
         lengths: (B,), padded points only: cloud b is `points[b, :lengths[b]]`. By default all N points.
         query_lengths: The same for padded queries.
 
@@ -190,7 +190,7 @@ class NeighborIndex:
         if queries is not None and isinstance(queries, Tensor):
             checks.same_dtype("queries", queries, "points", points)
         _check_queries(points, sizes, queries, query_offsets, query_lengths)
-        # An index is of no use to another backend, which the caller may have forced since.
+        # A different backend, forced since the index was built, cannot use it.
         index = self._index if registry.chosen(points.device) == self._backend else None
         query_sizes = clouds.as_sizes(query_offsets, query_lengths)
         return _search(points, sizes, queries, query_sizes, index, *wanted)

@@ -95,7 +95,7 @@ bool is_small(int64_t points, int64_t queries, bool has_index, bool same) {
   return all <= tree;
 }
 
-// Any tensor may be passed as an index. Everything in it that is used as an address is checked, the points are not.
+// Any tensor may be passed as an index. Everything in it that is used as an address is checked; the points are not.
 template <class T> void check_index(const char* index, int64_t bytes, const Clouds& clouds, int dims) {
   Header header{};
   if (bytes >= int64_t{sizeof header}) std::memcpy(&header, index, sizeof header);

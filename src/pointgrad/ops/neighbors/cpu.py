@@ -14,7 +14,7 @@ _SELECTS = ("nearest", "first", "random")
 def neighbor_index(points: Tensor, sizes: Tensor | None) -> Tensor:
     points = _wide(points)
     size = layout.index_bytes(points, sizes)
-    index = native.empty(points, (size,), torch.uint8).zero_()  # gaps too: equal points give equal bytes
+    index = native.empty(points, (size,), torch.uint8).zero_()  # zero gaps: equal points give equal bytes
     native.module.neighbor_index(
         index=index,
         bytes=size,

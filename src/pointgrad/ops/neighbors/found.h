@@ -88,9 +88,9 @@ POINTGRAD_V4 int64_t sort_v4(const T* d, const Index<T>* index, int64_t n, T* so
 
 // The limits within which a candidate improves the result of a query.
 template <class T> struct Limits {
-  T low, bound;  // distances from low to bound,
-  T tie_from;    // but from this one on
-  Index<T> tie;  // only indices up to this one
+  T low, bound;  // range of the squared distance
+  T tie_from;    // from this squared distance on, the index must be at most `tie`
+  Index<T> tie;
 };
 
 // Candidates of one query. When the next leaf might not fit, they are reduced to the `keep` best.
@@ -112,7 +112,7 @@ template <class T> class Found {
         sorted2_(capacity + 2 * kFan),
         sorted_(capacity + 2 * kFan) {}
 
-  // Starts the search of query number `row`. Points farther than `bound` are not needed.
+  // Starts the search of query number `row`. Points at a squared distance above `most` are not needed.
   POINTGRAD_INLINE void start(int64_t row, T most) {
     count = 0;
     limits.low = asked_.min_radius2, limits.bound = most;

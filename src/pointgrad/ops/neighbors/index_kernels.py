@@ -26,9 +26,9 @@ LANES = tl.constexpr(32)
 
 
 class Layout(NamedTuple):
-    """Begin of each part of an index, in 32-bit words. Buckets come first; queries have nothing else."""
+    """Start of each part of an index, in 32-bit words. Buckets come first; those of queries have no other parts."""
 
-    num_buckets: int  # at most: each cloud may fill its last bucket in part
+    num_buckets: int  # upper bound: the last bucket of each cloud may be partly filled
     num_supers: int
     begin: int  # (B + 1,) the first bucket of each cloud
     first: int  # (B + 1,) the first row of each cloud in the sorted order

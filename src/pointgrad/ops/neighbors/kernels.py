@@ -7,7 +7,7 @@ more latency, and fewer queries have a smaller box around them.) Supers, groups 
 first, until the nearest box is farther than the worst neighbour kept by any of the queries. Box distances are computed
 with the same operations in the same order as point distances, so rounding is monotone and the pruning is exact.
 
-Candidates are ranked as one 64-bit number, distance bits above, row number below: ties fall to the smallest
+Candidates are ranked as one 64-bit number, distance bits above, row number below: ties go to the smallest
 index. Above three dimensions, and in float64, the search goes through all points instead.
 """
 

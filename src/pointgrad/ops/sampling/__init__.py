@@ -75,8 +75,8 @@ def farthest_point_sampling(
 ) -> Tensor | FarthestSamples:
     """Sample points one after another, each the farthest from all samples before it.
 
-    Ties go to the smallest index, no point is picked twice (unless `start` names it twice), and a point with a NaN or
-    infinite coordinate is picked only after all others. Every backend returns the same index.
+    Ties go to the smallest index, no point is picked twice (unless `start` contains it twice), and a point with a NaN
+    or infinite coordinate is picked only after all others. Every backend returns the same index.
 
     Args:
         points: (N, D) packed, or (B, N, D) padded. Any floating dtype; 16-bit points are compared in float32. More than

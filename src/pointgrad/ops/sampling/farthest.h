@@ -1,10 +1,10 @@
 // Exact farthest point sampling of one cloud on one CPU thread.
 //
-// A pick is queued only at the blocks of the tree whose box is closer to it than their bound. Picking goes in rounds. A
-// round chooses a threshold, updates the blocks whose bound is above it, and collects all points that are farther than
-// the threshold as candidates. It then samples among the candidates for as long as one of them is above the threshold.
-// Until then no other point can be the farthest, so the sequence is exact, and the work of a round does not depend on
-// one pick after another.
+// A pick is queued only at the blocks of the tree whose box is closer to it than their bound. Points are picked in
+// rounds. A round chooses a threshold, updates the blocks whose bound is above it, and collects all points that are
+// farther than the threshold as candidates. It then samples among the candidates as long as one of them is above the
+// threshold. Until then no other point can be the farthest, so the sequence is exact, and blocks are updated once per
+// round instead of once per pick.
 //
 // Box distances use the same operations in the same order as point distances. Rounding is monotone, so box distances
 // bound point distances exactly and pruning never changes a result. This needs a build without -ffast-math and with
@@ -26,9 +26,9 @@
 namespace pointgrad {
 namespace fps {
 
-constexpr int kCap = 256;    // most candidates of a round
-constexpr int kFew = 768;    // up to this many points a tree is slower
-constexpr int kTarget = 48;  // candidates a round aims for
+constexpr int kCap = 256;    // maximum number of candidates in a round
+constexpr int kFew = 768;    // up to this many points, a tree is slower
+constexpr int kTarget = 48;  // desired number of candidates in a round
 
 template <class T> POINTGRAD_INLINE bool finite(const T* p) {
   return std::isfinite(p[0]) && std::isfinite(p[1]) && std::isfinite(p[2]);

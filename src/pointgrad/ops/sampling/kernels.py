@@ -1,9 +1,9 @@
 """Triton kernel of farthest point sampling: exact, in rounds that yield many picks each.
 
 README.md explains the algorithm. In short: G programs share a cloud, each holding every G-th point. In a
-round each program publishes its two best points, the candidates, and its third best. No point that is not a
-candidate can outrank the greatest third, because ranks only fall, so every program picks from the
-candidates, without communication and with the same result, until the next pick would not outrank it.
+round each program publishes its two best points, the candidates, and its third best. Ranks only fall, so no
+other point can outrank the greatest third best. Every program therefore picks from the candidates, without
+communication and with the same result, as long as the best candidate outranks it.
 
 Naming: `*_ptr` addresses, BLOCK_* tile sizes, `*_mask` lanes inside the bounds.
 A rank is the squared distance to the nearest pick, its bits read as a signed integer: non-negative
@@ -42,9 +42,9 @@ def alone(num_points: int) -> Plan:
 def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Plan:
     """Choose how many programs share a cloud: about sqrt(N) / 2, by measurement.
 
-    Programs of a cloud wait for each other, so all of a launch must be resident at once: eight warps per
-    multiprocessor are, when a thread holds at most 32 points in registers. One warp per program needs no
-    barriers; four are faster where a program holds a thousand points or more.
+    Programs of a cloud wait for each other, so all programs of a launch must be resident at once. This holds for eight
+    warps per multiprocessor if a thread holds at most 32 points in registers. One warp per program needs no barriers;
+    four are faster where a program holds a thousand points or more.
     """
     if dtype == torch.float64 or not can_launch_cooperatively():
         return alone(num_points)

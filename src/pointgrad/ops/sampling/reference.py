@@ -10,7 +10,7 @@ from .. import clouds
 from ..mixing import GOLDEN, mix
 from ..sums import sum_dtype
 
-# Ranks below every distance: a point that is not finite comes after all others, a picked one never.
+# Ranks below every distance: a non-finite point is picked after all others, a picked point never again.
 _NOT_FINITE, _PICKED = -1.0, -2.0
 
 
@@ -28,7 +28,7 @@ def farthest_point_sampling(
     wanted = [num_samples] * len(available) if counts is None else counts.tolist()
     parts = []
     for cloud, (begin, size, count) in enumerate(zip(begins, available, wanted, strict=True)):
-        first = [0] if start is None else _named(start[cloud].tolist(), size)
+        first = [0] if start is None else _valid_start(start[cloud].tolist(), size)
         index, distance2 = _farthest(
             wide.reshape(-1, wide.shape[-1])[begin : begin + size], first, min(count, size), radii
         )
@@ -48,10 +48,10 @@ def farthest_point_sampling(
     return index, distance2 if radii else wide.new_empty(0)
 
 
-def _named(start: list[int], size: int) -> list[int]:
+def _valid_start(start: list[int], size: int) -> list[int]:
     """A start set up to its end, or up to an index out of range, which is not checked on a GPU."""
-    named = list(itertools.takewhile(lambda index: 0 <= index < size, start))
-    return named or [0]
+    valid = list(itertools.takewhile(lambda index: 0 <= index < size, start))
+    return valid or [0]
 
 
 def _farthest(points: Tensor, start: list[int], count: int, radii: bool) -> tuple[Tensor, Tensor]:

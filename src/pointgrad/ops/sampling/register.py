@@ -1,4 +1,4 @@
-"""Registration of this family's operators: fake outputs and value checks. None has a gradient: see `__init__.py`.
+"""Registration of this family's operators: fake outputs and value checks. No gradients: see `__init__.py`.
 
 `num_samples` is the count per cloud or, with `counts`, their sum (packed) or maximum (padded).
 """
@@ -33,7 +33,7 @@ def _check_farthest(
     wanted = [num_samples] * len(available) if counts is None else counts.tolist()
     for cloud, (first, size, count) in enumerate(zip(start.tolist(), available, wanted, strict=True)):
         if size == 0 or count == 0:
-            continue  # nothing is picked there
+            continue  # nothing is sampled from this cloud
         named = first[: first.index(-1)] if -1 in first else first
         contract = f"in [0, {size}) for cloud {cloud}"
         checks.value(len(named) > 0, "start", contract, -1)

@@ -1,6 +1,6 @@
 """Triton kernels of this family. The reductions are in `ops/segments.py`.
 
-Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` tells which lanes are in range.
+Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` marks the lanes in range.
 """
 
 import torch

@@ -25,7 +25,7 @@ def voxel_groups(
     rows, batch = len(wide), clouds.batch_size(points, sizes)
     place = torch.arange(rows, device=points.device)
     if packed:
-        # Offsets of no clouds may come with points: their values are not checked on a GPU.
+        # There may be points although the offsets describe no cloud: values are not checked on a GPU.
         cloud, inside = clouds.ids(points, sizes), torch.full_like(place, batch > 0, dtype=torch.bool)
     else:
         cloud = torch.arange(batch, device=points.device).repeat_interleave(points.shape[1])

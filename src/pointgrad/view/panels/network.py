@@ -63,7 +63,7 @@ class NetworkPanel(Panel):
         return prepare_input(self.trained, read_around(levels, near), near)
 
     def describe_input(self) -> str:
-        """Which points the network receives."""
+        """Describe the points that the network receives."""
         assert self.viewer.levels is not None
         count, total = len(torch.unique(self.network_input.index)), len(self.viewer.levels)
         if count == total:

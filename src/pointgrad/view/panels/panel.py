@@ -76,7 +76,7 @@ class Panel:
 
     @property
     def clicked(self) -> Tensor | None:
-        """(1, 3) float32 clicked point, in the coordinates of `points`; None if there is none."""
+        """(1, 3) float32 clicked point, in the coordinates of `points`; None before a click."""
         picked = self.viewer.picked
         return None if picked is None else self.local(picked.row.cloud.points)
 

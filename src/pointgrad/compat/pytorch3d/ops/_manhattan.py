@@ -19,7 +19,7 @@ def nearest(p1: Tensor, p2: Tensor, lengths1: Tensor | None, lengths2: Tensor | 
         index = torch.where(_clouds.within(lengths1, p1.shape[1], p1).unsqueeze(2), index, -1)
     wide = sum_dtype(p1.dtype)
     distance = (p1.unsqueeze(2).to(wide) - pointgrad.group(p2, index).to(wide)).abs().sum(3)
-    # The sum has another order than in the search, so neighbors whose distances differ by rounding may swap.
+    # The sum has a different order than in the search, so neighbors whose distances differ by rounding may swap.
     distance, order = torch.where(index >= 0, distance, torch.inf).sort(dim=2, stable=True)
     return distance, index.gather(2, order)
 
