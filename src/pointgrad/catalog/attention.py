@@ -254,10 +254,7 @@ OPERATORS = [
         index_rows=lambda arguments: arguments["key"].shape[-3],
         samples=[
             Sample("packed", lambda m: heads(m, m.index(7, 4, 3), 7, 2, 3), large=lambda m: heads(m, m.index(997, 1003, 9), 997, 4, 16)),
-            Sample(
-                "padded", lambda m: {**heads(m, m.index(5, 2, 3, 3), 5, 2, 2, 3), "scale": 0.3},
-                large=lambda m: heads(m, m.index(97, 3, 301, 8), 97, 3, 11, 7, 3),
-            ),
+            Sample("padded", lambda m: {**heads(m, m.index(5, 2, 3, 3), 5, 2, 2, 3), "scale": 0.3}, large=lambda m: heads(m, m.index(97, 3, 301, 8), 97, 3, 11, 7, 3)),
             Sample("bias", lambda m: heads(m, m.index(7, 4, 3), 7, 2, 3, 2, 2)),
             Sample("shared-bias", lambda m: heads(m, m.index(7, 4, 5), 7, 3, 2, 1, 1)),
             Sample("one", lambda m: heads(m, m.index(3, 5, 1), 3, 1, 1)),
@@ -302,10 +299,7 @@ OPERATORS = [
         "masked_softmax", masked_softmax, differentiable=("logits",), plain=plain_masked_softmax,
         samples=[
             Sample("last", lambda m: masked(m, 4, 5)),
-            Sample(
-                "middle", lambda m: masked(m, 2, 4, 3, dim=1, broadcast=(2, 4, 1)),
-                large=lambda m: masked(m, 200, 16, 33, dim=1, broadcast=(200, 16, 1)),
-            ),
+            Sample("middle", lambda m: masked(m, 2, 4, 3, dim=1, broadcast=(2, 4, 1)), large=lambda m: masked(m, 200, 16, 33, dim=1, broadcast=(200, 16, 1))),
             Sample("all-masked", lambda m: {"logits": m.floats(2, 3), "mask": m.mask(3) & False}),
             Sample("empty", lambda m: masked(m, 3, 0)),
         ],

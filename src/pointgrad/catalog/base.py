@@ -115,6 +115,7 @@ class Benchmark:
         moved: Bytes that must pass through memory.
         work: Kind of work for peer libraries, see `pointgrad.bench.peers`, with the same arguments as the operator.
         cuda: Sizes on a GPU, if they differ.
+        only_plain: Arguments of the plain forms and peers that the operator does not have.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Benchmark:
     moved: Callable[[Arguments], int] = lambda arguments: 0
     work: str | None = None
     cuda: tuple[int, ...] | None = None
+    only_plain: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -166,10 +166,7 @@ OPERATORS = [
     OpInfo(
         "fold", fold, differentiable=("input",), plain=F.fold,
         samples=[
-            Sample(
-                "uneven", lambda m: {"input": m.floats(2, 12, 16), "output_size": (4, 6), **UNEVEN},
-                large=lambda m: {"input": m.floats(3, 30, 61 * 25), "output_size": (61, 48), **UNEVEN},
-            ),
+            Sample("uneven", lambda m: {"input": m.floats(2, 12, 16), "output_size": (4, 6), **UNEVEN}, large=lambda m: {"input": m.floats(3, 30, 61 * 25), "output_size": (61, 48), **UNEVEN}),
         ],
         errors=[
             value_error("input must be (C * kh * kw, L) or (N, C * kh * kw, L), got (1, 2, 4, 4)", image, 4, 2),

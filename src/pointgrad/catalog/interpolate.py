@@ -291,10 +291,7 @@ OPERATORS = [
         "interpolate", interpolate, differentiable=GRADS, plain=plain_interpolate, composed=True,
         samples=[
             Sample("packed", lambda m: clouds(m, (), 14, 3, 9, offsets=m.ints(0, 6, 14), query_offsets=m.ints(0, 5, 9))),
-            Sample(
-                "padded", lambda m: clouds(m, (3,), 6, 3, 4, lengths=m.ints(6, 2, 0), query_lengths=m.ints(4, 4, 2)),
-                large=lambda m: clouds(m, (2,), 600, 33, 3000),
-            ),
+            Sample("padded", lambda m: clouds(m, (3,), 6, 3, 4, lengths=m.ints(6, 2, 0), query_lengths=m.ints(4, 4, 2)), large=lambda m: clouds(m, (2,), 600, 33, 3000)),
             Sample("squared", lambda m: clouds(m, (), 20, 4, 7, 2, k=5, power=2.0)),
             Sample("coinciding", lambda m: {"features": m.floats(30, 2), "points": m.grid(30, 3), "queries": m.grid(9, 3)}, smooth=False),
             Sample("empty", lambda m: clouds(m, (), 0, 2, 4)),

@@ -145,18 +145,9 @@ OPERATORS = [
     OpInfo(
         "cross_entropy", cross_entropy, differentiable=("input",), plain=F.cross_entropy,
         samples=[
-            Sample(
-                "rows", lambda m: {**classes(m, 7, 5), "target": m.ints(0, 4, -1, 2, 2, -1, 3)},
-                large=lambda m: classes(m, 3001, 203, weight=True, label_smoothing=0.1),
-            ),
-            Sample(
-                "positions", lambda m: classes(m, 2, 5, 3, weight=True, label_smoothing=0.1, reduction="none"),
-                large=lambda m: classes(m, 3, 37, 5003, reduction="none"),
-            ),
-            Sample(
-                "weights", lambda m: {**classes(m, 6, 4, weight=True), "target": m.ints(0, 1, 2, 3, -1, 1)},
-                large=lambda m: classes(m, 3, 37, 2003, weight=True, label_smoothing=0.2, reduction="sum"),
-            ),
+            Sample("rows", lambda m: {**classes(m, 7, 5), "target": m.ints(0, 4, -1, 2, 2, -1, 3)}, large=lambda m: classes(m, 3001, 203, weight=True, label_smoothing=0.1)),
+            Sample("positions", lambda m: classes(m, 2, 5, 3, weight=True, label_smoothing=0.1, reduction="none"), large=lambda m: classes(m, 3, 37, 5003, reduction="none")),
+            Sample("weights", lambda m: {**classes(m, 6, 4, weight=True), "target": m.ints(0, 1, 2, 3, -1, 1)}, large=lambda m: classes(m, 3, 37, 2003, weight=True, label_smoothing=0.2, reduction="sum")),
             # Smooth, but 7503 finite differences would take long.
             Sample("many-classes", lambda m: classes(m, 3, 2501, label_smoothing=0.1, weight=True, reduction="none"), smooth=False),
             Sample("one", lambda m: {"input": m.floats(6), "target": m.ints(3)[0]}),
@@ -194,10 +185,7 @@ OPERATORS = [
         "cross_entropy, probabilities", cross_entropy, differentiable=GRADS, plain=F.cross_entropy,
         samples=[
             Sample("rows", lambda m: probabilities(m, 4, 5), large=lambda m: probabilities(m, 3001, 203, reduction="none")),
-            Sample(
-                "smoothed", lambda m: probabilities(m, 2, 3, 4, weight=True, label_smoothing=0.1, reduction="none"),
-                large=lambda m: probabilities(m, 3, 37, 2003, weight=True, label_smoothing=0.1),
-            ),
+            Sample("smoothed", lambda m: probabilities(m, 2, 3, 4, weight=True, label_smoothing=0.1, reduction="none"), large=lambda m: probabilities(m, 3, 37, 2003, weight=True, label_smoothing=0.1)),
         ],
         errors=[
             type_error("target must be float32, float64, float16 or bfloat16, got int64", logits, logits.long()),

@@ -135,11 +135,7 @@ OPERATORS = [
                 lambda m: search(m, (30, 3), (14, 3), k=4, offsets=m.ints(0, 10, 10, 30), query_offsets=m.ints(0, 4, 6, 14)),
                 large=lambda m: search(m, (9000, 3), (5000, 3), k=7, offsets=m.ints(0, 100, 4000, 9000), query_offsets=m.ints(0, 3000, 3000, 5000)),
             ),
-            Sample(
-                "padded",
-                lambda m: search(m, (3, 12, 3), (3, 4, 3), k=4, lengths=m.ints(12, 2, 0), query_lengths=m.ints(4, 3, 2)),
-                large=lambda m: search(m, (4, 2000, 3), (4, 700, 3), k=33),
-            ),
+            Sample("padded", lambda m: search(m, (3, 12, 3), (3, 4, 3), k=4, lengths=m.ints(12, 2, 0), query_lengths=m.ints(4, 3, 2)), large=lambda m: search(m, (4, 2000, 3), (4, 700, 3), k=33)),
             Sample("all-points", lambda m: search(m, (9, 3), k=9)),
             # Smooth, but finite differences of 35 x 35 distances would take long.
             Sample("more-than-32", lambda m: search(m, (35, 3), k=35), smooth=False),
@@ -190,20 +186,9 @@ OPERATORS = [
         "ball_query", ball_query, differentiable=GRADS, plain=plain_ball,
         samples=[
             Sample("nearest", lambda m: search(m, (50, 3), radius=1.0, k=6), large=lambda m: search(m, (9000, 3), radius=0.3, k=32)),
-            Sample(
-                "first", lambda m: search(m, (50, 3), (9, 3), radius=1.2, k=4, select="first"),
-                large=lambda m: search(m, (9000, 3), (900, 3), radius=0.3, k=8, select="first"),
-            ),
-            Sample(
-                "random", lambda m: search(m, (2, 18, 3), radius=1.5, k=4, select="random"), seeded=True, waits=True,
-                large=lambda m: search(m, (2, 3000, 3), radius=0.6, k=8, select="random"),
-            ),
-            Sample(
-                "shell",
-                lambda m: search(
-                    m, (50, 3), (12, 3), radius=1.5, min_radius=0.7, k=7, offsets=m.ints(0, 30, 50), query_offsets=m.ints(0, 5, 12)
-                ),
-            ),
+            Sample("first", lambda m: search(m, (50, 3), (9, 3), radius=1.2, k=4, select="first"), large=lambda m: search(m, (9000, 3), (900, 3), radius=0.3, k=8, select="first")),
+            Sample("random", lambda m: search(m, (2, 18, 3), radius=1.5, k=4, select="random"), seeded=True, waits=True, large=lambda m: search(m, (2, 3000, 3), radius=0.6, k=8, select="random")),
+            Sample("shell", lambda m: search(m, (50, 3), (12, 3), radius=1.5, min_radius=0.7, k=7, offsets=m.ints(0, 30, 50), query_offsets=m.ints(0, 5, 12))),
             Sample("ties", lambda m: {"points": m.grid(2, 40, 3), "radius": 1.0, "k": 12}, smooth=False),
             Sample("five-dimensions", lambda m: search(m, (30, 5), radius=2.0, k=4)),
             Sample("empty-balls", lambda m: search(m, (9, 3), radius=1e-9, k=3)),

@@ -127,10 +127,7 @@ OPERATORS = [
         "farthest_point_sampling", farthest_point_sampling, plain=plain_farthest,
         samples=[
             Sample("one-cloud", lambda m: samples(m, (60, 3), 20), large=lambda m: samples(m, (20000, 3), 600)),
-            Sample(
-                "packed", lambda m: radii(m, (60, 3), 9, offsets=m.ints(0, 9, 35, 60)),
-                large=lambda m: radii(m, (9000, 3), 100, offsets=m.ints(0, 100, 4000, 9000)),
-            ),
+            Sample("packed", lambda m: radii(m, (60, 3), 9, offsets=m.ints(0, 9, 35, 60)), large=lambda m: radii(m, (9000, 3), 100, offsets=m.ints(0, 100, 4000, 9000))),
             Sample("packed-counts", lambda m: radii(m, (40, 3), [3, 0, 11, 0], offsets=m.ints(0, 7, 7, 30, 40)), waits=True),
             Sample("padded", lambda m: samples(m, (3, 30, 3), 12), large=lambda m: samples(m, (5, 3000, 3), 300)),
             Sample("padded-lengths", lambda m: radii(m, (4, 30, 3), 8, lengths=m.ints(30, 5, 0, 8))),
@@ -225,10 +222,7 @@ OPERATORS = [
     OpInfo(
         "voxel_sampling", voxel_sampling, plain=plain_voxels,
         samples=[
-            Sample(
-                "packed", lambda m: clouds(m, 60, 3, voxel_size=0.9, offsets=m.ints(0, 20, 20, 60)), waits=True,
-                large=lambda m: clouds(m, 9000, 3, voxel_size=0.2, offsets=m.ints(0, 4000, 9000)),
-            ),
+            Sample("packed", lambda m: clouds(m, 60, 3, voxel_size=0.9, offsets=m.ints(0, 20, 20, 60)), waits=True, large=lambda m: clouds(m, 9000, 3, voxel_size=0.2, offsets=m.ints(0, 4000, 9000))),
             Sample("padded", lambda m: clouds(m, 3, 20, 3, voxel_size=(0.5, 1.0, 2.0), lengths=m.ints(20, 0, 7))),
             Sample("ties", lambda m: {"points": m.grid(2, 40, 3), "voxel_size": 2.0}),
             Sample("one-point", lambda m: clouds(m, 1, 3, voxel_size=1.0), waits=True),

@@ -61,6 +61,32 @@ def moved_bytes(arguments: Arguments) -> int:
     return int(4 * channels * (rows + size) + 8 * rows + (0 if arguments["reduce"] == "sum" else 8 * channels * size))
 
 
+def in_segments(m: Make, rows: int, size: int) -> Arguments:
+    """Offsets of segments, and the segment of each row for plain forms."""
+    index = m.below(size, rows).sort().values
+    return {"offsets": torch.searchsorted(index, torch.arange(size + 1, device=m.device)), "index": index}
+
+
+def moved_segments(arguments: Arguments) -> int:
+    """A softmax writes as many rows as it reads, a sum one row for each segment."""
+    values, groups = arguments.get("logits", arguments.get("values")), len(arguments["offsets"]) - 1
+    written = groups if "values" in arguments else len(values)
+    return int(4 * values.shape[1] * (len(values) + written) + 8 * groups)
+
+
+def softmax_of_scatters(logits: Tensor, offsets: Tensor, index: Tensor) -> Tensor:
+    """The common form: maximum, exponential, sum, quotient."""
+    size = len(offsets) - 1
+    power = (logits - largest(logits, index, size)[index]).exp()
+    return power / added(power, index, size)[index]
+
+
+SEGMENT_SUMS = {
+    "index_add": lambda values, offsets, index, reduce: added(values, index, len(offsets) - 1),
+    "segment_reduce": lambda values, offsets, index, reduce: torch.segment_reduce(values, reduce, offsets=offsets, axis=0, unsafe=True),
+}  # fmt: skip
+
+
 def plain_scatter(values: Tensor, index: Tensor, size: int, reduce: str = "sum") -> Tensor:
     if reduce in ("max", "min"):
         groups = [values[index == group] for group in range(size)]
@@ -188,10 +214,7 @@ def scattered(r: str) -> list[Sample]:
 def segmented(r: str) -> list[Sample]:
     """Samples of one reduction by segments."""
     return [
-        Sample(
-            r, lambda m: segments(m, 23, 5, 0, 4, 4, 17, 23, 23, reduce=r),
-            large=lambda m: {"values": m.floats(9001, 33), "offsets": uneven(m, 9001), "reduce": r},
-        ),
+        Sample(r, lambda m: segments(m, 23, 5, 0, 4, 4, 17, 23, 23, reduce=r), large=lambda m: {"values": m.floats(9001, 33), "offsets": uneven(m, 9001), "reduce": r}),
         # Smooth, but thousands of finite differences would take long.
         Sample(f"{r}-long", lambda m: segments(m, 1900, 2, 0, 3, 1895, 1900, reduce=r), smooth=False),
         Sample(f"{r}-no-rows", lambda m: segments(m, 0, 3, 0, 0, 0, reduce=r)),
@@ -275,10 +298,7 @@ OPERATORS = [
         "segment", segment, differentiable=("values",), plain=plain_segment,
         samples=[
             *(sample for r in REDUCTIONS for sample in segmented(r)),
-            Sample(
-                "ties", smooth=False,
-                build=lambda m: {"values": m.grid(1500, 2), "offsets": m.ints(0, 7, 9, 1500), "reduce": "min", "return_arg": True},
-            ),
+            Sample("ties", smooth=False, build=lambda m: {"values": m.grid(1500, 2), "offsets": m.ints(0, 7, 9, 1500), "reduce": "min", "return_arg": True}),
             Sample("one-row", lambda m: segments(m, 1, 1, 0, 1)),
             Sample("int32", lambda m: {"values": m.floats(5, 2), "offsets": m.ints(0, 3, 5).int()}),
         ],
@@ -298,14 +318,17 @@ OPERATORS = [
         ],
         draw=draw_segment, magnitudes=reduced, bad_arguments={"reduce": ["median", None, 3], "offsets": [None, 3]},
         precision=[segment_precision(r) for r in REDUCTIONS[:3]],
+        benchmarks=[
+            Benchmark(
+                "segment sum {0} x 64 -> {1}", lambda m, rows, size: {"values": m.floats(rows, 64), **in_segments(m, rows, size), "reduce": "sum"},
+                (1_600_000, 100_000), SEGMENT_SUMS, {"": "forward"}, tolerance=1e-6, moved=moved_segments, work="segment", only_plain=("index",),
+            )
+        ],
     ),
     OpInfo(
         "segment_softmax", segment_softmax, differentiable=("logits",), plain=plain_segment_softmax,
         samples=[
-            Sample(
-                "packed", lambda m: {"logits": m.floats(15, 3), "offsets": m.ints(0, 4, 4, 9, 10, 15)},
-                large=lambda m: {"logits": m.floats(9001, 8), "offsets": uneven(m, 9001)},
-            ),
+            Sample("packed", lambda m: {"logits": m.floats(15, 3), "offsets": m.ints(0, 4, 4, 9, 10, 15)}, large=lambda m: {"logits": m.floats(9001, 8), "offsets": uneven(m, 9001)}),
             Sample("long", lambda m: {"logits": m.floats(1500, 1), "offsets": m.ints(0, 2, 1500)}, smooth=False),
             Sample("one-row", lambda m: {"logits": m.floats(1, 1), "offsets": m.ints(0, 1)}),
             Sample("all-equal", lambda m: {"logits": m.equal(8, 2), "offsets": m.ints(0, 8)}),
@@ -322,6 +345,13 @@ OPERATORS = [
             "320k x 8 in 20k segments",
             lambda m: {"logits": m.floats(320_000, 8), "offsets": torch.arange(0, 320_001, 16, device=m.device)},
         ),
+        benchmarks=[
+            Benchmark(
+                "segment softmax {0} x 8 in {1}", lambda m, rows, size: {"logits": m.floats(rows, 8), **in_segments(m, rows, size)},
+                (1_600_000, 100_000), {"scatters": softmax_of_scatters}, {"": "forward"}, tolerance=1e-6, moved=moved_segments, work="segment_softmax",
+                only_plain=("index",),
+            )
+        ],
     ),
     OpInfo(
         "histogram", histogram, differentiable=("weights",), plain=plain_histogram, index_rows=index_rows,

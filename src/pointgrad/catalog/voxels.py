@@ -26,14 +26,8 @@ OPERATORS = [
         "voxelize", voxelize, plain=plain_voxelize,
         samples=[
             Sample("one-cloud", lambda m: clouds(m, 50, 3, size=0.7), large=lambda m: clouds(m, 20011, 3, size=0.1), waits=True),
-            Sample(
-                "packed", lambda m: clouds(m, 60, 3, size=(0.9, 1.0, 2.0), offsets=m.ints(0, 20, 20, 60, 60)), waits=True,
-                large=lambda m: clouds(m, 9000, 3, size=0.2, offsets=m.ints(0, 4000, 4000, 7001, 9000)),
-            ),
-            Sample(
-                "padded", lambda m: clouds(m, 3, 20, 3, size=0.8, lengths=m.ints(20, 0, 7)),
-                large=lambda m: clouds(m, 5, 3000, 3, size=0.2, lengths=m.ints(3000, 0, 7, 2999, 1500)),
-            ),
+            Sample("packed", lambda m: clouds(m, 60, 3, size=(0.9, 1.0, 2.0), offsets=m.ints(0, 20, 20, 60, 60)), waits=True, large=lambda m: clouds(m, 9000, 3, size=0.2, offsets=m.ints(0, 4000, 4000, 7001, 9000))),
+            Sample("padded", lambda m: clouds(m, 3, 20, 3, size=0.8, lengths=m.ints(20, 0, 7)), large=lambda m: clouds(m, 5, 3000, 3, size=0.2, lengths=m.ints(3000, 0, 7, 2999, 1500))),
             Sample("padded-full", lambda m: clouds(m, 2, 30, 3, size=1.0)),
             Sample("borders", lambda m: {"points": m.grid(2, 40, 3) - 1, "size": 1.0}),
             Sample("all-equal", lambda m: {"points": m.equal(9, 3), "size": 0.1}, waits=True),
@@ -60,10 +54,7 @@ OPERATORS = [
         draw=lambda d: {**d.clouds("points", 3, d.layout(), 70_001, (1023, 1024, 1025, 70_001)), "size": draw_edge(d)},
         bad_arguments={"size": BAD_EDGES},
         precision=[
-            Precision(
-                lambda m: clouds(m, m.rows, 3, size=0.3), "centers", call=center_of_each,
-                plain=lambda points, size: ((points / size).floor() + 0.5) * size,
-            )
+            Precision(lambda m: clouds(m, m.rows, 3, size=0.3), "centers", call=center_of_each, plain=lambda points, size: ((points / size).floor() + 0.5) * size)
         ],
         timing=Timing("20k points, 0.2 voxels", lambda m: clouds(m, 20_000, 3, size=0.2)),
     ),
