@@ -12,7 +12,8 @@ from pointgrad import grid_sample, interpolate, interpolate_at, splat, trilinear
 from pointgrad.ops.interpolate import reference
 
 from .attention import unfused_aggregate
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, type_error, value_error
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing
+from .errors import each, got, tensor_errors, type_error, value_error
 from .gather import plain_gather
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each
@@ -297,10 +298,8 @@ OPERATORS = [
             Sample("empty", lambda m: clouds(m, (), 0, 2, 4)),
         ],
         errors=[
-            type_error("features must be a torch.Tensor, got NoneType None", None, points, points),
-            type_error("queries must be a torch.Tensor, got NoneType None", points, points, None),
+            *tensor_errors({"features": points, "points": points, "queries": points}, features=[None, points.long()], queries=[None]),
             value_error("features must be (N, C) with points (N, D), or (B, N, C) with (B, N, D), got (5, 3)", points[:5], points, points),
-            type_error("features must be float32, float64, float16 or bfloat16, got int64", points.long(), points, points),
             value_error("k must be at least 1, got 0", points, points, points, 0),
             value_error("power must be positive and finite, got 0", points, points, points, power=0),
             type_error("power must be a number, got str '1'", points, points, points, power="1"),
@@ -344,12 +343,9 @@ OPERATORS = [
             Sample("no-features", lambda m: cells(m, 3, 0)),
         ],
         errors=[
-            type_error("points must be a torch.Tensor, got NoneType None", corners, None),
+            *tensor_errors({"corners": corners, "points": points}, points=[None, points.half(), points.to("meta")], corners=[corners.long()]),
             value_error("corners must be (N, 8, F), got (6, 7, 4)", torch.zeros(6, 7, 4), points),
             value_error("points must be (N, 3) = (6, 3), got (5, 3)", corners, points[:5]),
-            type_error("corners must be float32, float64, float16 or bfloat16, got int64", corners.long(), points),
-            type_error("points must have the dtype of corners, float32, got float16", corners, points.half()),
-            value_error("points must be on the device of corners, cpu, got meta", corners, points.to("meta")),
         ],
         draw=lambda d: cells(d, d.size(2049, (2049,)), d.size(33)), magnitudes=trilinear_magnitudes,
         precision=[Precision(lambda m: half_cells(m, m.rows, 16))],
@@ -379,18 +375,11 @@ OPERATORS = [
             Sample("no-clouds", lambda m: sampled(m, (0, 3, 2, 2, 2), 4)),
         ],
         errors=[
-            type_error("grid must be a torch.Tensor, got NoneType None", None, padded),
-            type_error("points must be a torch.Tensor, got list", grid, [0.0]),
+            *tensor_errors({"grid": grid, "points": padded}, grid=[None, grid.long()], points=[[0.0], padded.double(), padded.to("meta")]),
             type_error("padding_mode must be a str, got int 0", grid, padded, padding_mode=0),
             type_error("align_corners must be a bool, got NoneType None", grid, padded, align_corners=None),
-            value_error("grid must be (B, C, D, H, W) with at least one voxel, got (4, 3, 3, 3)", grid[0], padded),
-            value_error("grid must be (B, C, D, H, W) with at least one voxel, got (2, 4, 0, 3, 3)", grid[:, :, :0], padded),
-            value_error("points must be (B, N, 3) with B = 2, got (1, 6, 3)", grid, padded[:1]),
-            value_error("points must be (B, N, 3) with B = 2, got (2, 6, 2)", grid, padded[..., :2]),
-            value_error("points must be (B, N, 3) with B = 2, got (6, 3)", grid, points),
-            type_error("grid must be float32, float64, float16 or bfloat16, got int64", grid.long(), padded),
-            type_error("points must have the dtype of grid, float32, got float64", grid, padded.double()),
-            value_error("points must be on the device of grid, cpu, got meta", grid, padded.to("meta")),
+            *each(value_error, "grid must be (B, C, D, H, W) with at least one voxel", got("(4, 3, 3, 3)", grid[0], padded), got("(2, 4, 0, 3, 3)", grid[:, :, :0], padded)),
+            *each(value_error, "points must be (B, N, 3) with B = 2", got("(1, 6, 3)", grid, padded[:1]), got("(2, 6, 2)", grid, padded[..., :2]), got("(6, 3)", grid, points)),
             value_error("padding_mode must be zeros, border or reflection, got wrap", grid, padded, padding_mode="wrap"),
         ],
         draw=draw_sample, magnitudes=cell_magnitudes, bad_arguments=BAD_CELLS,
@@ -418,17 +407,12 @@ OPERATORS = [
             Sample("empty", lambda m: splatted(m, (2, 0, 3), (2, 2, 2)), any_order=True),
         ],
         errors=[
-            type_error("features must be a torch.Tensor, got NoneType None", None, padded, (2, 2, 2)),
-            type_error("size must be three integers (D, H, W), got int 2", features, padded, 2),
-            type_error("size must be three integers (D, H, W), got (2, 2)", features, padded, (2, 2)),
-            type_error("size must be three integers (D, H, W), got (2, 2, 2.0)", features, padded, (2, 2, 2.0)),
-            type_error("size must be three integers (D, H, W), got str 'abc'", features, padded, "abc"),
+            *tensor_errors({"features": features, "points": padded, "size": (2, 2, 2)}, features=[None, features.int()], points=[padded.half(), padded.to("meta")]),
+            *each(type_error, "size must be three integers (D, H, W)", got("int 2", features, padded, 2), got("(2, 2)", features, padded, (2, 2)), got("(2, 2, 2.0)", features, padded, (2, 2, 2.0))),
+            *each(type_error, "size must be three integers (D, H, W)", got("str 'abc'", features, padded, "abc")),
             type_error("padding_mode must be a str, got NoneType None", features, padded, (2, 2, 2), padding_mode=None),
             value_error("features must be (B, N, C), got (6, 4)", features[0], padded, (2, 2, 2)),
             value_error("points must be (B, N, 3) = (2, 6, 3), got (2, 5, 3)", features, padded[:, :5], (2, 2, 2)),
-            type_error("features must be float32, float64, float16 or bfloat16, got int32", features.int(), padded, (2, 2, 2)),
-            type_error("points must have the dtype of features, float32, got float16", features, padded.half(), (2, 2, 2)),
-            value_error("points must be on the device of features, cpu, got meta", features, padded.to("meta"), (2, 2, 2)),
             value_error("size must be at least 1 along each axis, got (2, 0, 2)", features, padded, (2, 0, 2)),
             value_error("padding_mode must be zeros, border or reflection, got Border", features, padded, (2, 2, 2), padding_mode="Border"),
         ],

@@ -10,7 +10,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad import histogram, scatter, segment, segment_softmax
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, ints
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import INTEGERS, Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each, steepness
 from .scaling import NEIGHBORS, exact_features, some
@@ -260,25 +261,19 @@ OPERATORS = [
             Sample("int32-index", lambda m: {"values": m.floats(11, 5), "index": m.index(7, 11).int(), "size": 7, "reduce": "max"}),
         ],
         errors=[
-            type_error("values must be a torch.Tensor, got numpy.ndarray", np.zeros((6, 4)), index),
-            type_error("index must be a torch.Tensor, got list", values, [0]),
-            type_error("size must be an int or None, got float 2.0", values, index, 2.0),
-            type_error("size must be an int or None, got bool True", values, index, True),
+            *tensor_errors({"values": values, "index": index}, values=[np.zeros((6, 4))], index=[[0], index.float()]),
+            *each(type_error, "size must be an int or None", got("float 2.0", values, index, 2.0), got("bool True", values, index, True)),
             value_error("size must be at least 0, got -1", values, index, -1),
             type_error(f"{REDUCE} int 3", values, index, 1, 3),
             value_error(f"{REDUCE} 'median'", values, index, 1, "median"),
             value_error('return_arg must be False unless reduce is "max" or "min", got True', values, index, 1, return_arg=True),
             value_error("values must be (E, C) or (B, E, C), got (6,)", torch.zeros(6), index),
-            value_error("index must be (E,) with values (E, C), or (B, E) with (B, E, C), got (5,)", values, index[:5]),
-            value_error("index must be (E,) with values (E, C), or (B, E) with (B, E, C), got (6,)", padded, index),
+            *each(value_error, "index must be (E,) with values (E, C), or (B, E) with (B, E, C)", got("(5,)", values, index[:5]), got("(6,)", padded, index)),
             type_error(f"values must be {NUMBERS}, got int8", values.to(torch.int8), index),
             type_error(f"values must be {FLOATS}, got int64", values.long(), index, 1, "mean"),
-            type_error("index must be int64 or int32, got float32", values, index.float()),
             value_error("index must be on the device of values, cpu, got meta", values, index.to("meta"), 1),
-            bad_values("index must be -1 or in [0, 5), got 5", values, ints(0, 1, 2, 3, 4, 5), 5),
-            bad_values("index must be -1 or in [0, 5), got 5", values, ints(0, 1, 2, 3, 4, 5), 5, "mean"),
-            bad_values("index must be -1 or in [0, 5), got -2", values, ints(0, 1, 2, 3, 4, -2), 5, "max"),
-            bad_values("index must be -1 or in [0, 5), got -2", values, ints(0, 1, 2, 3, 4, -2)),
+            *each(bad_values, "index must be -1 or in [0, 5)", got("5", values, ints(0, 1, 2, 3, 4, 5), 5), got("5", values, ints(0, 1, 2, 3, 4, 5), 5, "mean"), got("-2", values, ints(0, 1, 2, 3, 4, -2), 5, "max")),
+            *each(bad_values, "index must be -1 or in [0, 5)", got("-2", values, ints(0, 1, 2, 3, 4, -2))),
         ],
         draw=draw_scatter, magnitudes=reduced,
         bad_arguments={"reduce": ["median", None, 3], "values": [None], "index": [None], "size": [-1, 2.0, True, "3", 2**63]},
@@ -303,15 +298,12 @@ OPERATORS = [
             Sample("int32", lambda m: {"values": m.floats(5, 2), "offsets": m.ints(0, 3, 5).int()}),
         ],
         errors=[
-            type_error("values must be a torch.Tensor, got NoneType None", None, ints(0, 6)),
-            type_error("offsets must be a torch.Tensor, got list", values, [0, 6]),
+            *tensor_errors({"values": values, "offsets": ints(0, 6)}, values=[None], offsets=[[0, 6], ints(0, 6).double(), ints(0, 6).to("meta")]),
             value_error(f"{REDUCE} 'last'", values, ints(0, 6), "last"),
             value_error('return_arg must be False unless reduce is "max" or "min", got True', values, ints(0, 6), "mean", return_arg=True),
             value_error("values must be (E, C), got (2, 6, 4)", padded, ints(0, 6)),
             value_error("offsets must be (S + 1,), got (0,)", values, ints()),
             type_error(f"values must be {NUMBERS}, got bool", values.bool(), ints(0, 6)),
-            type_error("offsets must be int64 or int32, got float64", values, ints(0, 6).double()),
-            value_error("offsets must be on the device of values, cpu, got meta", values, ints(0, 6).to("meta")),
             bad_values("offsets[0] must be 0, got 1", values, ints(1, 6)),
             bad_values("offsets[2] must be at least offsets[1] = 4, got 2", values, ints(0, 4, 2, 6), "max"),
             bad_values("offsets[-1] must equal E = 6, got 5", values, ints(0, 5), "mean"),
@@ -364,17 +356,13 @@ OPERATORS = [
             Sample("no-bins", lambda m: {"index": m.ints(-1, -1), "size": 0}, any_order=True),
         ],
         errors=[
-            type_error("index must be a torch.Tensor, got list", [0], 3),
+            *tensor_errors({"index": index, "size": 3}, index=[[0], index.float()], weights=[[1.0] * 6, values[:, 0].to("meta")]),
             type_error("size must be an int, got NoneType None", index, None),
             value_error("size must be at least 0, got -2", index, -2),
             value_error("index must be (E,) or (B, E), got (2, 6, 4)", padded.long(), 3),
-            type_error("index must be int64 or int32, got float32", index.float(), 3),
-            type_error("weights must be a torch.Tensor, got list", index, 3, [1.0] * 6),
             value_error("weights must be (6,) like index, got (6, 4)", index, 3, values),
             type_error(f"weights must be {NUMBERS}, got bool", index, 3, index.bool()),
-            value_error("weights must be on the device of index, cpu, got meta", index, 3, values[:, 0].to("meta")),
-            bad_values("index must be -1 or in [0, 3), got 3", index + 3, 3),
-            bad_values("index must be -1 or in [0, 3), got 3", index + 3, 3, values[:, 0]),
+            *each(bad_values, "index must be -1 or in [0, 3)", got("3", index + 3, 3), got("3", index + 3, 3, values[:, 0])),
         ],
         draw=draw_histogram, magnitudes=linear_in_each(histogram, ("weights",)), bad_arguments={"size": [-1, 2.0, True, None, 2**63]},
         precision=[Precision(lambda m: {**counted(m, 10, m.rows), "weights": m.positive(m.rows)}, "weights")],

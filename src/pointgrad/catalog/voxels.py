@@ -5,7 +5,8 @@ from torch import Tensor
 
 from pointgrad import gather, voxelize
 
-from .base import OpInfo, Precision, Sample, Timing, bad_values, ints, type_error, value_error
+from .base import OpInfo, Precision, Sample, Timing, ints
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .sampling import BAD_EDGES, clouds, draw_edge
 
 points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
@@ -37,15 +38,11 @@ OPERATORS = [
             Sample("fine", lambda m: clouds(m, 50, 3, size=1e-18), waits=True),
         ],
         errors=[
-            type_error("points must be a torch.Tensor, got NoneType None", None, 1.0),
-            type_error("size must be a number or three numbers, got str '1'", points, "1"),
-            type_error("size must be a number or three numbers, got bool True", points, True),
+            *tensor_errors({"points": points, "size": 1.0}, points=[None, points.long()]),
+            *each(type_error, "size must be a number or three numbers", got("str '1'", points, "1"), got("bool True", points, True)),
             value_error("size must be one number or three, got 2 numbers", points, (1.0, 2.0)),
-            value_error("size must be finite and positive, got 0.0", points, 0.0),
-            value_error("size must be finite and positive, got -1.0", points, (1.0, -1.0, 1.0)),
-            value_error("size must be finite and positive, got 1e+39", points, 1e39),
+            *each(value_error, "size must be finite and positive", got("0.0", points, 0.0), got("-1.0", points, (1.0, -1.0, 1.0)), got("1e+39", points, 1e39)),
             value_error("points must be (N, 3) or (B, N, 3), got (6, 2)", torch.zeros(6, 2), 1.0),
-            type_error("points must be float32, float64, float16 or bfloat16, got int64", points.long(), 1.0),
             value_error("offsets must be None for padded points (B, N, 3); use lengths, got a tensor", padded, 1.0, offsets=ints(0, 6)),
             value_error("lengths must be None for packed points (N, 3); use offsets, got a tensor", points, 1.0, lengths=ints(6)),
             bad_values("offsets[-1] must equal N = 6, got 7", points, 1.0, offsets=ints(0, 7)),
