@@ -228,14 +228,8 @@ OPERATORS = [
         precision=[Precision(lambda m: sums(m, m.index(m.rows, m.rows, 12), m.rows, 16, 4))],
         timing=Timing("20k x 16 rows of 64", lambda m: sums(m, m.below(20_000, 20_000, 16), 20_000, 64)),
         benchmarks=[
-            Benchmark(
-                "aggregate {0} x 16 x 128", lambda m, n: sums(m, m.below(n, n, 16), n, 128), (10_000,), {"PyTorch": unfused_aggregate},
-                BOTH_PASSES, ("weights", "values"), cuda=(100_000,),
-            ),
-            Benchmark(
-                "aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate},
-                {" forward": "forward"}, moved=moved_bytes, cuda=(1024, 4096, 16),
-            ),
+            Benchmark("aggregate {0} x 16 x 128", lambda m, n: sums(m, m.below(n, n, 16), n, 128), (10_000,), {"PyTorch": unfused_aggregate}, BOTH_PASSES, ("weights", "values"), cuda=(100_000,)),
+            Benchmark("aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate}, {" forward": "forward"}, moved=moved_bytes, cuda=(1024, 4096, 16)),
             Benchmark(
                 "aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate},
                 {" backward": "backward"}, ("weights", "values"), moved=moved_backward, cuda=(1024, 4096, 16),
@@ -274,10 +268,7 @@ OPERATORS = [
         precision=[Precision(lambda m: heads(m, with_one_neighbor(m.index(m.rows, m.rows, 12)), m.rows, 4, 8, 8, 4))],
         timing=Timing("20k x 16, 8 heads of 8", lambda m: heads(m, m.below(20_000, 20_000, 16), 20_000, 8, 8)),
         benchmarks=[
-            Benchmark(
-                "attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": unfused_attention},
-                BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,),
-            ),
+            Benchmark("attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": unfused_attention}, BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,)),
         ],
     ),
     OpInfo(

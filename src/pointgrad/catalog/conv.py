@@ -174,10 +174,7 @@ OPERATORS = [
         draw=draw_fold, magnitudes=linear_in_each(fold, ("input",)), bad_arguments=BAD,
         precision=[Precision(lambda m: {"input": m.floats(2, 36, 35), "output_size": (9, 9), **KERNEL})],
         benchmarks=[
-            Benchmark(
-                "fold {0} x 64 x {1}^2", folded, (4, 56), {"F.fold": F.fold}, {"": "forward"},
-                moved=lambda arguments: 4 * 10 * arguments["input"].numel() // 9, cuda=(32, 56),
-            ),
+            Benchmark("fold {0} x 64 x {1}^2", folded, (4, 56), {"F.fold": F.fold}, {"": "forward"}, moved=lambda arguments: 4 * 10 * arguments["input"].numel() // 9, cuda=(32, 56)),
         ],
     ),
     OpInfo(

@@ -24,8 +24,9 @@ def pair(m: Make, points: tuple[int, ...], targets: tuple[int, ...], **options: 
 
 
 def plain_chamfer(points: Tensor, targets: Tensor) -> Tensor:
-    pairs = (points.unsqueeze(1) - targets).square().sum(-1)
-    return pairs.amin(1).mean() + pairs.amin(0).mean()
+    """For one cloud (N, D), or the mean of clouds (B, N, D)."""
+    pairs = (points.unsqueeze(-2) - targets.unsqueeze(-3)).square().sum(-1)
+    return pairs.amin(-1).mean() + pairs.amin(-2).mean()
 
 
 def draw_clouds(d: Draw) -> Arguments:

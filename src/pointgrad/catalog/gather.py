@@ -161,14 +161,8 @@ OPERATORS = [
         precision=[Precision(lambda m: relative(m, (), m.rows, 8, m.rows // 2, 8), "relative")],
         timing=Timing("20k x 16 rows of 64", lambda m: rows(m, (), 20_000, 64, 20_000, 16)),
         benchmarks=[
-            Benchmark(
-                "group {0} x 16 x 64", lambda m, n: many_picks(m, n, n, 16), (100_000,), PLAIN,
-                {" forward": "forward", " backward": "backward"}, GRADS[:1], 1e-6, moved_bytes, work="group",
-            ),
-            Benchmark(
-                "group {0} x 16 x 64, neighbours", near_picks, (100_000,), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes,
-                work="group",
-            ),
+            Benchmark("group {0} x 16 x 64", lambda m, n: many_picks(m, n, n, 16), (100_000,), PLAIN, {" forward": "forward", " backward": "backward"}, GRADS[:1], 1e-6, moved_bytes, work="group"),
+            Benchmark("group {0} x 16 x 64, neighbours", near_picks, (100_000,), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes, work="group"),
         ],
         scaling=Scaling(many_groups, check_groups),
     ),

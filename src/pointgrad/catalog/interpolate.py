@@ -11,7 +11,7 @@ import pointgrad
 from pointgrad import grid_sample, interpolate, interpolate_at, splat, trilinear
 from pointgrad.ops.interpolate import reference
 
-from .attention import unfused_aggregate
+from .attention import moved_bytes, unfused_aggregate
 from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing
 from .errors import each, got, tensor_errors, type_error, value_error
 from .gather import plain_gather
@@ -37,13 +37,10 @@ def weighted(m: Make, batch: tuple[int, ...], n: int, channels: int, num_queries
     return {"features": m.floats(*batch, n, channels), "index": index, "weights": m.floats(*batch, num_queries, k)}
 
 
-def cells(m: Make, count: int, channels: int) -> Arguments:
-    return {"corners": m.floats(count, 8, channels), "points": m.floats(count, 3)}
-
-
-def half_cells(m: Make, count: int, channels: int) -> Arguments:
-    """Most points are inside their cell."""
-    return {"corners": m.floats(count, 8, channels), "points": m.floats(count, 3) / 2}
+def cells(m: Make, count: int, channels: int, spread: float = 1.0) -> Arguments:
+    """With a spread of 0.5 most points are inside their cell."""
+    corners, points = m.floats(count, 8, channels), m.floats(count, 3)
+    return {"corners": corners, "points": points if spread == 1 else points * spread}
 
 
 def sampled(m: Make, grid: Sequence[int], num_points: int, **settings: Any) -> Arguments:
@@ -67,12 +64,6 @@ def plain_interpolate(features: Tensor, points: Tensor, queries: Tensor, k: int 
 
 def plain_interpolate_at(features: Tensor, index: Tensor, weights: Tensor) -> Tensor:
     return (weights.unsqueeze(-1) * plain_gather(features, index)).sum(1)
-
-
-def plain_trilinear(corners: Tensor, points: Tensor) -> Tensor:
-    shares = torch.stack([(1 - points) / 2, (1 + points) / 2])
-    weights = [shares[x, :, 0] * shares[y, :, 1] * shares[z, :, 2] for x in (0, 1) for y in (0, 1) for z in (0, 1)]
-    return (torch.stack(weights, 1).unsqueeze(-1) * corners).sum(1)
 
 
 def sliced_trilinear(corners: Tensor, points: Tensor) -> Tensor:
@@ -121,24 +112,9 @@ def uniform_cells(m: Make, count: int, channels: int) -> Arguments:
     return {"corners": m.floats(count, 8, channels), "points": uniform(m, count, 3)}
 
 
-def moved_cells(arguments: Arguments) -> int:
-    return int(4 * 9 * arguments["corners"].numel() // 8)
-
-
-def moved_cells_and_points(arguments: Arguments) -> int:
-    """The gradient with respect to the points reads the corners again."""
-    return int(4 * 17 * arguments["corners"].numel() // 8)
-
-
 def three_rows(m: Make, num_rows: int, picks: int, batch: int) -> Arguments:
     index = m.below(num_rows, batch, picks, 3)
     return {"features": m.floats(batch, num_rows, 256), "index": index, "weights": m.positive(batch, picks, 3)}
-
-
-def moved_rows(arguments: Arguments) -> int:
-    batch, rows, channels = arguments["features"].shape
-    index = arguments["index"]
-    return int(4 * channels * batch * (index.shape[1] + rows) + 12 * index.numel())
 
 
 def in_grid(m: Make, count: int, side: int) -> Arguments:
@@ -148,10 +124,6 @@ def in_grid(m: Make, count: int, side: int) -> Arguments:
 def moved_grid(arguments: Arguments) -> int:
     grid, points = arguments["grid"], arguments["points"]
     return int(4 * grid.shape[1] * (points.shape[1] + grid[0, 0].numel()))
-
-
-def onto_grid(m: Make, count: int, side: int) -> Arguments:
-    return {"features": m.floats(1, count, 32), "points": uniform(m, 1, count, 3), "size": (side, side, side)}
 
 
 CELLS = {"eager slices": sliced_trilinear, "eager weights": weighted_trilinear}
@@ -183,10 +155,6 @@ def draw_sample(d: Draw) -> Arguments:
     if d.flag("channels last", 4):
         arguments["grid"] = arguments["grid"].contiguous(memory_format=torch.channels_last_3d)
     return arguments
-
-
-def draw_splat(d: Draw) -> Arguments:
-    return splatted(d, (d.number("clouds", 0, 3), d.size(129), d.size(17)), draw_grid_size(d), **draw_settings(d))
 
 
 def interpolate_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: list[Tensor]) -> Sums:
@@ -328,15 +296,15 @@ OPERATORS = [
             Benchmark(
                 "interpolate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2),
                 {"PyTorch": lambda features, index, weights: unfused_aggregate(weights, features, index)},
-                {" forward": "forward", " backward": "backward"}, ("features",), moved=moved_rows, work="interpolate", cuda=(1024, 4096, 16),
+                {" forward": "forward", " backward": "backward"}, ("features",), moved=lambda arguments: moved_bytes({"values": arguments["features"], **arguments}), work="interpolate", cuda=(1024, 4096, 16),
             ),
         ],
     ),
     OpInfo(
-        "trilinear", trilinear, differentiable=("corners", "points"), plain=plain_trilinear,
+        "trilinear", trilinear, differentiable=("corners", "points"), plain=weighted_trilinear,
         samples=[
-            Sample("inside", lambda m: half_cells(m, 5, 4), large=lambda m: cells(m, 3001, 37)),
-            Sample("wide", lambda m: half_cells(m, 2, 19)),
+            Sample("inside", lambda m: cells(m, 5, 4, 0.5), large=lambda m: cells(m, 3001, 37)),
+            Sample("wide", lambda m: cells(m, 2, 19, 0.5)),
             Sample("one", lambda m: cells(m, 1, 1)),
             Sample("equal", lambda m: {"corners": m.equal(4, 8, 2), "points": m.equal(4, 3)}),
             Sample("empty", lambda m: cells(m, 0, 4)),
@@ -348,16 +316,16 @@ OPERATORS = [
             value_error("points must be (N, 3) = (6, 3), got (5, 3)", corners, points[:5]),
         ],
         draw=lambda d: cells(d, d.size(2049, (2049,)), d.size(33)), magnitudes=trilinear_magnitudes,
-        precision=[Precision(lambda m: half_cells(m, m.rows, 16))],
-        timing=Timing("16k cells, 64 features", lambda m: half_cells(m, 16_384, 64)),
+        precision=[Precision(lambda m: cells(m, m.rows, 16, 0.5))],
+        timing=Timing("16k cells, 64 features", lambda m: cells(m, 16_384, 64, 0.5)),
         benchmarks=[
             Benchmark(
                 "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, {" forward": "forward", " backward": "backward"},
-                ("corners",), moved=moved_cells, cuda=(65_536, 256),
+                ("corners",), moved=lambda arguments: 4 * 9 * arguments["corners"].numel() // 8, cuda=(65_536, 256),
             ),
             Benchmark(
                 "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, {" backward, points": "backward"},
-                ("corners", "points"), moved=moved_cells_and_points, cuda=(65_536, 256),
+                ("corners", "points"), moved=lambda arguments: 4 * 17 * arguments["corners"].numel() // 8, cuda=(65_536, 256),
             ),
         ],
     ),
@@ -387,13 +355,9 @@ OPERATORS = [
         timing=Timing("50k points in 48^3 x 16", lambda m: {"grid": m.floats(1, 16, 48, 48, 48), "points": m.floats(1, 50_000, 3) / 2}),
         benchmarks=[
             Benchmark("grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" forward": "forward"}, moved=moved_grid, cuda=(1_000_000, 128)),
-            Benchmark(
-                "grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" backward": "backward"}, ("grid",), tolerance=1e-3,
-                cuda=(1_000_000, 128),
-            ),
-            Benchmark(
-                "grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" backward, points": "backward"}, ("grid", "points"),
-                tolerance=1e-3, cuda=(1_000_000, 128),
+            *(
+                Benchmark("grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {suffix: "backward"}, sources, 1e-3, cuda=(1_000_000, 128))
+                for suffix, sources in ((" backward", ("grid",)), (" backward, points", ("grid", "points")))
             ),
         ],
     ),
@@ -416,9 +380,9 @@ OPERATORS = [
             value_error("size must be at least 1 along each axis, got (2, 0, 2)", features, padded, (2, 0, 2)),
             value_error("padding_mode must be zeros, border or reflection, got Border", features, padded, (2, 2, 2), padding_mode="Border"),
         ],
-        draw=draw_splat, magnitudes=cell_magnitudes,
+        draw=lambda d: splatted(d, (d.number("clouds", 0, 3), d.size(129), d.size(17)), draw_grid_size(d), **draw_settings(d)), magnitudes=cell_magnitudes,
         benchmarks=[
-            Benchmark("splat {0}, 32 x {1}^3", onto_grid, (200_000, 64), {"PyTorch": plain_splat}, {" forward": "forward"}, cuda=(1_000_000, 128)),
+            Benchmark("splat {0}, 32 x {1}^3", lambda m, n, side: {"features": m.floats(1, n, 32), "points": uniform(m, 1, n, 3), "size": (side,) * 3}, (200_000, 64), {"PyTorch": plain_splat}, {" forward": "forward"}, cuda=(1_000_000, 128)),
         ],
         bad_arguments={**BAD_CELLS, "size": [3, (1, 2), (0, 1, 1), (1, -1, 1), "123", None, (1.0, 2, 3)]},
         precision=[Precision(lambda m: {"features": m.floats(2, m.rows, 8), "points": m.floats(2, m.rows, 3) / 2, "size": SIZE})],

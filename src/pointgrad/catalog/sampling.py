@@ -1,5 +1,6 @@
 """farthest_point_sampling, random_sampling and voxel_sampling: the same bits on every backend."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,22 @@ def radii(m: Make, shape: tuple[int, ...], count: Any, **options: Any) -> Argume
     return samples(m, shape, count, return_radius=True, **options)
 
 
-def plain_farthest(points: Tensor, num_samples: int) -> Tensor:
-    nearest = points.new_full((len(points),), torch.inf)
-    pick = torch.zeros((), dtype=torch.int64, device=points.device)
+def step(points: Tensor, pick: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the loop: `points` (B, N, 3), `pick` (B,), `nearest` (B, N) -> next pick, updated distances."""
+    batch = torch.arange(len(points), device=points.device)
+    dx, dy, dz = (points - points[batch, pick][:, None]).unbind(-1)
+    nearest = torch.minimum(nearest, dx * dx + dy * dy + dz * dz)
+    return nearest.argmax(1), nearest
+
+
+def plain_fps(points: Tensor, count: int, step: Callable[..., tuple[Tensor, Tensor]] = step) -> Tensor:
+    """Picks (B, count) by a Python loop over tensor operations."""
+    pick, nearest = points.new_zeros(len(points), dtype=torch.long), points.new_full(points.shape[:2], torch.inf)
     picks = []
-    for _ in range(num_samples):
+    for _ in range(count):
         picks.append(pick)
-        nearest = torch.minimum(nearest, (points - points[pick]).square().sum(1))
-        pick = nearest.argmax()
-    return torch.stack(picks)
+        pick, nearest = step(points, pick, nearest)
+    return torch.stack(picks, dim=1)
 
 
 def covering_radius(points: Tensor, num_samples: int, return_radius: bool) -> Tensor:
@@ -125,7 +133,7 @@ START = 'start must be an index, one index per cloud, a set of indices per cloud
 
 OPERATORS = [
     OpInfo(
-        "farthest_point_sampling", farthest_point_sampling, plain=plain_farthest,
+        "farthest_point_sampling", farthest_point_sampling, plain=lambda points, num_samples: plain_fps(points[None], num_samples)[0],
         samples=[
             Sample("one-cloud", lambda m: samples(m, (60, 3), 20), large=lambda m: samples(m, (20000, 3), 600)),
             Sample("packed", lambda m: radii(m, (60, 3), 9, offsets=m.ints(0, 9, 35, 60)), large=lambda m: radii(m, (9000, 3), 100, offsets=m.ints(0, 100, 4000, 9000))),

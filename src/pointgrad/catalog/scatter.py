@@ -70,8 +70,9 @@ def in_segments(m: Make, rows: int, size: int) -> Arguments:
 
 def moved_segments(arguments: Arguments) -> int:
     """A softmax writes as many rows as it reads, a sum one row for each segment."""
-    values, groups = arguments.get("logits", arguments.get("values")), len(arguments["offsets"]) - 1
-    written = groups if "values" in arguments else len(values)
+    softmax, groups = "logits" in arguments, len(arguments["offsets"]) - 1
+    values = arguments["logits" if softmax else "values"]
+    written = len(values) if softmax else groups
     return int(4 * values.shape[1] * (len(values) + written) + 8 * groups)
 
 
@@ -178,11 +179,8 @@ def softmax_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: li
 
 def interleaved(count: int, device: str) -> Arguments:
     groups = max(count // NEIGHBORS, 1)
-    return {
-        "values": exact_features(count, device),
-        "index": torch.arange(count, device=device) % groups,
-        "size": groups,
-    }
+    index = torch.arange(count, device=device) % groups
+    return {"values": exact_features(count, device), "index": index, "size": groups}
 
 
 def check_interleaved(arguments: Arguments, result: Any) -> None:
@@ -195,15 +193,8 @@ def check_interleaved(arguments: Arguments, result: Any) -> None:
 
 def scattered(r: str) -> list[Sample]:
     """Samples of one reduction by index."""
-    adds, empty = (
-        r in ("sum", "mean"),
-        {
-            "no-entries": ((), 0, 3, 4),
-            "no-channels": ((), 5, 0, 4),
-            "no-clouds": ((0,), 5, 3, 4),
-            "no-groups": ((), 5, 3, 0),
-        },
-    )
+    adds = r in ("sum", "mean")
+    empty = {"no-entries": ((), 0, 3, 4), "no-channels": ((), 5, 0, 4), "no-clouds": ((0,), 5, 3, 4), "no-groups": ((), 5, 3, 0)}  # fmt: skip
     return [
         Sample(f"{r}-packed", lambda m: entries(m, (), 23, 5, 8, r, empty=1), large=lambda m: entries(m, (), 20011, 67, 997, r), any_order=adds),
         Sample(f"{r}-padded", lambda m: entries(m, (3,), 9, 4, 5, r), large=lambda m: entries(m, (3,), 9001, 33, 97, r), any_order=adds),
