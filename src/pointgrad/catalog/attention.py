@@ -1,5 +1,7 @@
 """aggregate, masked_softmax and neighbor_attention."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -35,24 +37,15 @@ def masked(m: Make, *shape: int, dim: int = -1, broadcast: tuple[int, ...] | Non
     return {"logits": m.floats(*shape), "mask": m.mask(*(shape if broadcast is None else broadcast)), "dim": dim}
 
 
-def with_one_neighbor(index: Tensor) -> Tensor:
-    """The plain form has no answer for a query without neighbors."""
-    index[:, 0] = 0
-    return index
-
-
-def with_one_kept(mask: Tensor) -> Tensor:
-    mask[:, 0] = True
-    return mask
+def with_first(rows: Tensor, value: Any) -> Tensor:
+    """At least one neighbor or logit in each row, without which the plain form is undefined."""
+    rows[:, 0] = value
+    return rows
 
 
 def plain_aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
     weights = weights.unsqueeze(-1) if weights.dim() == 2 else weights
     return (weights.repeat_interleave(values.shape[1] // weights.shape[2], -1) * plain_gather(values, index)).sum(1)
-
-
-def plain_masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    return logits.masked_fill(~mask, -torch.inf).softmax(-1)
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -265,14 +258,14 @@ OPERATORS = [
         ],
         draw=draw_attention, magnitudes=attention_magnitudes,
         bad_arguments={"scale": ["1", True, [1.0]], "bias": [1.0], "index": [None]},
-        precision=[Precision(lambda m: heads(m, with_one_neighbor(m.index(m.rows, m.rows, 12)), m.rows, 4, 8, 8, 4))],
+        precision=[Precision(lambda m: heads(m, with_first(m.index(m.rows, m.rows, 12), 0), m.rows, 4, 8, 8, 4))],
         timing=Timing("20k x 16, 8 heads of 8", lambda m: heads(m, m.below(20_000, 20_000, 16), 20_000, 8, 8)),
         benchmarks=[
             Benchmark("attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": unfused_attention}, BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,)),
         ],
     ),
     OpInfo(
-        "masked_softmax", masked_softmax, differentiable=("logits",), plain=plain_masked_softmax,
+        "masked_softmax", masked_softmax, differentiable=("logits",), plain=lambda logits, mask: logits.masked_fill(~mask, -torch.inf).softmax(-1),
         samples=[
             Sample("last", lambda m: masked(m, 4, 5)),
             Sample("middle", lambda m: masked(m, 2, 4, 3, dim=1, broadcast=(2, 4, 1)), large=lambda m: masked(m, 200, 16, 33, dim=1, broadcast=(200, 16, 1))),
@@ -289,6 +282,6 @@ OPERATORS = [
         ],
         draw=draw_masked, magnitudes=masked_magnitudes, rounds=True,
         bad_arguments={"dim": [3, -4, 1.0, None, True], "mask": [None]},
-        precision=[Precision(lambda m: {"logits": m.floats(m.rows, 20), "mask": with_one_kept(m.mask(m.rows, 20))})],
+        precision=[Precision(lambda m: {"logits": m.floats(m.rows, 20), "mask": with_first(m.mask(m.rows, 20), True)})],
     ),
 ]  # fmt: skip

@@ -29,11 +29,6 @@ BAD_CONV: dict[str, Sequence[Any]] = {
 }
 
 
-def folded(m: Make, images: int, side: int) -> Arguments:
-    """Columns of images with 64 channels."""
-    return {"input": m.floats(images, 64 * 9, side * side), "output_size": (side, side), "kernel_size": 3, "padding": 1}
-
-
 def distinct(m: Make, *shape: int) -> Tensor:
     """Whole numbers in any order, each once: exact in every dtype, and without ties for a maximum."""
     return torch.randperm(torch.Size(shape).numel()).reshape(shape).to(m.device, m.dtype)
@@ -174,7 +169,7 @@ OPERATORS = [
         draw=draw_fold, magnitudes=linear_in_each(fold, ("input",)), bad_arguments=BAD,
         precision=[Precision(lambda m: {"input": m.floats(2, 36, 35), "output_size": (9, 9), **KERNEL})],
         benchmarks=[
-            Benchmark("fold {0} x 64 x {1}^2", folded, (4, 56), {"F.fold": F.fold}, {"": "forward"}, moved=lambda arguments: 4 * 10 * arguments["input"].numel() // 9, cuda=(32, 56)),
+            Benchmark("fold {0} x 64 x {1}^2", lambda m, n, side: {"input": m.floats(n, 64 * 9, side * side), "output_size": (side, side), "kernel_size": 3, "padding": 1}, (4, 56), {"F.fold": F.fold}, {"": "forward"}, moved=lambda arguments: 4 * 10 * arguments["input"].numel() // 9, cuda=(32, 56)),
         ],
     ),
     OpInfo(

@@ -135,20 +135,12 @@ def draw_scatter(d: Draw) -> Arguments:
     return arguments if d.flag("size from index", 6) else {**arguments, "size": size}
 
 
-def draw_offsets(d: Draw) -> tuple[int, Tensor]:
+def draw_segment(d: Draw, softmax: bool = False) -> Arguments:
     parts = d.number("segments", 0, 9)
     rows = d.size(1537, EDGES) if parts else 0
-    return rows, d.offsets(rows, parts)
-
-
-def draw_segment(d: Draw) -> Arguments:
-    rows, offsets = draw_offsets(d)
-    return {**draw_reduce(d, rows, d.size(33)), "offsets": offsets}
-
-
-def draw_softmax(d: Draw) -> Arguments:
-    rows, offsets = draw_offsets(d)
-    return {"logits": d.floats(rows, d.size(17)), "offsets": offsets}
+    offsets = d.offsets(rows, parts)
+    values = {"logits": d.floats(rows, d.size(17))} if softmax else draw_reduce(d, rows, d.size(33))
+    return {**values, "offsets": offsets}
 
 
 def draw_histogram(d: Draw) -> Arguments:
@@ -322,7 +314,7 @@ OPERATORS = [
             value_error("logits must be (E, C), got (4,)", values[0], ints(0, 6)),
             bad_values("offsets[-1] must equal E = 6, got 7", values, ints(0, 7)),
         ],
-        draw=draw_softmax, magnitudes=softmax_magnitudes, rounds=True,
+        draw=lambda d: draw_segment(d, softmax=True), magnitudes=softmax_magnitudes, rounds=True,
         precision=[Precision(lambda m: {"logits": m.floats(m.rows, 8), "offsets": m.offsets(m.rows, 12)})],
         timing=Timing(
             "320k x 8 in 20k segments",

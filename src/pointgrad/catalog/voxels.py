@@ -12,10 +12,6 @@ from .sampling import BAD_EDGES, clouds, draw_edge
 points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
 
 
-def plain_voxelize(points: Tensor, size: float) -> Tensor:
-    return (points / size).floor().unique(dim=0, return_inverse=True, return_counts=True)[0]
-
-
 def center_of_each(points: Tensor, size: float) -> Tensor:
     """The center of every point's voxel."""
     found = voxelize(points, size)
@@ -24,7 +20,7 @@ def center_of_each(points: Tensor, size: float) -> Tensor:
 
 OPERATORS = [
     OpInfo(
-        "voxelize", voxelize, plain=plain_voxelize,
+        "voxelize", voxelize, plain=lambda points, size: (points / size).floor().unique(dim=0, return_inverse=True, return_counts=True)[0],
         samples=[
             Sample("one-cloud", lambda m: clouds(m, 50, 3, size=0.7), large=lambda m: clouds(m, 20011, 3, size=0.1), waits=True),
             Sample("packed", lambda m: clouds(m, 60, 3, size=(0.9, 1.0, 2.0), offsets=m.ints(0, 20, 20, 60, 60)), waits=True, large=lambda m: clouds(m, 9000, 3, size=0.2, offsets=m.ints(0, 4000, 4000, 7001, 9000))),
