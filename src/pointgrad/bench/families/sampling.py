@@ -47,8 +47,7 @@ def compare(batch: int, size: int, count: int, setup: Setup) -> Comparison:
 
 def packed(sizes: list[int], count: int, setup: Setup) -> Comparison:
     points = torch.rand(sum(sizes), 3, device=setup.device)
-    ends = torch.tensor(sizes).cumsum(0).tolist()
-    offsets = torch.tensor([0, *ends], device=setup.device)
+    offsets = torch.tensor([0, *sizes], device=setup.device).cumsum(0)
 
     def check(received: Tensor) -> None:
         picked = received.view(len(sizes), count) - offsets[:-1, None]
