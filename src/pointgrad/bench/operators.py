@@ -29,16 +29,14 @@ class DeviceMake(Make):
 def compare(op: OpInfo, benchmark: Benchmark, passes: Passes, sizes: list[int], device: str) -> Comparison:
     arguments = benchmark.build(DeviceMake(device=device), *sizes)
     work: tuple[str, dict[str, Any]] | None = (benchmark.work, arguments) if benchmark.work else None
+
+    def ours(**given: Any) -> Any:
+        return op.call(**{name: value for name, value in given.items() if name not in benchmark.only_plain})
+
     return forms.compare(
-        passes,
-        op.call,
-        benchmark.plain,
-        arguments,
-        benchmark.sources,
-        tolerance=benchmark.tolerance,
-        work=work,
-        moved=benchmark.moved(arguments),
-    )
+        passes, ours if benchmark.only_plain else op.call, benchmark.plain, arguments, benchmark.sources,
+        tolerance=benchmark.tolerance, work=work, moved=benchmark.moved(arguments),
+    )  # fmt: skip
 
 
 def rows(family: str, setup: Setup) -> Iterator[Row]:

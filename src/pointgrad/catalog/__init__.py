@@ -7,7 +7,6 @@ describe a new operator, add an `OpInfo` to its family's module (see `base.py`).
 import importlib
 import pkgutil
 
-from .base import BadCall as BadCall
 from .base import Benchmark as Benchmark
 from .base import Case as Case
 from .base import OpInfo as OpInfo
@@ -16,6 +15,7 @@ from .base import Sample as Sample
 from .base import Scaling as Scaling
 from .base import Timing as Timing
 from .base import first_float as first_float
+from .errors import BadCall as BadCall
 from .inputs import Draw as Draw
 from .inputs import Make as Make
 

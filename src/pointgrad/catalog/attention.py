@@ -1,12 +1,15 @@
 """aggregate, masked_softmax and neighbor_attention."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 import pointgrad
 from pointgrad import aggregate, masked_softmax, neighbor_attention
 
-from .base import Benchmark, OpInfo, Passes, Precision, Sample, Timing, bad_values, type_error, value_error
+from .base import Benchmark, OpInfo, Passes, Precision, Sample, Timing
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .gather import plain_gather
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each, steepness
@@ -34,24 +37,15 @@ def masked(m: Make, *shape: int, dim: int = -1, broadcast: tuple[int, ...] | Non
     return {"logits": m.floats(*shape), "mask": m.mask(*(shape if broadcast is None else broadcast)), "dim": dim}
 
 
-def with_one_neighbor(index: Tensor) -> Tensor:
-    """Give every query a neighbor, because the plain form returns NaN without one."""
-    index[:, 0] = 0
-    return index
-
-
-def with_one_kept(mask: Tensor) -> Tensor:
-    mask[:, 0] = True
-    return mask
+def with_first(rows: Tensor, value: Any) -> Tensor:
+    """At least one neighbor or logit in each row, without which the plain form is undefined."""
+    rows[:, 0] = value
+    return rows
 
 
 def plain_aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
     weights = weights.unsqueeze(-1) if weights.dim() == 2 else weights
     return (weights.repeat_interleave(values.shape[1] // weights.shape[2], -1) * plain_gather(values, index)).sum(1)
-
-
-def plain_masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    return logits.masked_fill(~mask, -torch.inf).softmax(-1)
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -215,34 +209,20 @@ OPERATORS = [
             Sample("int32-index", lambda m: sums(m, m.index(7, 4, 3).int(), 7, 5)),
         ],
         errors=[
-            type_error("weights must be a torch.Tensor, got NoneType None", None, values, index),
-            type_error("index must be a torch.Tensor, got list", weights, values, [0]),
+            *tensor_errors({"weights": weights, "values": values, "index": index}, weights=[None, weights.long()], index=[[0], index.float()], values=[values.half(), values.to("meta")]),
             value_error("values must be (N, C) or (B, N, C), got (6,)", weights, torch.zeros(6), index),
-            value_error("index must be (M, K) with values (N, C), or (B, M, K) with (B, N, C), got (2,)", weights, values, index[0]),
-            value_error("index must be (M, K) with values (N, C), or (B, M, K) with (B, N, C), got (2, 5, 2)", weights, torch.zeros(3, 6, 4), index.expand(2, 5, 2)),
+            *each(value_error, "index must be (M, K) with values (N, C), or (B, M, K) with (B, N, C)", got("(2,)", weights, values, index[0]), got("(2, 5, 2)", weights, torch.zeros(3, 6, 4), index.expand(2, 5, 2))),
             value_error("weights must be (5, 2) like index, or (5, 2, G), got (4, 2)", weights[:4], values, index),
-            value_error("weights must be (5, 2, G) with G dividing C = 4, got (5, 2, 3)", torch.zeros(5, 2, 3), values, index),
-            value_error("weights must be (5, 2, G) with G dividing C = 4, got (5, 2, 0)", torch.zeros(5, 2, 0), values, index),
-            type_error("weights must be float32, float64, float16 or bfloat16, got int64", weights.long(), values, index),
-            type_error("values must have the dtype of weights, float32, got float16", weights, values.half(), index),
-            type_error("index must be int64 or int32, got float32", weights, values, index.float()),
-            value_error("values must be on the device of weights, cpu, got meta", weights, values.to("meta"), index),
-            bad_values("index must be -1 or in [0, 6), got 6", weights, values, index + 6),
-            bad_values("index must be -1 or in [0, 6), got -2", weights, values, index - 2),
+            *each(value_error, "weights must be (5, 2, G) with G dividing C = 4", got("(5, 2, 3)", torch.zeros(5, 2, 3), values, index), got("(5, 2, 0)", torch.zeros(5, 2, 0), values, index)),
+            *each(bad_values, "index must be -1 or in [0, 6)", got("6", weights, values, index + 6), got("-2", weights, values, index - 2)),
         ],
         draw=draw_aggregate, magnitudes=linear_in_each(aggregate, ("weights", "values")),
         bad_arguments={"index": [None], "weights": [1.0]},
         precision=[Precision(lambda m: sums(m, m.index(m.rows, m.rows, 12), m.rows, 16, 4))],
         timing=Timing("20k x 16 rows of 64", lambda m: sums(m, m.below(20_000, 20_000, 16), 20_000, 64)),
         benchmarks=[
-            Benchmark(
-                "aggregate {0} x 16 x 128", lambda m, n: sums(m, m.below(n, n, 16), n, 128), (10_000,), {"PyTorch": unfused_aggregate},
-                BOTH_PASSES, ("weights", "values"), cuda=(100_000,),
-            ),
-            Benchmark(
-                "aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate},
-                {" forward": "forward"}, moved=moved_bytes, cuda=(1024, 4096, 16),
-            ),
+            Benchmark("aggregate {0} x 16 x 128", lambda m, n: sums(m, m.below(n, n, 16), n, 128), (10_000,), {"PyTorch": unfused_aggregate}, BOTH_PASSES, ("weights", "values"), cuda=(100_000,)),
+            Benchmark("aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate}, {" forward": "forward"}, moved=moved_bytes, cuda=(1024, 4096, 16)),
             Benchmark(
                 "aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate},
                 {" backward": "backward"}, ("weights", "values"), moved=moved_backward, cuda=(1024, 4096, 16),
@@ -254,10 +234,7 @@ OPERATORS = [
         index_rows=lambda arguments: arguments["key"].shape[-3],
         samples=[
             Sample("packed", lambda m: heads(m, m.index(7, 4, 3), 7, 2, 3), large=lambda m: heads(m, m.index(997, 1003, 9), 997, 4, 16)),
-            Sample(
-                "padded", lambda m: {**heads(m, m.index(5, 2, 3, 3), 5, 2, 2, 3), "scale": 0.3},
-                large=lambda m: heads(m, m.index(97, 3, 301, 8), 97, 3, 11, 7, 3),
-            ),
+            Sample("padded", lambda m: {**heads(m, m.index(5, 2, 3, 3), 5, 2, 2, 3), "scale": 0.3}, large=lambda m: heads(m, m.index(97, 3, 301, 8), 97, 3, 11, 7, 3)),
             Sample("bias", lambda m: heads(m, m.index(7, 4, 3), 7, 2, 3, 2, 2)),
             Sample("shared-bias", lambda m: heads(m, m.index(7, 4, 5), 7, 3, 2, 1, 1)),
             Sample("one", lambda m: heads(m, m.index(3, 5, 1), 3, 1, 1)),
@@ -270,59 +247,41 @@ OPERATORS = [
             Sample("int32-index", lambda m: heads(m, m.index(7, 4, 3).int(), 7, 1, 4)),
         ],
         errors=[
-            type_error("value must be a torch.Tensor, got NoneType None", query, key, None, index),
-            type_error("bias must be a torch.Tensor, got list", query, key, key, index, bias.tolist()),
-            type_error("scale must be a number or None, got str '1'", query, key, key, index, scale="1"),
-            type_error("scale must be a number or None, got bool True", query, key, key, index, scale=True),
-            value_error("query must be (M, H, D) or (B, M, H, D) with at least one head, got (2, 3)", query[0], key, key, index),
-            value_error("query must be (M, H, D) or (B, M, H, D) with at least one head, got (5, 0, 3)", query[:, :0], key, key, index),
+            *tensor_errors({"query": query, "key": key, "value": key, "index": index}, value=[None, key.double()], bias=[bias.tolist(), bias.to("meta")], query=[query.int()], index=[index.bool()]),
+            *each(type_error, "scale must be a number or None", got("str '1'", query, key, key, index, scale="1"), got("bool True", query, key, key, index, scale=True)),
+            *each(value_error, "query must be (M, H, D) or (B, M, H, D) with at least one head", got("(2, 3)", query[0], key, key, index), got("(5, 0, 3)", query[:, :0], key, key, index)),
             value_error("key must be (N, 2, 3) to match query, got (6, 2, 2)", query, key[..., :2], key, index),
             value_error("value must be (6, 2, Dv) to match key, got (5, 2, 3)", query, key, key[:5], index),
             value_error("index must be (5, K) to match query, got (4, 2)", query, key, key, index[:4]),
             value_error("bias must be (5, 2, 2) or (5, 2, 1), got (5, 2, 0)", query, key, key, index, bias[..., :0]),
-            type_error("query must be float32, float64, float16 or bfloat16, got int32", query.int(), key, key, index),
-            type_error("value must have the dtype of query, float32, got float64", query, key, key.double(), index),
-            type_error("index must be int64 or int32, got bool", query, key, key, index.bool()),
-            value_error("bias must be on the device of query, cpu, got meta", query, key, key, index, bias.to("meta")),
-            bad_values("index must be -1 or in [0, 6), got 6", query, key, key, index + 6),
-            bad_values("index must be -1 or in [0, 6), got -2", query, key, key, index - 2),
+            *each(bad_values, "index must be -1 or in [0, 6)", got("6", query, key, key, index + 6), got("-2", query, key, key, index - 2)),
         ],
         draw=draw_attention, magnitudes=attention_magnitudes,
         bad_arguments={"scale": ["1", True, [1.0]], "bias": [1.0], "index": [None]},
-        precision=[Precision(lambda m: heads(m, with_one_neighbor(m.index(m.rows, m.rows, 12)), m.rows, 4, 8, 8, 4))],
+        precision=[Precision(lambda m: heads(m, with_first(m.index(m.rows, m.rows, 12), 0), m.rows, 4, 8, 8, 4))],
         timing=Timing("20k x 16, 8 heads of 8", lambda m: heads(m, m.below(20_000, 20_000, 16), 20_000, 8, 8)),
         benchmarks=[
-            Benchmark(
-                "attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": unfused_attention},
-                BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,),
-            ),
+            Benchmark("attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": unfused_attention}, BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,)),
         ],
     ),
     OpInfo(
-        "masked_softmax", masked_softmax, differentiable=("logits",), plain=plain_masked_softmax,
+        "masked_softmax", masked_softmax, differentiable=("logits",), plain=lambda logits, mask: logits.masked_fill(~mask, -torch.inf).softmax(-1),
         samples=[
             Sample("last", lambda m: masked(m, 4, 5)),
-            Sample(
-                "middle", lambda m: masked(m, 2, 4, 3, dim=1, broadcast=(2, 4, 1)),
-                large=lambda m: masked(m, 200, 16, 33, dim=1, broadcast=(200, 16, 1)),
-            ),
+            Sample("middle", lambda m: masked(m, 2, 4, 3, dim=1, broadcast=(2, 4, 1)), large=lambda m: masked(m, 200, 16, 33, dim=1, broadcast=(200, 16, 1))),
             Sample("all-masked", lambda m: {"logits": m.floats(2, 3), "mask": m.mask(3) & False}),
             Sample("empty", lambda m: masked(m, 3, 0)),
         ],
         errors=[
-            type_error("logits must be a torch.Tensor, got list", [0.0], flags),
-            type_error("mask must be a torch.Tensor, got NoneType None", logits, None),
+            *tensor_errors({"logits": logits, "mask": flags}, logits=[[0.0], logits.int()], mask=[None, flags.to("meta")]),
             type_error("dim must be an int, got float 0.5", logits, flags, 0.5),
             value_error("logits must have at least one dimension, got ()", logits[0, 0], flags),
-            value_error("mask must be broadcastable to logits (4, 3), got (4, 2)", logits, flags[:, :2]),
-            value_error("mask must be broadcastable to logits (4, 3), got (1, 4, 3)", logits, flags[None]),
-            type_error("logits must be float32, float64, float16 or bfloat16, got int32", logits.int(), flags),
+            *each(value_error, "mask must be broadcastable to logits (4, 3)", got("(4, 2)", logits, flags[:, :2]), got("(1, 4, 3)", logits, flags[None])),
             type_error("mask must be bool, got int32", logits, flags.int()),
-            value_error("mask must be on the device of logits, cpu, got meta", logits, flags.to("meta")),
             value_error("dim must be in [-2, 2), got 2", logits, flags, 2),
         ],
         draw=draw_masked, magnitudes=masked_magnitudes, rounds=True,
         bad_arguments={"dim": [3, -4, 1.0, None, True], "mask": [None]},
-        precision=[Precision(lambda m: {"logits": m.floats(m.rows, 20), "mask": with_one_kept(m.mask(m.rows, 20))})],
+        precision=[Precision(lambda m: {"logits": m.floats(m.rows, 20), "mask": with_first(m.mask(m.rows, 20), True)})],
     ),
 ]  # fmt: skip

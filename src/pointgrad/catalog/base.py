@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .errors import BadCall
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Magnitudes, tensors
 
@@ -43,33 +44,6 @@ class Sample:
     seeded: bool = False
     waits: bool = False
     any_order: bool = False
-
-
-@dataclass(frozen=True)
-class BadCall:
-    """A call that the operator rejects, with the error's type and whole message.
-
-    Attributes:
-        reads_values: Found by reading a tensor's values, which happens on CPU tensors only.
-    """
-
-    error: type[Exception]
-    message: str
-    args: tuple[Any, ...]
-    kwargs: Arguments
-    reads_values: bool = False
-
-
-def type_error(message: str, *args: Any, **kwargs: Any) -> BadCall:
-    return BadCall(TypeError, message, args, kwargs)
-
-
-def value_error(message: str, *args: Any, **kwargs: Any) -> BadCall:
-    return BadCall(ValueError, message, args, kwargs)
-
-
-def bad_values(message: str, *args: Any, **kwargs: Any) -> BadCall:
-    return BadCall(ValueError, message, args, kwargs, reads_values=True)
 
 
 @dataclass(frozen=True)
@@ -116,6 +90,7 @@ class Benchmark:
         moved: Bytes that must pass through memory.
         work: Kind of work for peer libraries, see `pointgrad.bench.peers`, with the same arguments as the operator.
         cuda: Sizes on a GPU, if they differ.
+        only_plain: Arguments of the plain forms and peers that the operator does not have.
     """
 
     name: str
@@ -128,6 +103,7 @@ class Benchmark:
     moved: Callable[[Arguments], int] = lambda arguments: 0
     work: str | None = None
     cuda: tuple[int, ...] | None = None
+    only_plain: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

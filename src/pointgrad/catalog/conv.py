@@ -10,7 +10,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad.functional import conv1d, conv2d, fold, max_pool2d, unfold
 
-from .base import Benchmark, OpInfo, Precision, Sample, Timing, type_error, value_error
+from .base import Benchmark, OpInfo, Precision, Sample, Timing
+from .errors import each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each
 
@@ -26,11 +27,6 @@ BAD_CONV: dict[str, Sequence[Any]] = {
     **{name: values for name, values in BAD.items() if name != "kernel_size"},
     "groups": [0, -1, 1.0, None],
 }
-
-
-def folded(m: Make, images: int, side: int) -> Arguments:
-    """Columns of images with 64 channels."""
-    return {"input": m.floats(images, 64 * 9, side * side), "output_size": (side, side), "kernel_size": 3, "padding": 1}
 
 
 def distinct(m: Make, *shape: int) -> Tensor:
@@ -141,13 +137,10 @@ OPERATORS = [
             Sample("empty", lambda m: {"input": m.floats(0, 2, 3, 3), "kernel_size": 2}),
         ],
         errors=[
-            type_error("input must be a torch.Tensor, got list", [1.0], 2),
-            type_error("kernel_size must be an int or two ints, got 2.0", image, 2.0),
-            type_error("kernel_size must be an int or two ints, got (2, 2, 2)", image, (2, 2, 2)),
+            *tensor_errors({"input": image, "kernel_size": 2}, input=[[1.0], image.long()]),
+            *each(type_error, "kernel_size must be an int or two ints", got("2.0", image, 2.0), got("(2, 2, 2)", image, (2, 2, 2))),
             type_error("stride must be an int or two ints, got True", image, 2, stride=True),
-            value_error("input must be (C, H, W) or (N, C, H, W) with at least one pixel, got (4, 4)", image[0, 0], 2),
-            value_error("input must be (C, H, W) or (N, C, H, W) with at least one pixel, got (1, 2, 4, 0)", image[..., :0], 2),
-            type_error("input must be float32, float64, float16 or bfloat16, got int64", image.long(), 2),
+            *each(value_error, "input must be (C, H, W) or (N, C, H, W) with at least one pixel", got("(4, 4)", image[0, 0], 2), got("(1, 2, 4, 0)", image[..., :0], 2)),
             value_error("kernel_size must be at least 1, got (0, 2)", image, (0, 2)),
             value_error("dilation must be at least 1, got (0, 0)", image, 2, dilation=0),
             value_error("padding must be at least 0, got (-1, -1)", image, 2, padding=-1),
@@ -166,24 +159,17 @@ OPERATORS = [
     OpInfo(
         "fold", fold, differentiable=("input",), plain=F.fold,
         samples=[
-            Sample(
-                "uneven", lambda m: {"input": m.floats(2, 12, 16), "output_size": (4, 6), **UNEVEN},
-                large=lambda m: {"input": m.floats(3, 30, 61 * 25), "output_size": (61, 48), **UNEVEN},
-            ),
+            Sample("uneven", lambda m: {"input": m.floats(2, 12, 16), "output_size": (4, 6), **UNEVEN}, large=lambda m: {"input": m.floats(3, 30, 61 * 25), "output_size": (61, 48), **UNEVEN}),
         ],
         errors=[
             value_error("input must be (C * kh * kw, L) or (N, C * kh * kw, L), got (1, 2, 4, 4)", image, 4, 2),
             value_error("output_size must be at least 1, got (0, 3)", image[0], (0, 3), 2),
-            value_error("input must be (C * 2 * 2, 3 * 3) or (N, C * 2 * 2, 3 * 3) for output_size (4, 4), got (5, 9)", torch.zeros(5, 9), 4, 2),
-            value_error("input must be (C * 2 * 2, 3 * 3) or (N, C * 2 * 2, 3 * 3) for output_size (4, 4), got (4, 8)", torch.zeros(4, 8), 4, 2),
+            *each(value_error, "input must be (C * 2 * 2, 3 * 3) or (N, C * 2 * 2, 3 * 3) for output_size (4, 4)", got("(5, 9)", torch.zeros(5, 9), 4, 2), got("(4, 8)", torch.zeros(4, 8), 4, 2)),
         ],
         draw=draw_fold, magnitudes=linear_in_each(fold, ("input",)), bad_arguments=BAD,
         precision=[Precision(lambda m: {"input": m.floats(2, 36, 35), "output_size": (9, 9), **KERNEL})],
         benchmarks=[
-            Benchmark(
-                "fold {0} x 64 x {1}^2", folded, (4, 56), {"F.fold": F.fold}, {"": "forward"},
-                moved=lambda arguments: 4 * 10 * arguments["input"].numel() // 9, cuda=(32, 56),
-            ),
+            Benchmark("fold {0} x 64 x {1}^2", lambda m, n, side: {"input": m.floats(n, 64 * 9, side * side), "output_size": (side, side), "kernel_size": 3, "padding": 1}, (4, 56), {"F.fold": F.fold}, {"": "forward"}, moved=lambda arguments: 4 * 10 * arguments["input"].numel() // 9, cuda=(32, 56)),
         ],
     ),
     OpInfo(
@@ -194,15 +180,12 @@ OPERATORS = [
             Sample("empty", lambda m: convolved(m, (0, 2, 3, 3), (2, 2, 2, 2))),
         ],
         errors=[
-            type_error("weight must be a torch.Tensor, got NoneType None", image, None),
-            type_error("bias must be a torch.Tensor, got float 1.0", image, weight, 1.0),
+            *tensor_errors({"input": image, "weight": weight}, weight=[None, weight.double(), weight.to("meta")], bias=[1.0]),
             type_error("groups must be an int, got float 1.0", image, weight, groups=1.0),
             value_error("weight must be (O, C / groups, kh, kw), got (2, 3, 3)", image, weight[0]),
             value_error("weight must be (O, C / groups, kh, kw) with C = 2, groups = 1, O a multiple of groups, got (3, 1, 3, 3)", image, weight[:, :1]),
             value_error("weight must be (O, C / groups, kh, kw) with C = 2, groups = 2, O a multiple of groups, got (3, 1, 3, 3)", image, weight[:, :1], groups=2),
             value_error("bias must be (O,) = (3,), got (2,)", image, weight, torch.zeros(2)),
-            type_error("weight must have the dtype of input, float32, got float64", image, weight.double()),
-            value_error("weight must be on the device of input, cpu, got meta", image, weight.to("meta")),
             value_error("groups must be at least 1, got 0", image, weight, groups=0),
             value_error('padding must be "same", "valid" or integers, got full', image, weight, padding="full"),
             value_error('stride must be 1 with padding "same", got (2, 2)', image, weight, padding="same", stride=2),

@@ -8,7 +8,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad import chamfer_distance
 
-from .base import OpInfo, Precision, Sample, Timing, bad_values, ints, type_error, value_error
+from .base import OpInfo, Precision, Sample, Timing, ints
+from .errors import bad_values, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums
 from .neighbors import pulls
@@ -23,8 +24,9 @@ def pair(m: Make, points: tuple[int, ...], targets: tuple[int, ...], **options: 
 
 
 def plain_chamfer(points: Tensor, targets: Tensor) -> Tensor:
-    pairs = (points.unsqueeze(1) - targets).square().sum(-1)
-    return pairs.amin(1).mean() + pairs.amin(0).mean()
+    """For one cloud (N, D), or the mean of clouds (B, N, D)."""
+    pairs = (points.unsqueeze(-2) - targets.unsqueeze(-3)).square().sum(-1)
+    return pairs.amin(-1).mean() + pairs.amin(-2).mean()
 
 
 def draw_clouds(d: Draw) -> Arguments:
@@ -96,11 +98,9 @@ OPERATORS = [
             Sample("no-clouds", lambda m: pair(m, (0, 4, 3), (0, 5, 3))),
         ],
         errors=[
-            type_error("targets must be a torch.Tensor, got NoneType None", points, None),
+            *tensor_errors({"points": points, "targets": points}, targets=[None, points.double(), points.to("meta")]),
             value_error("targets must be (M, D) with D = 3, like points, got (2, 6, 3)", points, padded),
             value_error("targets must have as many clouds as points, B = 2, got B = 1", padded, padded[:1]),
-            type_error("targets must have the dtype of points, float32, got float64", points, points.double()),
-            value_error("targets must be on the device of points, cpu, got meta", points, points.to("meta")),
             value_error("""reduction must be "mean", "sum" or "none", got 'max'""", points, points, reduction="max"),
             type_error('batch_reduction must be "mean", "sum" or "none", got NoneType None', points, points, batch_reduction=None),
             value_error("""direction must be "both", "to_targets" or "to_points", got 'forward'""", points, points, direction="forward"),

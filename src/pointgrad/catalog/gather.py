@@ -7,7 +7,8 @@ from torch import Tensor
 
 from pointgrad import gather, group, knn
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, ints
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, linear_in_each
 from .scaling import NEIGHBORS, exact_features, some
@@ -79,10 +80,6 @@ def index_rows(arguments: Arguments) -> int:
     return int(arguments["features"].shape[-2])
 
 
-def reversed_rows(count: int, device: str) -> Arguments:
-    return {"features": exact_features(count, device), "index": torch.arange(count - 1, -1, -1, device=device)}
-
-
 def check_reversed(arguments: Arguments, result: Any) -> None:
     features, (picked, grad) = arguments["features"], result
     at = some(len(features), features.device)
@@ -124,16 +121,11 @@ OPERATORS = [
             Sample("int32-index", lambda m: {"features": m.floats(7, 5), "index": m.index(7, 11).int()}),
         ],
         errors=[
-            type_error("features must be a torch.Tensor, got list", [1.0], index),
+            *tensor_errors({"features": features, "index": index}, features=[[1.0]], index=[index.double(), index.to("meta")]),
             value_error("features must be (N, C) or (B, N, C), got (7,)", torch.zeros(7), index),
-            value_error("index must be (M,) with features (N, C), or (B, M) with (B, N, C), got (1, 0)", features, ints()[None]),
-            value_error("index must be (M,) with features (N, C), or (B, M) with (B, N, C), got (3, 5)", padded, index.expand(3, 5)),
-            type_error("index must be int64 or int32, got float64", features, index.double()),
+            *each(value_error, "index must be (M,) with features (N, C), or (B, M) with (B, N, C)", got("(1, 0)", features, ints()[None]), got("(3, 5)", padded, index.expand(3, 5))),
             type_error("features must be float32, float64, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, got complex64", features.to(torch.complex64), index),
-            value_error("index must be on the device of features, cpu, got meta", features, index.to("meta")),
-            bad_values("index must be -1 or in [0, 6), got 6", features, ints(0, 6)),
-            bad_values("index must be -1 or in [0, 6), got -2", features, ints(0, -2)),
-            bad_values("index must be -1 or in [0, 6), got 60", padded, ints(0, 1, 2, 60).view(2, 2)),
+            *each(bad_values, "index must be -1 or in [0, 6)", got("6", features, ints(0, 6)), got("-2", features, ints(0, -2)), got("60", padded, ints(0, 1, 2, 60).view(2, 2))),
         ],
         draw=draw_gather, magnitudes=linear_in_each(gather, GRADS, copies=True),
         bad_arguments={"index": [None, 3], "features": [None, 1.0]},
@@ -142,7 +134,7 @@ OPERATORS = [
         benchmarks=[
             Benchmark("gather {1} x 64 of {0}", many_picks, (100_000, 1_600_000), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes)
         ],
-        scaling=Scaling(reversed_rows, check_reversed),
+        scaling=Scaling(lambda n, device: {"features": exact_features(n, device), "index": torch.arange(n - 1, -1, -1, device=device)}, check_reversed),
     ),
     OpInfo(
         "group", group, differentiable=GRADS, plain=plain_group, index_rows=index_rows,
@@ -165,14 +157,8 @@ OPERATORS = [
         precision=[Precision(lambda m: relative(m, (), m.rows, 8, m.rows // 2, 8), "relative")],
         timing=Timing("20k x 16 rows of 64", lambda m: rows(m, (), 20_000, 64, 20_000, 16)),
         benchmarks=[
-            Benchmark(
-                "group {0} x 16 x 64", lambda m, n: many_picks(m, n, n, 16), (100_000,), PLAIN,
-                {" forward": "forward", " backward": "backward"}, GRADS[:1], 1e-6, moved_bytes, work="group",
-            ),
-            Benchmark(
-                "group {0} x 16 x 64, neighbours", near_picks, (100_000,), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes,
-                work="group",
-            ),
+            Benchmark("group {0} x 16 x 64", lambda m, n: many_picks(m, n, n, 16), (100_000,), PLAIN, {" forward": "forward", " backward": "backward"}, GRADS[:1], 1e-6, moved_bytes, work="group"),
+            Benchmark("group {0} x 16 x 64, neighbours", near_picks, (100_000,), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes, work="group"),
         ],
         scaling=Scaling(many_groups, check_groups),
     ),

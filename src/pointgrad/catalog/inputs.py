@@ -195,26 +195,23 @@ class Draw(Make):
 def _numbers(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     limits = torch.finfo(dtype)
     values = torch.randn(shape, dtype=torch.float64, generator=generator)
-    if kind == "lattice":
-        values = values.round()
-    elif kind == "doubled" and values.numel():  # every row several times
+    simple: dict[str, Callable[[], Tensor]] = {
+        "lattice": lambda: values.round(),
+        "equal": lambda: torch.full_like(values, 0.7),
+        "zeros": lambda: values.sign() * 0.0,
+        "scales": lambda: values * 10.0 ** torch.randint(-6, 7, shape, generator=generator),
+        "huge": lambda: values * limits.max**0.8,  # the square overflows
+        "brink": lambda: values.clamp(-1, 1) * limits.max,
+        "tiny": lambda: values * (limits.tiny / 8),  # denormal
+    }
+    if kind in simple:
+        return simple[kind]().to(dtype)
+    if kind == "doubled" and values.numel():  # every row several times
         rows = values.flatten(0, -2) if values.dim() > 1 else values
         few = max(1, len(rows) // 4)
         values = rows[torch.randint(0, few, (len(rows),), generator=generator)].reshape(shape)
-    elif kind == "equal":
-        values = torch.full_like(values, 0.7)
     elif kind == "line" and values.dim() > 1:
         values = values[..., :1].expand(shape)
-    elif kind == "zeros":
-        values = values.sign() * 0.0
-    elif kind == "scales":
-        values = values * 10.0 ** torch.randint(-6, 7, shape, generator=generator)
-    elif kind == "huge":  # the square overflows
-        values = values * limits.max**0.8
-    elif kind == "brink":
-        values = values.clamp(-1, 1) * limits.max
-    elif kind == "tiny":  # denormal
-        values = values * (limits.tiny / 8)
     elif kind == "special":
         specials = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0], dtype=torch.float64)
         chosen = specials[torch.randint(0, 5, shape, generator=generator)]

@@ -11,8 +11,9 @@ import pointgrad
 from pointgrad import grid_sample, interpolate, interpolate_at, splat, trilinear
 from pointgrad.ops.interpolate import reference
 
-from .attention import unfused_aggregate
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, type_error, value_error
+from .attention import moved_bytes, unfused_aggregate
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing
+from .errors import each, got, tensor_errors, type_error, value_error
 from .gather import plain_gather
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each
@@ -36,13 +37,10 @@ def weighted(m: Make, batch: tuple[int, ...], n: int, channels: int, num_queries
     return {"features": m.floats(*batch, n, channels), "index": index, "weights": m.floats(*batch, num_queries, k)}
 
 
-def cells(m: Make, count: int, channels: int) -> Arguments:
-    return {"corners": m.floats(count, 8, channels), "points": m.floats(count, 3)}
-
-
-def half_cells(m: Make, count: int, channels: int) -> Arguments:
-    """Most points are inside their cell."""
-    return {"corners": m.floats(count, 8, channels), "points": m.floats(count, 3) / 2}
+def cells(m: Make, count: int, channels: int, spread: float = 1.0) -> Arguments:
+    """With a spread of 0.5 most points are inside their cell."""
+    corners, points = m.floats(count, 8, channels), m.floats(count, 3)
+    return {"corners": corners, "points": points if spread == 1 else points * spread}
 
 
 def sampled(m: Make, grid: Sequence[int], num_points: int, **settings: Any) -> Arguments:
@@ -66,12 +64,6 @@ def plain_interpolate(features: Tensor, points: Tensor, queries: Tensor, k: int 
 
 def plain_interpolate_at(features: Tensor, index: Tensor, weights: Tensor) -> Tensor:
     return (weights.unsqueeze(-1) * plain_gather(features, index)).sum(1)
-
-
-def plain_trilinear(corners: Tensor, points: Tensor) -> Tensor:
-    shares = torch.stack([(1 - points) / 2, (1 + points) / 2])
-    weights = [shares[x, :, 0] * shares[y, :, 1] * shares[z, :, 2] for x in (0, 1) for y in (0, 1) for z in (0, 1)]
-    return (torch.stack(weights, 1).unsqueeze(-1) * corners).sum(1)
 
 
 def sliced_trilinear(corners: Tensor, points: Tensor) -> Tensor:
@@ -120,24 +112,9 @@ def uniform_cells(m: Make, count: int, channels: int) -> Arguments:
     return {"corners": m.floats(count, 8, channels), "points": uniform(m, count, 3)}
 
 
-def moved_cells(arguments: Arguments) -> int:
-    return int(4 * 9 * arguments["corners"].numel() // 8)
-
-
-def moved_cells_and_points(arguments: Arguments) -> int:
-    """The gradient with respect to the points reads the corners again."""
-    return int(4 * 17 * arguments["corners"].numel() // 8)
-
-
 def three_rows(m: Make, num_rows: int, picks: int, batch: int) -> Arguments:
     index = m.below(num_rows, batch, picks, 3)
     return {"features": m.floats(batch, num_rows, 256), "index": index, "weights": m.positive(batch, picks, 3)}
-
-
-def moved_rows(arguments: Arguments) -> int:
-    batch, rows, channels = arguments["features"].shape
-    index = arguments["index"]
-    return int(4 * channels * batch * (index.shape[1] + rows) + 12 * index.numel())
 
 
 def in_grid(m: Make, count: int, side: int) -> Arguments:
@@ -147,10 +124,6 @@ def in_grid(m: Make, count: int, side: int) -> Arguments:
 def moved_grid(arguments: Arguments) -> int:
     grid, points = arguments["grid"], arguments["points"]
     return int(4 * grid.shape[1] * (points.shape[1] + grid[0, 0].numel()))
-
-
-def onto_grid(m: Make, count: int, side: int) -> Arguments:
-    return {"features": m.floats(1, count, 32), "points": uniform(m, 1, count, 3), "size": (side, side, side)}
 
 
 CELLS = {"eager slices": sliced_trilinear, "eager weights": weighted_trilinear}
@@ -182,10 +155,6 @@ def draw_sample(d: Draw) -> Arguments:
     if d.flag("channels last", 4):
         arguments["grid"] = arguments["grid"].contiguous(memory_format=torch.channels_last_3d)
     return arguments
-
-
-def draw_splat(d: Draw) -> Arguments:
-    return splatted(d, (d.number("clouds", 0, 3), d.size(129), d.size(17)), draw_grid_size(d), **draw_settings(d))
 
 
 def interpolate_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: list[Tensor]) -> Sums:
@@ -291,19 +260,14 @@ OPERATORS = [
         "interpolate", interpolate, differentiable=GRADS, plain=plain_interpolate, composed=True,
         samples=[
             Sample("packed", lambda m: clouds(m, (), 14, 3, 9, offsets=m.ints(0, 6, 14), query_offsets=m.ints(0, 5, 9))),
-            Sample(
-                "padded", lambda m: clouds(m, (3,), 6, 3, 4, lengths=m.ints(6, 2, 0), query_lengths=m.ints(4, 4, 2)),
-                large=lambda m: clouds(m, (2,), 600, 33, 3000),
-            ),
+            Sample("padded", lambda m: clouds(m, (3,), 6, 3, 4, lengths=m.ints(6, 2, 0), query_lengths=m.ints(4, 4, 2)), large=lambda m: clouds(m, (2,), 600, 33, 3000)),
             Sample("squared", lambda m: clouds(m, (), 20, 4, 7, 2, k=5, power=2.0)),
             Sample("coinciding", lambda m: {"features": m.floats(30, 2), "points": m.grid(30, 3), "queries": m.grid(9, 3)}, smooth=False),
             Sample("empty", lambda m: clouds(m, (), 0, 2, 4)),
         ],
         errors=[
-            type_error("features must be a torch.Tensor, got NoneType None", None, points, points),
-            type_error("queries must be a torch.Tensor, got NoneType None", points, points, None),
+            *tensor_errors({"features": points, "points": points, "queries": points}, features=[None, points.long()], queries=[None]),
             value_error("features must be (N, C) with points (N, D), or (B, N, C) with (B, N, D), got (5, 3)", points[:5], points, points),
-            type_error("features must be float32, float64, float16 or bfloat16, got int64", points.long(), points, points),
             value_error("k must be at least 1, got 0", points, points, points, 0),
             value_error("power must be positive and finite, got 0", points, points, points, power=0),
             type_error("power must be a number, got str '1'", points, points, points, power="1"),
@@ -332,39 +296,36 @@ OPERATORS = [
             Benchmark(
                 "interpolate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2),
                 {"PyTorch": lambda features, index, weights: unfused_aggregate(weights, features, index)},
-                {" forward": "forward", " backward": "backward"}, ("features",), moved=moved_rows, work="interpolate", cuda=(1024, 4096, 16),
+                {" forward": "forward", " backward": "backward"}, ("features",), moved=lambda arguments: moved_bytes({"values": arguments["features"], **arguments}), work="interpolate", cuda=(1024, 4096, 16),
             ),
         ],
     ),
     OpInfo(
-        "trilinear", trilinear, differentiable=("corners", "points"), plain=plain_trilinear,
+        "trilinear", trilinear, differentiable=("corners", "points"), plain=weighted_trilinear,
         samples=[
-            Sample("inside", lambda m: half_cells(m, 5, 4), large=lambda m: cells(m, 3001, 37)),
-            Sample("wide", lambda m: half_cells(m, 2, 19)),
+            Sample("inside", lambda m: cells(m, 5, 4, 0.5), large=lambda m: cells(m, 3001, 37)),
+            Sample("wide", lambda m: cells(m, 2, 19, 0.5)),
             Sample("one", lambda m: cells(m, 1, 1)),
             Sample("equal", lambda m: {"corners": m.equal(4, 8, 2), "points": m.equal(4, 3)}),
             Sample("empty", lambda m: cells(m, 0, 4)),
             Sample("no-features", lambda m: cells(m, 3, 0)),
         ],
         errors=[
-            type_error("points must be a torch.Tensor, got NoneType None", corners, None),
+            *tensor_errors({"corners": corners, "points": points}, points=[None, points.half(), points.to("meta")], corners=[corners.long()]),
             value_error("corners must be (N, 8, F), got (6, 7, 4)", torch.zeros(6, 7, 4), points),
             value_error("points must be (N, 3) = (6, 3), got (5, 3)", corners, points[:5]),
-            type_error("corners must be float32, float64, float16 or bfloat16, got int64", corners.long(), points),
-            type_error("points must have the dtype of corners, float32, got float16", corners, points.half()),
-            value_error("points must be on the device of corners, cpu, got meta", corners, points.to("meta")),
         ],
         draw=lambda d: cells(d, d.size(2049, (2049,)), d.size(33)), magnitudes=trilinear_magnitudes,
-        precision=[Precision(lambda m: half_cells(m, m.rows, 16))],
-        timing=Timing("16k cells, 64 features", lambda m: half_cells(m, 16_384, 64)),
+        precision=[Precision(lambda m: cells(m, m.rows, 16, 0.5))],
+        timing=Timing("16k cells, 64 features", lambda m: cells(m, 16_384, 64, 0.5)),
         benchmarks=[
             Benchmark(
                 "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, {" forward": "forward", " backward": "backward"},
-                ("corners",), moved=moved_cells, cuda=(65_536, 256),
+                ("corners",), moved=lambda arguments: 4 * 9 * arguments["corners"].numel() // 8, cuda=(65_536, 256),
             ),
             Benchmark(
                 "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, {" backward, points": "backward"},
-                ("corners", "points"), moved=moved_cells_and_points, cuda=(65_536, 256),
+                ("corners", "points"), moved=lambda arguments: 4 * 17 * arguments["corners"].numel() // 8, cuda=(65_536, 256),
             ),
         ],
     ),
@@ -382,18 +343,11 @@ OPERATORS = [
             Sample("no-clouds", lambda m: sampled(m, (0, 3, 2, 2, 2), 4)),
         ],
         errors=[
-            type_error("grid must be a torch.Tensor, got NoneType None", None, padded),
-            type_error("points must be a torch.Tensor, got list", grid, [0.0]),
+            *tensor_errors({"grid": grid, "points": padded}, grid=[None, grid.long()], points=[[0.0], padded.double(), padded.to("meta")]),
             type_error("padding_mode must be a str, got int 0", grid, padded, padding_mode=0),
             type_error("align_corners must be a bool, got NoneType None", grid, padded, align_corners=None),
-            value_error("grid must be (B, C, D, H, W) with at least one voxel, got (4, 3, 3, 3)", grid[0], padded),
-            value_error("grid must be (B, C, D, H, W) with at least one voxel, got (2, 4, 0, 3, 3)", grid[:, :, :0], padded),
-            value_error("points must be (B, N, 3) with B = 2, got (1, 6, 3)", grid, padded[:1]),
-            value_error("points must be (B, N, 3) with B = 2, got (2, 6, 2)", grid, padded[..., :2]),
-            value_error("points must be (B, N, 3) with B = 2, got (6, 3)", grid, points),
-            type_error("grid must be float32, float64, float16 or bfloat16, got int64", grid.long(), padded),
-            type_error("points must have the dtype of grid, float32, got float64", grid, padded.double()),
-            value_error("points must be on the device of grid, cpu, got meta", grid, padded.to("meta")),
+            *each(value_error, "grid must be (B, C, D, H, W) with at least one voxel", got("(4, 3, 3, 3)", grid[0], padded), got("(2, 4, 0, 3, 3)", grid[:, :, :0], padded)),
+            *each(value_error, "points must be (B, N, 3) with B = 2", got("(1, 6, 3)", grid, padded[:1]), got("(2, 6, 2)", grid, padded[..., :2]), got("(6, 3)", grid, points)),
             value_error("padding_mode must be zeros, border or reflection, got wrap", grid, padded, padding_mode="wrap"),
         ],
         draw=draw_sample, magnitudes=cell_magnitudes, bad_arguments=BAD_CELLS,
@@ -401,13 +355,9 @@ OPERATORS = [
         timing=Timing("50k points in 48^3 x 16", lambda m: {"grid": m.floats(1, 16, 48, 48, 48), "points": m.floats(1, 50_000, 3) / 2}),
         benchmarks=[
             Benchmark("grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" forward": "forward"}, moved=moved_grid, cuda=(1_000_000, 128)),
-            Benchmark(
-                "grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" backward": "backward"}, ("grid",), tolerance=1e-3,
-                cuda=(1_000_000, 128),
-            ),
-            Benchmark(
-                "grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" backward, points": "backward"}, ("grid", "points"),
-                tolerance=1e-3, cuda=(1_000_000, 128),
+            *(
+                Benchmark("grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {suffix: "backward"}, sources, 1e-3, cuda=(1_000_000, 128))
+                for suffix, sources in ((" backward", ("grid",)), (" backward, points", ("grid", "points")))
             ),
         ],
     ),
@@ -421,23 +371,18 @@ OPERATORS = [
             Sample("empty", lambda m: splatted(m, (2, 0, 3), (2, 2, 2)), any_order=True),
         ],
         errors=[
-            type_error("features must be a torch.Tensor, got NoneType None", None, padded, (2, 2, 2)),
-            type_error("size must be three integers (D, H, W), got int 2", features, padded, 2),
-            type_error("size must be three integers (D, H, W), got (2, 2)", features, padded, (2, 2)),
-            type_error("size must be three integers (D, H, W), got (2, 2, 2.0)", features, padded, (2, 2, 2.0)),
-            type_error("size must be three integers (D, H, W), got str 'abc'", features, padded, "abc"),
+            *tensor_errors({"features": features, "points": padded, "size": (2, 2, 2)}, features=[None, features.int()], points=[padded.half(), padded.to("meta")]),
+            *each(type_error, "size must be three integers (D, H, W)", got("int 2", features, padded, 2), got("(2, 2)", features, padded, (2, 2)), got("(2, 2, 2.0)", features, padded, (2, 2, 2.0))),
+            *each(type_error, "size must be three integers (D, H, W)", got("str 'abc'", features, padded, "abc")),
             type_error("padding_mode must be a str, got NoneType None", features, padded, (2, 2, 2), padding_mode=None),
             value_error("features must be (B, N, C), got (6, 4)", features[0], padded, (2, 2, 2)),
             value_error("points must be (B, N, 3) = (2, 6, 3), got (2, 5, 3)", features, padded[:, :5], (2, 2, 2)),
-            type_error("features must be float32, float64, float16 or bfloat16, got int32", features.int(), padded, (2, 2, 2)),
-            type_error("points must have the dtype of features, float32, got float16", features, padded.half(), (2, 2, 2)),
-            value_error("points must be on the device of features, cpu, got meta", features, padded.to("meta"), (2, 2, 2)),
             value_error("size must be at least 1 along each axis, got (2, 0, 2)", features, padded, (2, 0, 2)),
             value_error("padding_mode must be zeros, border or reflection, got Border", features, padded, (2, 2, 2), padding_mode="Border"),
         ],
-        draw=draw_splat, magnitudes=cell_magnitudes,
+        draw=lambda d: splatted(d, (d.number("clouds", 0, 3), d.size(129), d.size(17)), draw_grid_size(d), **draw_settings(d)), magnitudes=cell_magnitudes,
         benchmarks=[
-            Benchmark("splat {0}, 32 x {1}^3", onto_grid, (200_000, 64), {"PyTorch": plain_splat}, {" forward": "forward"}, cuda=(1_000_000, 128)),
+            Benchmark("splat {0}, 32 x {1}^3", lambda m, n, side: {"features": m.floats(1, n, 32), "points": uniform(m, 1, n, 3), "size": (side,) * 3}, (200_000, 64), {"PyTorch": plain_splat}, {" forward": "forward"}, cuda=(1_000_000, 128)),
         ],
         bad_arguments={**BAD_CELLS, "size": [3, (1, 2), (0, 1, 1), (1, -1, 1), "123", None, (1.0, 2, 3)]},
         precision=[Precision(lambda m: {"features": m.floats(2, m.rows, 8), "points": m.floats(2, m.rows, 3) / 2, "size": SIZE})],

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from pointgrad.functional import cross_entropy, nll_loss
 
-from .base import OpInfo, Precision, Sample, Timing, bad_values, type_error, value_error
+from .base import OpInfo, Precision, Sample, Timing
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled
 
@@ -145,27 +146,16 @@ OPERATORS = [
     OpInfo(
         "cross_entropy", cross_entropy, differentiable=("input",), plain=F.cross_entropy,
         samples=[
-            Sample(
-                "rows", lambda m: {**classes(m, 7, 5), "target": m.ints(0, 4, -1, 2, 2, -1, 3)},
-                large=lambda m: classes(m, 3001, 203, weight=True, label_smoothing=0.1),
-            ),
-            Sample(
-                "positions", lambda m: classes(m, 2, 5, 3, weight=True, label_smoothing=0.1, reduction="none"),
-                large=lambda m: classes(m, 3, 37, 5003, reduction="none"),
-            ),
-            Sample(
-                "weights", lambda m: {**classes(m, 6, 4, weight=True), "target": m.ints(0, 1, 2, 3, -1, 1)},
-                large=lambda m: classes(m, 3, 37, 2003, weight=True, label_smoothing=0.2, reduction="sum"),
-            ),
+            Sample("rows", lambda m: {**classes(m, 7, 5), "target": m.ints(0, 4, -1, 2, 2, -1, 3)}, large=lambda m: classes(m, 3001, 203, weight=True, label_smoothing=0.1)),
+            Sample("positions", lambda m: classes(m, 2, 5, 3, weight=True, label_smoothing=0.1, reduction="none"), large=lambda m: classes(m, 3, 37, 5003, reduction="none")),
+            Sample("weights", lambda m: {**classes(m, 6, 4, weight=True), "target": m.ints(0, 1, 2, 3, -1, 1)}, large=lambda m: classes(m, 3, 37, 2003, weight=True, label_smoothing=0.2, reduction="sum")),
             # Smooth, but 7503 finite differences would take long.
             Sample("many-classes", lambda m: classes(m, 3, 2501, label_smoothing=0.1, weight=True, reduction="none"), smooth=False),
             Sample("one", lambda m: {"input": m.floats(6), "target": m.ints(3)[0]}),
             Sample("empty", lambda m: classes(m, 0, 4, reduction="sum")),
         ],
         errors=[
-            type_error("input must be a torch.Tensor, got NoneType None", None, target),
-            type_error("target must be a torch.Tensor, got list", logits, [0]),
-            type_error("weight must be a torch.Tensor, got list", logits, target, [1.0]),
+            *tensor_errors({"input": logits, "target": target}, input=[None, logits.long()], target=[[0], target.to("meta")], weight=[[1.0], weight.double()]),
             type_error("ignore_index must be an int, got float 0.5", logits, target, ignore_index=0.5),
             type_error("label_smoothing must be a number, got str '0'", logits, target, label_smoothing="0"),
             value_error("input must be (C,), (N, C) or (N, C, d1, ...), got ()", logits[0, 0], target),
@@ -173,15 +163,11 @@ OPERATORS = [
             value_error("target must be (2, 5) classes or (2, 3, 5) probabilities to match input, got (4,)", torch.zeros(2, 3, 5), target),
             value_error("target must be () classes or (3,) probabilities to match input, got (4,)", logits[0], target),
             value_error("weight must be (C,) = (3,), got (2,)", logits, target, weight[:2]),
-            type_error("input must be float32, float64, float16 or bfloat16, got int64", logits.long(), target),
             type_error("target must be int64, int32 or uint8, got float32", logits, target.float()),
-            type_error("weight must have the dtype of input, float32, got float64", logits, target, weight.double()),
-            value_error("target must be on the device of input, cpu, got meta", logits, target.to("meta")),
             value_error("weight must not require a gradient when target holds class indices, got requires_grad=True", logits, target, weight.clone().requires_grad_()),
             value_error("label_smoothing must be in [0, 1], got 1.5", logits, target, label_smoothing=1.5),
             value_error("reduction must be 'none', 'mean' or 'sum', got 'max'", logits, target, reduction="max"),
-            bad_values("target must be in [0, C = 3), or ignore_index = -100, got 3", logits, target + 3),
-            bad_values("target must be in [0, C = 3), or ignore_index = -100, got -1", logits, target - 1),
+            *each(bad_values, "target must be in [0, C = 3), or ignore_index = -100", got("3", logits, target + 3), got("-1", logits, target - 1)),
         ],
         draw=lambda d: draw_loss(d, soft=False, smoothed=True), magnitudes=entropy_magnitudes, bad_arguments=BAD_SMOOTHED,
         precision=[
@@ -194,10 +180,7 @@ OPERATORS = [
         "cross_entropy, probabilities", cross_entropy, differentiable=GRADS, plain=F.cross_entropy,
         samples=[
             Sample("rows", lambda m: probabilities(m, 4, 5), large=lambda m: probabilities(m, 3001, 203, reduction="none")),
-            Sample(
-                "smoothed", lambda m: probabilities(m, 2, 3, 4, weight=True, label_smoothing=0.1, reduction="none"),
-                large=lambda m: probabilities(m, 3, 37, 2003, weight=True, label_smoothing=0.1),
-            ),
+            Sample("smoothed", lambda m: probabilities(m, 2, 3, 4, weight=True, label_smoothing=0.1, reduction="none"), large=lambda m: probabilities(m, 3, 37, 2003, weight=True, label_smoothing=0.1)),
         ],
         errors=[
             type_error("target must be float32, float64, float16 or bfloat16, got int64", logits, logits.long()),

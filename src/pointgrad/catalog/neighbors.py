@@ -11,7 +11,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad import ball_query, knn, to_edges
 
-from .base import OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
+from .base import OpInfo, Precision, Sample, Scaling, Timing, ints
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums
 from .scaling import NEIGHBORS, cloud, some, squared
@@ -44,9 +45,7 @@ def nearest(points: Tensor, k: int, queries: Tensor) -> tuple[Tensor, Tensor]:
 
 def plain_knn(points: Tensor, k: int, queries: Tensor | None = None) -> Tensor:
     """Squared distances (M, k)."""
-    queries = points if queries is None else queries
-    index = nearest(points, k, queries)[1]
-    return (points[index] - queries.unsqueeze(1)).square().sum(-1)
+    return plain_ball(points, torch.inf, k, queries)
 
 
 def plain_ball(points: Tensor, radius: float, k: int, queries: Tensor | None = None) -> Tensor:
@@ -135,11 +134,7 @@ OPERATORS = [
                 lambda m: search(m, (30, 3), (14, 3), k=4, offsets=m.ints(0, 10, 10, 30), query_offsets=m.ints(0, 4, 6, 14)),
                 large=lambda m: search(m, (9000, 3), (5000, 3), k=7, offsets=m.ints(0, 100, 4000, 9000), query_offsets=m.ints(0, 3000, 3000, 5000)),
             ),
-            Sample(
-                "padded",
-                lambda m: search(m, (3, 12, 3), (3, 4, 3), k=4, lengths=m.ints(12, 2, 0), query_lengths=m.ints(4, 3, 2)),
-                large=lambda m: search(m, (4, 2000, 3), (4, 700, 3), k=33),
-            ),
+            Sample("padded", lambda m: search(m, (3, 12, 3), (3, 4, 3), k=4, lengths=m.ints(12, 2, 0), query_lengths=m.ints(4, 3, 2)), large=lambda m: search(m, (4, 2000, 3), (4, 700, 3), k=33)),
             Sample("all-points", lambda m: search(m, (9, 3), k=9)),
             # Smooth, but finite differences of 35 x 35 distances would take long.
             Sample("more-than-32", lambda m: search(m, (35, 3), k=35), smooth=False),
@@ -156,22 +151,13 @@ OPERATORS = [
             Sample("no-clouds", lambda m: search(m, (0, 5, 3), k=2)),
         ],
         errors=[
-            type_error("points must be a torch.Tensor, got numpy.ndarray", np.zeros((6, 3)), 2),
-            value_error("points must be (N, D) or (B, N, D) with D at least 1, got (6,)", torch.zeros(6), 2),
-            value_error("points must be (N, D) or (B, N, D) with D at least 1, got (6, 0)", torch.zeros(6, 0), 2),
-            type_error("points must be float32, float64, float16 or bfloat16, got int64", points.long(), 2),
-            value_error("k must be at least 1, got 0", points, 0),
-            value_error("k must be at least 1, got -1", points, -1),
-            type_error("k must be an int, got float 2.0", points, 2.0),
-            type_error("k must be an int, got bool True", points, True),
-            type_error("queries must be a torch.Tensor, got list", points, 2, [0.0]),
-            value_error("queries must be (M, D) with D = 3, like points, got (2, 6, 3)", points, 2, padded),
+            *tensor_errors({"points": points, "k": 2}, points=[np.zeros((6, 3)), points.long()], queries=[[0.0], points.half(), points.to("meta")]),
+            *each(value_error, "points must be (N, D) or (B, N, D) with D at least 1", got("(6,)", torch.zeros(6), 2), got("(6, 0)", torch.zeros(6, 0), 2)),
+            *each(value_error, "k must be at least 1", got("0", points, 0), got("-1", points, -1)),
+            *each(type_error, "k must be an int", got("float 2.0", points, 2.0), got("bool True", points, True)),
+            *each(value_error, "queries must be (M, D) with D = 3, like points", got("(2, 6, 3)", points, 2, padded), got("(6, 2)", points, 2, points[:, :2])),
             value_error("queries must be (B, M, D) with D = 3, like points, got (6, 3)", padded, 2, points),
-            value_error("queries must be (M, D) with D = 3, like points, got (6, 2)", points, 2, points[:, :2]),
-            value_error("queries must have as many clouds as points, B = 2, got B = 1", padded, 2, padded[:1]),
-            value_error("queries must have as many clouds as points, B = 2, got B = 1", points, 2, points, offsets=ints(0, 2, 6)),
-            type_error("queries must have the dtype of points, float32, got float16", points, 2, points.half()),
-            value_error("queries must be on the device of points, cpu, got meta", points, 2, points.to("meta")),
+            *each(value_error, "queries must have as many clouds as points, B = 2", got("B = 1", padded, 2, padded[:1]), got("B = 1", points, 2, points, offsets=ints(0, 2, 6))),
             value_error("query_offsets must be None without queries, got a tensor", points, 2, query_offsets=ints(0, 6)),
             value_error("query_lengths must be None without queries, got a tensor", padded, 2, query_lengths=ints(6, 6)),
             value_error("query_lengths must be None for packed queries (N, D); use query_offsets, got a tensor", points, 2, points, query_lengths=ints(6)),
@@ -190,31 +176,17 @@ OPERATORS = [
         "ball_query", ball_query, differentiable=GRADS, plain=plain_ball,
         samples=[
             Sample("nearest", lambda m: search(m, (50, 3), radius=1.0, k=6), large=lambda m: search(m, (9000, 3), radius=0.3, k=32)),
-            Sample(
-                "first", lambda m: search(m, (50, 3), (9, 3), radius=1.2, k=4, select="first"),
-                large=lambda m: search(m, (9000, 3), (900, 3), radius=0.3, k=8, select="first"),
-            ),
-            Sample(
-                "random", lambda m: search(m, (2, 18, 3), radius=1.5, k=4, select="random"), seeded=True, waits=True,
-                large=lambda m: search(m, (2, 3000, 3), radius=0.6, k=8, select="random"),
-            ),
-            Sample(
-                "shell",
-                lambda m: search(
-                    m, (50, 3), (12, 3), radius=1.5, min_radius=0.7, k=7, offsets=m.ints(0, 30, 50), query_offsets=m.ints(0, 5, 12)
-                ),
-            ),
+            Sample("first", lambda m: search(m, (50, 3), (9, 3), radius=1.2, k=4, select="first"), large=lambda m: search(m, (9000, 3), (900, 3), radius=0.3, k=8, select="first")),
+            Sample("random", lambda m: search(m, (2, 18, 3), radius=1.5, k=4, select="random"), seeded=True, waits=True, large=lambda m: search(m, (2, 3000, 3), radius=0.6, k=8, select="random")),
+            Sample("shell", lambda m: search(m, (50, 3), (12, 3), radius=1.5, min_radius=0.7, k=7, offsets=m.ints(0, 30, 50), query_offsets=m.ints(0, 5, 12))),
             Sample("ties", lambda m: {"points": m.grid(2, 40, 3), "radius": 1.0, "k": 12}, smooth=False),
             Sample("five-dimensions", lambda m: search(m, (30, 5), radius=2.0, k=4)),
             Sample("empty-balls", lambda m: search(m, (9, 3), radius=1e-9, k=3)),
         ],
         errors=[
-            value_error("radius must be positive, got 0.0", points, 0.0, 2),
-            value_error("radius must be positive, got -1", points, -1, 2),
-            value_error("radius must be positive, got nan", points, float("nan"), 2),
+            *each(value_error, "radius must be positive", got("0.0", points, 0.0, 2), got("-1", points, -1, 2), got("nan", points, float("nan"), 2)),
             type_error("radius must be a number, got str '1'", points, "1", 2),
-            value_error("min_radius must be at least 0 and below radius = 1.0, got 1.0", points, 1.0, 2, min_radius=1.0),
-            value_error("min_radius must be at least 0 and below radius = 1.0, got -0.5", points, 1.0, 2, min_radius=-0.5),
+            *each(value_error, "min_radius must be at least 0 and below radius = 1.0", got("1.0", points, 1.0, 2, min_radius=1.0), got("-0.5", points, 1.0, 2, min_radius=-0.5)),
             value_error("""select must be "nearest", "first" or "random", got 'all'""", points, 1.0, 2, select="all"),
             type_error('select must be "nearest", "first" or "random", got NoneType None', points, 1.0, 2, select=None),
             type_error("closed must be a bool, got int 0", points, 1.0, 2, closed=0),

@@ -1,5 +1,6 @@
 """farthest_point_sampling, random_sampling and voxel_sampling: the same bits on every backend."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad import farthest_point_sampling, random_sampling, voxel_sampling
 
-from .base import OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
+from .base import OpInfo, Precision, Sample, Scaling, Timing, ints
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments
 from .scaling import cloud, some, squared
@@ -32,15 +34,22 @@ def radii(m: Make, shape: tuple[int, ...], count: Any, **options: Any) -> Argume
     return samples(m, shape, count, return_radius=True, **options)
 
 
-def plain_farthest(points: Tensor, num_samples: int) -> Tensor:
-    nearest = points.new_full((len(points),), torch.inf)
-    pick = torch.zeros((), dtype=torch.int64, device=points.device)
+def step(points: Tensor, pick: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the loop: `points` (B, N, 3), `pick` (B,), `nearest` (B, N) -> next pick, updated distances."""
+    batch = torch.arange(len(points), device=points.device)
+    dx, dy, dz = (points - points[batch, pick][:, None]).unbind(-1)
+    nearest = torch.minimum(nearest, dx * dx + dy * dy + dz * dz)
+    return nearest.argmax(1), nearest
+
+
+def plain_fps(points: Tensor, count: int, step: Callable[..., tuple[Tensor, Tensor]] = step) -> Tensor:
+    """Picks (B, count) by a Python loop over tensor operations."""
+    pick, nearest = points.new_zeros(len(points), dtype=torch.long), points.new_full(points.shape[:2], torch.inf)
     picks = []
-    for _ in range(num_samples):
+    for _ in range(count):
         picks.append(pick)
-        nearest = torch.minimum(nearest, (points - points[pick]).square().sum(1))
-        pick = nearest.argmax()
-    return torch.stack(picks)
+        pick, nearest = step(points, pick, nearest)
+    return torch.stack(picks, dim=1)
 
 
 def covering_radius(points: Tensor, num_samples: int, return_radius: bool) -> Tensor:
@@ -124,13 +133,10 @@ START = 'start must be an index, one index per cloud, a set of indices per cloud
 
 OPERATORS = [
     OpInfo(
-        "farthest_point_sampling", farthest_point_sampling, plain=plain_farthest,
+        "farthest_point_sampling", farthest_point_sampling, plain=lambda points, num_samples: plain_fps(points[None], num_samples)[0],
         samples=[
             Sample("one-cloud", lambda m: samples(m, (60, 3), 20), large=lambda m: samples(m, (20000, 3), 600)),
-            Sample(
-                "packed", lambda m: radii(m, (60, 3), 9, offsets=m.ints(0, 9, 35, 60)),
-                large=lambda m: radii(m, (9000, 3), 100, offsets=m.ints(0, 100, 4000, 9000)),
-            ),
+            Sample("packed", lambda m: radii(m, (60, 3), 9, offsets=m.ints(0, 9, 35, 60)), large=lambda m: radii(m, (9000, 3), 100, offsets=m.ints(0, 100, 4000, 9000))),
             Sample("packed-counts", lambda m: radii(m, (40, 3), [3, 0, 11, 0], offsets=m.ints(0, 7, 7, 30, 40)), waits=True),
             Sample("padded", lambda m: samples(m, (3, 30, 3), 12), large=lambda m: samples(m, (5, 3000, 3), 300)),
             Sample("padded-lengths", lambda m: radii(m, (4, 30, 3), 8, lengths=m.ints(30, 5, 0, 8))),
@@ -148,33 +154,18 @@ OPERATORS = [
             Sample("no-clouds", lambda m: radii(m, (0, 5, 3), 3)),
         ],
         errors=[
-            type_error("points must be a torch.Tensor, got numpy.ndarray", np.zeros((6, 3)), 2),
-            type_error("points must be a torch.Tensor, got NoneType None", None, 2),
-            value_error("points must be (N, D) or (B, N, D) with D at least 1, got (6,)", torch.zeros(6), 2),
-            value_error("points must be (N, D) or (B, N, D) with D at least 1, got (6, 0)", torch.zeros(6, 0), 2),
-            value_error("points must be (N, D) or (B, N, D) with D at least 1, got (1, 1, 6, 3)", torch.zeros(1, 1, 6, 3), 2),
-            type_error("points must be float32, float64, float16 or bfloat16, got int64", points.long(), 2),
-            type_error("points must be a dense tensor, got torch.sparse_coo", points.to_sparse(), 2),
-            type_error("offsets must be a torch.Tensor, got list", points, 2, offsets=[0, 6]),
+            *tensor_errors({"points": points, "num_samples": 2}, points=[np.zeros((6, 3)), None, points.long(), points.to_sparse()], offsets=[[0, 6], torch.zeros(2), ints(0, 6).to("meta")], num_samples=[torch.tensor([2]).to_sparse(), torch.tensor([nan])], start=[torch.tensor([1]).to_sparse(), torch.zeros(1)]),
+            *each(value_error, "points must be (N, D) or (B, N, D) with D at least 1", got("(6,)", torch.zeros(6), 2), got("(6, 0)", torch.zeros(6, 0), 2), got("(1, 1, 6, 3)", torch.zeros(1, 1, 6, 3), 2)),
             value_error("offsets must be (B + 1,), got (0,)", points, 2, offsets=ints()),
-            type_error("offsets must be int64 or int32, got float32", points, 2, offsets=torch.zeros(2)),
-            value_error("offsets must be on the device of points, cpu, got meta", points, 2, offsets=ints(0, 6).to("meta")),
             value_error("offsets must be None for padded points (B, N, D); use lengths, got a tensor", padded, 2, offsets=ints(0, 6)),
             value_error("lengths must be None for packed points (N, D); use offsets, got a tensor", points, 2, lengths=ints(6)),
             value_error("lengths must be (B,) = (2,), got (1,)", padded, 2, lengths=ints(6)),
-            value_error("num_samples must be at least 1, got 0", points, 0),
-            value_error("num_samples must be at least 1, got -3", points, -3),
+            *each(value_error, "num_samples must be at least 1", got("0", points, 0), got("-3", points, -3)),
             value_error(f"num_samples must be at least 1, got {2**63}", points, 2**63),
-            type_error("num_samples must be an int or one int per cloud, got float 2.0", points, 2.0),
-            type_error("num_samples must be an int or one int per cloud, got float nan", points, nan),
-            type_error("num_samples must be an int or one int per cloud, got bool True", points, True),
-            type_error("num_samples must be an int or one int per cloud, got str 'all'", points, "all"),
-            type_error("num_samples must be an int or one int per cloud, got bytes", points, b"2"),
-            type_error("num_samples must be an int or one int per cloud, got float nan", points, [nan]),
-            type_error("num_samples must be a dense tensor, got torch.sparse_coo", points, torch.tensor([2]).to_sparse()),
+            *each(type_error, "num_samples must be an int or one int per cloud", got("float 2.0", points, 2.0), got("float nan", points, nan), got("bool True", points, True), got("str 'all'", points, "all")),
+            *each(type_error, "num_samples must be an int or one int per cloud", got("bytes", points, b"2"), got("float nan", points, [nan])),
             value_error("num_samples must be on a device that holds values, got meta", points, torch.tensor([2], device="meta")),
             value_error("num_samples must be at least 0 for each cloud, got -1", points, [-1]),
-            type_error("num_samples must be int64 or int32, got float32", points, torch.tensor([nan])),
             value_error("num_samples must have one count per cloud, B = 1, got 2", points, [1, 1]),
             value_error("num_samples must have one count per cloud, B = 2, got 1", padded, ints(1)),
             value_error("start must be at least 0, got -1", points, 2, start=-1),
@@ -182,24 +173,18 @@ OPERATORS = [
             value_error(f"{START} 'last'", points, 2, start="last"),
             type_error(f"{START} float 1.5", points, 2, start=1.5),
             type_error(f"{START} [[1, 2], [3]]", points, 2, start=[[1, 2], [3]]),
-            type_error("start must be a dense tensor, got torch.sparse_coo", points, 2, start=torch.tensor([1]).to_sparse()),
             value_error("start must be (B,) or (B, S) with B = 1, got (2,)", points, 2, start=[0, 0]),
-            type_error("start must be int64 or int32, got float32", points, 2, start=torch.zeros(1)),
             value_error("start must have at most num_samples = 2 indices per cloud, got 3", points, 2, start=ints(0, 1, 2)[None]),
             bad_values("offsets[0] must be 0, got 1", points, 2, offsets=ints(1, 6)),
             bad_values("offsets[2] must be at least offsets[1] = 4, got 2", points, 2, offsets=ints(0, 4, 2, 6)),
-            bad_values("offsets[-1] must equal N = 6, got 5", points, 2, offsets=ints(0, 5)),
-            bad_values("offsets[-1] must equal N = 6, got 9", points, 2, offsets=ints(0, 9)),
+            *each(bad_values, "offsets[-1] must equal N = 6", got("5", points, 2, offsets=ints(0, 5)), got("9", points, 2, offsets=ints(0, 9))),
             bad_values("lengths[0] must be in [0, N = 6], got 7", padded, 2, lengths=ints(7, 1)),
             bad_values("lengths[1] must be in [0, N = 6], got -1", padded, 2, lengths=ints(6, -1)),
             bad_values("num_samples must be at most 6, the size of cloud 0, got 7", points, 7),
-            bad_values("num_samples must be at most 2, the size of cloud 1, got 3", points, 3, offsets=ints(0, 4, 6)),
-            bad_values("num_samples must be at most 2, the size of cloud 1, got 3", points, [1, 3], offsets=ints(0, 4, 6)),
+            *each(bad_values, "num_samples must be at most 2, the size of cloud 1", got("3", points, 3, offsets=ints(0, 4, 6)), got("3", points, [1, 3], offsets=ints(0, 4, 6))),
             bad_values("num_samples must be at most 0, the size of cloud 0, got 1", torch.zeros(0, 3), 1),
-            bad_values("start must be in [0, 6) for cloud 0, got 6", points, 2, start=6),
+            *each(bad_values, "start must be in [0, 6) for cloud 0", got("6", points, 2, start=6), got("-1", points, 2, start=ints(-1)), got("2", points, 3, start=ints(0, -1, 2)[None])),
             bad_values("start must be in [0, 5) for cloud 1, got 5", padded, 2, start=ints(0, 5), lengths=ints(6, 5)),
-            bad_values("start must be in [0, 6) for cloud 0, got -1", points, 2, start=ints(-1)),
-            bad_values("start must be in [0, 6) for cloud 0, got 2", points, 3, start=ints(0, -1, 2)[None]),
             bad_values("start must have at most 1 indices for cloud 0, got 2", points, [1], start=ints(0, 1)[None]),
         ],
         draw=draw_farthest, bad_arguments={"num_samples": BAD_COUNTS, "start": [-1, 1.5, "last", None, [[0.5]], 2**63]},
@@ -225,22 +210,15 @@ OPERATORS = [
     OpInfo(
         "voxel_sampling", voxel_sampling, plain=plain_voxels,
         samples=[
-            Sample(
-                "packed", lambda m: clouds(m, 60, 3, voxel_size=0.9, offsets=m.ints(0, 20, 20, 60)), waits=True,
-                large=lambda m: clouds(m, 9000, 3, voxel_size=0.2, offsets=m.ints(0, 4000, 9000)),
-            ),
+            Sample("packed", lambda m: clouds(m, 60, 3, voxel_size=0.9, offsets=m.ints(0, 20, 20, 60)), waits=True, large=lambda m: clouds(m, 9000, 3, voxel_size=0.2, offsets=m.ints(0, 4000, 9000))),
             Sample("padded", lambda m: clouds(m, 3, 20, 3, voxel_size=(0.5, 1.0, 2.0), lengths=m.ints(20, 0, 7))),
             Sample("ties", lambda m: {"points": m.grid(2, 40, 3), "voxel_size": 2.0}),
             Sample("one-point", lambda m: clouds(m, 1, 3, voxel_size=1.0), waits=True),
             Sample("empty", lambda m: clouds(m, 0, 3, voxel_size=1.0), waits=True),
         ],
         errors=[
-            value_error("voxel_size must be finite and positive, got 1e+39", points, 1e39),
-            value_error("voxel_size must be finite and positive, got 1e-320", points, 1e-320),
-            value_error("voxel_size must be finite and positive, got 0.0", points, 0.0),
-            value_error("voxel_size must be finite and positive, got nan", points, nan),
-            type_error("voxel_size must be a number or three numbers, got bool True", points, True),
-            type_error("voxel_size must be a number or three numbers, got str '1'", points, "1"),
+            *each(value_error, "voxel_size must be finite and positive", got("1e+39", points, 1e39), got("1e-320", points, 1e-320), got("0.0", points, 0.0), got("nan", points, nan)),
+            *each(type_error, "voxel_size must be a number or three numbers", got("bool True", points, True), got("str '1'", points, "1")),
             value_error("voxel_size must be one number or three, got 2 numbers", points, (1.0, 2.0)),
             bad_values("offsets[-1] must equal N = 6, got 7", points, 1.0, offsets=ints(0, 7)),
         ],

@@ -10,7 +10,8 @@ from torch import Tensor
 import pointgrad
 from pointgrad import histogram, scatter, segment, segment_softmax
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, bad_values, ints, type_error, value_error
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, ints
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import INTEGERS, Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each, steepness
 from .scaling import NEIGHBORS, exact_features, some
@@ -61,6 +62,33 @@ def moved_bytes(arguments: Arguments) -> int:
     return int(4 * channels * (rows + size) + 8 * rows + (0 if arguments["reduce"] == "sum" else 8 * channels * size))
 
 
+def in_segments(m: Make, rows: int, size: int) -> Arguments:
+    """Offsets of segments, and the segment of each row for plain forms."""
+    index = m.below(size, rows).sort().values
+    return {"offsets": torch.searchsorted(index, torch.arange(size + 1, device=m.device)), "index": index}
+
+
+def moved_segments(arguments: Arguments) -> int:
+    """A softmax writes as many rows as it reads, a sum one row for each segment."""
+    softmax, groups = "logits" in arguments, len(arguments["offsets"]) - 1
+    values = arguments["logits" if softmax else "values"]
+    written = len(values) if softmax else groups
+    return int(4 * values.shape[1] * (len(values) + written) + 8 * groups)
+
+
+def softmax_of_scatters(logits: Tensor, offsets: Tensor, index: Tensor) -> Tensor:
+    """The common form: maximum, exponential, sum, quotient."""
+    size = len(offsets) - 1
+    power = (logits - largest(logits, index, size)[index]).exp()
+    return power / added(power, index, size)[index]
+
+
+SEGMENT_SUMS = {
+    "index_add": lambda values, offsets, index, reduce: added(values, index, len(offsets) - 1),
+    "segment_reduce": lambda values, offsets, index, reduce: torch.segment_reduce(values, reduce, offsets=offsets, axis=0, unsafe=True),
+}  # fmt: skip
+
+
 def plain_scatter(values: Tensor, index: Tensor, size: int, reduce: str = "sum") -> Tensor:
     if reduce in ("max", "min"):
         groups = [values[index == group] for group in range(size)]
@@ -107,20 +135,12 @@ def draw_scatter(d: Draw) -> Arguments:
     return arguments if d.flag("size from index", 6) else {**arguments, "size": size}
 
 
-def draw_offsets(d: Draw) -> tuple[int, Tensor]:
+def draw_segment(d: Draw, softmax: bool = False) -> Arguments:
     parts = d.number("segments", 0, 9)
     rows = d.size(1537, EDGES) if parts else 0
-    return rows, d.offsets(rows, parts)
-
-
-def draw_segment(d: Draw) -> Arguments:
-    rows, offsets = draw_offsets(d)
-    return {**draw_reduce(d, rows, d.size(33)), "offsets": offsets}
-
-
-def draw_softmax(d: Draw) -> Arguments:
-    rows, offsets = draw_offsets(d)
-    return {"logits": d.floats(rows, d.size(17)), "offsets": offsets}
+    offsets = d.offsets(rows, parts)
+    values = {"logits": d.floats(rows, d.size(17))} if softmax else draw_reduce(d, rows, d.size(33))
+    return {**values, "offsets": offsets}
 
 
 def draw_histogram(d: Draw) -> Arguments:
@@ -151,11 +171,8 @@ def softmax_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: li
 
 def interleaved(count: int, device: str) -> Arguments:
     groups = max(count // NEIGHBORS, 1)
-    return {
-        "values": exact_features(count, device),
-        "index": torch.arange(count, device=device) % groups,
-        "size": groups,
-    }
+    index = torch.arange(count, device=device) % groups
+    return {"values": exact_features(count, device), "index": index, "size": groups}
 
 
 def check_interleaved(arguments: Arguments, result: Any) -> None:
@@ -168,15 +185,8 @@ def check_interleaved(arguments: Arguments, result: Any) -> None:
 
 def scattered(r: str) -> list[Sample]:
     """Samples of one reduction by index."""
-    adds, empty = (
-        r in ("sum", "mean"),
-        {
-            "no-entries": ((), 0, 3, 4),
-            "no-channels": ((), 5, 0, 4),
-            "no-clouds": ((0,), 5, 3, 4),
-            "no-groups": ((), 5, 3, 0),
-        },
-    )
+    adds = r in ("sum", "mean")
+    empty = {"no-entries": ((), 0, 3, 4), "no-channels": ((), 5, 0, 4), "no-clouds": ((0,), 5, 3, 4), "no-groups": ((), 5, 3, 0)}  # fmt: skip
     return [
         Sample(f"{r}-packed", lambda m: entries(m, (), 23, 5, 8, r, empty=1), large=lambda m: entries(m, (), 20011, 67, 997, r), any_order=adds),
         Sample(f"{r}-padded", lambda m: entries(m, (3,), 9, 4, 5, r), large=lambda m: entries(m, (3,), 9001, 33, 97, r), any_order=adds),
@@ -188,10 +198,7 @@ def scattered(r: str) -> list[Sample]:
 def segmented(r: str) -> list[Sample]:
     """Samples of one reduction by segments."""
     return [
-        Sample(
-            r, lambda m: segments(m, 23, 5, 0, 4, 4, 17, 23, 23, reduce=r),
-            large=lambda m: {"values": m.floats(9001, 33), "offsets": uneven(m, 9001), "reduce": r},
-        ),
+        Sample(r, lambda m: segments(m, 23, 5, 0, 4, 4, 17, 23, 23, reduce=r), large=lambda m: {"values": m.floats(9001, 33), "offsets": uneven(m, 9001), "reduce": r}),
         # Smooth, but thousands of finite differences would take long.
         Sample(f"{r}-long", lambda m: segments(m, 1900, 2, 0, 3, 1895, 1900, reduce=r), smooth=False),
         Sample(f"{r}-no-rows", lambda m: segments(m, 0, 3, 0, 0, 0, reduce=r)),
@@ -237,25 +244,19 @@ OPERATORS = [
             Sample("int32-index", lambda m: {"values": m.floats(11, 5), "index": m.index(7, 11).int(), "size": 7, "reduce": "max"}),
         ],
         errors=[
-            type_error("values must be a torch.Tensor, got numpy.ndarray", np.zeros((6, 4)), index),
-            type_error("index must be a torch.Tensor, got list", values, [0]),
-            type_error("size must be an int or None, got float 2.0", values, index, 2.0),
-            type_error("size must be an int or None, got bool True", values, index, True),
+            *tensor_errors({"values": values, "index": index}, values=[np.zeros((6, 4))], index=[[0], index.float()]),
+            *each(type_error, "size must be an int or None", got("float 2.0", values, index, 2.0), got("bool True", values, index, True)),
             value_error("size must be at least 0, got -1", values, index, -1),
             type_error(f"{REDUCE} int 3", values, index, 1, 3),
             value_error(f"{REDUCE} 'median'", values, index, 1, "median"),
             value_error('return_arg must be False unless reduce is "max" or "min", got True', values, index, 1, return_arg=True),
             value_error("values must be (E, C) or (B, E, C), got (6,)", torch.zeros(6), index),
-            value_error("index must be (E,) with values (E, C), or (B, E) with (B, E, C), got (5,)", values, index[:5]),
-            value_error("index must be (E,) with values (E, C), or (B, E) with (B, E, C), got (6,)", padded, index),
+            *each(value_error, "index must be (E,) with values (E, C), or (B, E) with (B, E, C)", got("(5,)", values, index[:5]), got("(6,)", padded, index)),
             type_error(f"values must be {NUMBERS}, got int8", values.to(torch.int8), index),
             type_error(f"values must be {FLOATS}, got int64", values.long(), index, 1, "mean"),
-            type_error("index must be int64 or int32, got float32", values, index.float()),
             value_error("index must be on the device of values, cpu, got meta", values, index.to("meta"), 1),
-            bad_values("index must be -1 or in [0, 5), got 5", values, ints(0, 1, 2, 3, 4, 5), 5),
-            bad_values("index must be -1 or in [0, 5), got 5", values, ints(0, 1, 2, 3, 4, 5), 5, "mean"),
-            bad_values("index must be -1 or in [0, 5), got -2", values, ints(0, 1, 2, 3, 4, -2), 5, "max"),
-            bad_values("index must be -1 or in [0, 5), got -2", values, ints(0, 1, 2, 3, 4, -2)),
+            *each(bad_values, "index must be -1 or in [0, 5)", got("5", values, ints(0, 1, 2, 3, 4, 5), 5), got("5", values, ints(0, 1, 2, 3, 4, 5), 5, "mean"), got("-2", values, ints(0, 1, 2, 3, 4, -2), 5, "max")),
+            *each(bad_values, "index must be -1 or in [0, 5)", got("-2", values, ints(0, 1, 2, 3, 4, -2))),
         ],
         draw=draw_scatter, magnitudes=reduced,
         bad_arguments={"reduce": ["median", None, 3], "values": [None], "index": [None], "size": [-1, 2.0, True, "3", 2**63]},
@@ -275,37 +276,34 @@ OPERATORS = [
         "segment", segment, differentiable=("values",), plain=plain_segment,
         samples=[
             *(sample for r in REDUCTIONS for sample in segmented(r)),
-            Sample(
-                "ties", smooth=False,
-                build=lambda m: {"values": m.grid(1500, 2), "offsets": m.ints(0, 7, 9, 1500), "reduce": "min", "return_arg": True},
-            ),
+            Sample("ties", smooth=False, build=lambda m: {"values": m.grid(1500, 2), "offsets": m.ints(0, 7, 9, 1500), "reduce": "min", "return_arg": True}),
             Sample("one-row", lambda m: segments(m, 1, 1, 0, 1)),
             Sample("int32", lambda m: {"values": m.floats(5, 2), "offsets": m.ints(0, 3, 5).int()}),
         ],
         errors=[
-            type_error("values must be a torch.Tensor, got NoneType None", None, ints(0, 6)),
-            type_error("offsets must be a torch.Tensor, got list", values, [0, 6]),
+            *tensor_errors({"values": values, "offsets": ints(0, 6)}, values=[None], offsets=[[0, 6], ints(0, 6).double(), ints(0, 6).to("meta")]),
             value_error(f"{REDUCE} 'last'", values, ints(0, 6), "last"),
             value_error('return_arg must be False unless reduce is "max" or "min", got True', values, ints(0, 6), "mean", return_arg=True),
             value_error("values must be (E, C), got (2, 6, 4)", padded, ints(0, 6)),
             value_error("offsets must be (S + 1,), got (0,)", values, ints()),
             type_error(f"values must be {NUMBERS}, got bool", values.bool(), ints(0, 6)),
-            type_error("offsets must be int64 or int32, got float64", values, ints(0, 6).double()),
-            value_error("offsets must be on the device of values, cpu, got meta", values, ints(0, 6).to("meta")),
             bad_values("offsets[0] must be 0, got 1", values, ints(1, 6)),
             bad_values("offsets[2] must be at least offsets[1] = 4, got 2", values, ints(0, 4, 2, 6), "max"),
             bad_values("offsets[-1] must equal E = 6, got 5", values, ints(0, 5), "mean"),
         ],
         draw=draw_segment, magnitudes=reduced, bad_arguments={"reduce": ["median", None, 3], "offsets": [None, 3]},
         precision=[segment_precision(r) for r in REDUCTIONS[:3]],
+        benchmarks=[
+            Benchmark(
+                "segment sum {0} x 64 -> {1}", lambda m, rows, size: {"values": m.floats(rows, 64), **in_segments(m, rows, size), "reduce": "sum"},
+                (1_600_000, 100_000), SEGMENT_SUMS, {"": "forward"}, tolerance=1e-6, moved=moved_segments, work="segment", only_plain=("index",),
+            )
+        ],
     ),
     OpInfo(
         "segment_softmax", segment_softmax, differentiable=("logits",), plain=plain_segment_softmax,
         samples=[
-            Sample(
-                "packed", lambda m: {"logits": m.floats(15, 3), "offsets": m.ints(0, 4, 4, 9, 10, 15)},
-                large=lambda m: {"logits": m.floats(9001, 8), "offsets": uneven(m, 9001)},
-            ),
+            Sample("packed", lambda m: {"logits": m.floats(15, 3), "offsets": m.ints(0, 4, 4, 9, 10, 15)}, large=lambda m: {"logits": m.floats(9001, 8), "offsets": uneven(m, 9001)}),
             Sample("long", lambda m: {"logits": m.floats(1500, 1), "offsets": m.ints(0, 2, 1500)}, smooth=False),
             Sample("one-row", lambda m: {"logits": m.floats(1, 1), "offsets": m.ints(0, 1)}),
             Sample("all-equal", lambda m: {"logits": m.equal(8, 2), "offsets": m.ints(0, 8)}),
@@ -316,12 +314,19 @@ OPERATORS = [
             value_error("logits must be (E, C), got (4,)", values[0], ints(0, 6)),
             bad_values("offsets[-1] must equal E = 6, got 7", values, ints(0, 7)),
         ],
-        draw=draw_softmax, magnitudes=softmax_magnitudes, rounds=True,
+        draw=lambda d: draw_segment(d, softmax=True), magnitudes=softmax_magnitudes, rounds=True,
         precision=[Precision(lambda m: {"logits": m.floats(m.rows, 8), "offsets": m.offsets(m.rows, 12)})],
         timing=Timing(
             "320k x 8 in 20k segments",
             lambda m: {"logits": m.floats(320_000, 8), "offsets": torch.arange(0, 320_001, 16, device=m.device)},
         ),
+        benchmarks=[
+            Benchmark(
+                "segment softmax {0} x 8 in {1}", lambda m, rows, size: {"logits": m.floats(rows, 8), **in_segments(m, rows, size)},
+                (1_600_000, 100_000), {"scatters": softmax_of_scatters}, {"": "forward"}, tolerance=1e-6, moved=moved_segments, work="segment_softmax",
+                only_plain=("index",),
+            )
+        ],
     ),
     OpInfo(
         "histogram", histogram, differentiable=("weights",), plain=plain_histogram, index_rows=index_rows,
@@ -334,17 +339,13 @@ OPERATORS = [
             Sample("no-bins", lambda m: {"index": m.ints(-1, -1), "size": 0}, any_order=True),
         ],
         errors=[
-            type_error("index must be a torch.Tensor, got list", [0], 3),
+            *tensor_errors({"index": index, "size": 3}, index=[[0], index.float()], weights=[[1.0] * 6, values[:, 0].to("meta")]),
             type_error("size must be an int, got NoneType None", index, None),
             value_error("size must be at least 0, got -2", index, -2),
             value_error("index must be (E,) or (B, E), got (2, 6, 4)", padded.long(), 3),
-            type_error("index must be int64 or int32, got float32", index.float(), 3),
-            type_error("weights must be a torch.Tensor, got list", index, 3, [1.0] * 6),
             value_error("weights must be (6,) like index, got (6, 4)", index, 3, values),
             type_error(f"weights must be {NUMBERS}, got bool", index, 3, index.bool()),
-            value_error("weights must be on the device of index, cpu, got meta", index, 3, values[:, 0].to("meta")),
-            bad_values("index must be -1 or in [0, 3), got 3", index + 3, 3),
-            bad_values("index must be -1 or in [0, 3), got 3", index + 3, 3, values[:, 0]),
+            *each(bad_values, "index must be -1 or in [0, 3)", got("3", index + 3, 3), got("3", index + 3, 3, values[:, 0])),
         ],
         draw=draw_histogram, magnitudes=linear_in_each(histogram, ("weights",)), bad_arguments={"size": [-1, 2.0, True, None, 2**63]},
         precision=[Precision(lambda m: {**counted(m, 10, m.rows), "weights": m.positive(m.rows)}, "weights")],

@@ -5,14 +5,11 @@ from torch import Tensor
 
 from pointgrad import gather, voxelize
 
-from .base import OpInfo, Precision, Sample, Timing, bad_values, ints, type_error, value_error
+from .base import OpInfo, Precision, Sample, Timing, ints
+from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .sampling import BAD_EDGES, clouds, draw_edge
 
 points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
-
-
-def plain_voxelize(points: Tensor, size: float) -> Tensor:
-    return (points / size).floor().unique(dim=0, return_inverse=True, return_counts=True)[0]
 
 
 def center_of_each(points: Tensor, size: float) -> Tensor:
@@ -23,17 +20,11 @@ def center_of_each(points: Tensor, size: float) -> Tensor:
 
 OPERATORS = [
     OpInfo(
-        "voxelize", voxelize, plain=plain_voxelize,
+        "voxelize", voxelize, plain=lambda points, size: (points / size).floor().unique(dim=0, return_inverse=True, return_counts=True)[0],
         samples=[
             Sample("one-cloud", lambda m: clouds(m, 50, 3, size=0.7), large=lambda m: clouds(m, 20011, 3, size=0.1), waits=True),
-            Sample(
-                "packed", lambda m: clouds(m, 60, 3, size=(0.9, 1.0, 2.0), offsets=m.ints(0, 20, 20, 60, 60)), waits=True,
-                large=lambda m: clouds(m, 9000, 3, size=0.2, offsets=m.ints(0, 4000, 4000, 7001, 9000)),
-            ),
-            Sample(
-                "padded", lambda m: clouds(m, 3, 20, 3, size=0.8, lengths=m.ints(20, 0, 7)),
-                large=lambda m: clouds(m, 5, 3000, 3, size=0.2, lengths=m.ints(3000, 0, 7, 2999, 1500)),
-            ),
+            Sample("packed", lambda m: clouds(m, 60, 3, size=(0.9, 1.0, 2.0), offsets=m.ints(0, 20, 20, 60, 60)), waits=True, large=lambda m: clouds(m, 9000, 3, size=0.2, offsets=m.ints(0, 4000, 4000, 7001, 9000))),
+            Sample("padded", lambda m: clouds(m, 3, 20, 3, size=0.8, lengths=m.ints(20, 0, 7)), large=lambda m: clouds(m, 5, 3000, 3, size=0.2, lengths=m.ints(3000, 0, 7, 2999, 1500))),
             Sample("padded-full", lambda m: clouds(m, 2, 30, 3, size=1.0)),
             Sample("borders", lambda m: {"points": m.grid(2, 40, 3) - 1, "size": 1.0}),
             Sample("all-equal", lambda m: {"points": m.equal(9, 3), "size": 0.1}, waits=True),
@@ -43,15 +34,11 @@ OPERATORS = [
             Sample("fine", lambda m: clouds(m, 50, 3, size=1e-18), waits=True),
         ],
         errors=[
-            type_error("points must be a torch.Tensor, got NoneType None", None, 1.0),
-            type_error("size must be a number or three numbers, got str '1'", points, "1"),
-            type_error("size must be a number or three numbers, got bool True", points, True),
+            *tensor_errors({"points": points, "size": 1.0}, points=[None, points.long()]),
+            *each(type_error, "size must be a number or three numbers", got("str '1'", points, "1"), got("bool True", points, True)),
             value_error("size must be one number or three, got 2 numbers", points, (1.0, 2.0)),
-            value_error("size must be finite and positive, got 0.0", points, 0.0),
-            value_error("size must be finite and positive, got -1.0", points, (1.0, -1.0, 1.0)),
-            value_error("size must be finite and positive, got 1e+39", points, 1e39),
+            *each(value_error, "size must be finite and positive", got("0.0", points, 0.0), got("-1.0", points, (1.0, -1.0, 1.0)), got("1e+39", points, 1e39)),
             value_error("points must be (N, 3) or (B, N, 3), got (6, 2)", torch.zeros(6, 2), 1.0),
-            type_error("points must be float32, float64, float16 or bfloat16, got int64", points.long(), 1.0),
             value_error("offsets must be None for padded points (B, N, 3); use lengths, got a tensor", padded, 1.0, offsets=ints(0, 6)),
             value_error("lengths must be None for packed points (N, 3); use offsets, got a tensor", points, 1.0, lengths=ints(6)),
             bad_values("offsets[-1] must equal N = 6, got 7", points, 1.0, offsets=ints(0, 7)),
@@ -60,10 +47,7 @@ OPERATORS = [
         draw=lambda d: {**d.clouds("points", 3, d.layout(), 70_001, (1023, 1024, 1025, 70_001)), "size": draw_edge(d)},
         bad_arguments={"size": BAD_EDGES},
         precision=[
-            Precision(
-                lambda m: clouds(m, m.rows, 3, size=0.3), "centers", call=center_of_each,
-                plain=lambda points, size: ((points / size).floor() + 0.5) * size,
-            )
+            Precision(lambda m: clouds(m, m.rows, 3, size=0.3), "centers", call=center_of_each, plain=lambda points, size: ((points / size).floor() + 0.5) * size)
         ],
         timing=Timing("20k points, 0.2 voxels", lambda m: clouds(m, 20_000, 3, size=0.2)),
     ),

@@ -5,12 +5,11 @@ PyTorch convolves without unfolding (oneDNN, cuDNN). On a GPU it uses TF32 by de
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from pointgrad import functional
 from pointgrad.catalog.base import Passes
@@ -21,10 +20,8 @@ from ..comparison import Comparison, Implementation, Row, Setup
 FLOAT32, TF32 = 1e-4, 2e-3  # largest relative errors of cuDNN in float32 and in TF32, which has eleven bits
 
 
-def convolution(passes: Passes, image: Callable[[], Tensor], groups: int) -> Comparison:
-    images = image()
-    channels = images.shape[1]
-    weight = torch.randn(channels, channels // groups, 3, 3, device=images.device)
+def convolution(passes: Passes, shape: tuple[int, int, int, int], groups: int, device: str) -> Comparison:
+    images, weight = torch.randn(shape, device=device), torch.randn(shape[1], shape[1] // groups, 3, 3, device=device)
     settings: dict[str, Any] = {"padding": 1, "groups": groups}
     made = forms.compare(
         passes,
@@ -49,12 +46,8 @@ def convolution(passes: Passes, image: Callable[[], Tensor], groups: int) -> Com
 
 def rows(setup: Setup) -> Iterator[Row]:
     images, side = (32 if setup.gpu else 4), (8 if setup.quick else 56)
-    work = f"{images} x 64 x {side}^2"
-
-    def image() -> Tensor:
-        return torch.randn(images, 64, side, side, device=setup.device)
-
+    work, shape = f"{images} x 64 x {side}^2", (images, 64, side, side)
     both: tuple[Passes, ...] = ("forward", "backward")
     for name, groups in (("conv2d", 1), ("depthwise conv2d", 64)):
         for passes in both:
-            yield Row(f"{name} {work} {passes}", functools.partial(convolution, passes, image, groups))
+            yield Row(f"{name} {work} {passes}", functools.partial(convolution, passes, shape, groups, setup.device))

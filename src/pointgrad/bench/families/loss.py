@@ -15,16 +15,9 @@ Outcome = tuple[Tensor, Tensor]
 CHUNK = 20_000_000  # logits that are checked at a time, in float64
 
 
-def loss_and_gradient(
-    loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor
-) -> Callable[[], Outcome]:
-    """A call that returns the loss and its gradient."""
-
-    def call() -> Outcome:
-        value = loss(logits, target)
-        return value.detach(), torch.autograd.grad(value, logits)[0]
-
-    return call
+def loss_and_gradient(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor) -> Outcome:
+    value = loss(logits, target)
+    return value.detach(), torch.autograd.grad(value, logits)[0]
 
 
 def errors(outcome: Outcome, logits: Tensor, target: Tensor) -> tuple[float, float]:
@@ -45,8 +38,12 @@ def errors(outcome: Outcome, logits: Tensor, target: Tensor) -> tuple[float, flo
 def compare(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Comparison:
     logits = torch.randn(shape, device=device, dtype=dtype).requires_grad_()
     target = torch.randint(0, shape[1], (shape[0], *shape[2:]), device=device)
-    theirs = loss_and_gradient(F.cross_entropy, logits, target)
-    least = functools.cache(lambda: errors(theirs(), logits, target))
+
+    def implementation(loss: Callable[[Tensor, Tensor], Tensor]) -> Implementation:
+        return Implementation(functools.partial(loss_and_gradient, loss, logits, target))
+
+    theirs = implementation(F.cross_entropy)
+    least = functools.cache(lambda: errors(theirs.call(), logits, target))
 
     def check(received: Outcome) -> None:
         rounding = torch.finfo(dtype).eps
@@ -54,10 +51,10 @@ def compare(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Comparis
             assert mine <= 2 * torchs + rounding, f"error of the {what} is {mine:.1e}, PyTorch's is {torchs:.1e}"
 
     return Comparison(
-        Implementation(loss_and_gradient(cross_entropy, logits, target)),
+        implementation(cross_entropy),
         check,
-        {"PyTorch": Implementation(theirs)},
-        lambda: Implementation(loss_and_gradient(torch.compile(F.cross_entropy), logits, target)),
+        {"PyTorch": theirs},
+        lambda: implementation(torch.compile(F.cross_entropy)),
         moved=2 * logits.numel() * logits.element_size(),
     )
 
@@ -73,7 +70,5 @@ def rows(setup: Setup) -> Iterator[Row]:
         ((setup.size(8192) if gpu else min(setup.size(256), 256), classes), torch.float32),
     ]
     for shape, dtype in work:
-        yield Row(
-            f"cross entropy {' x '.join(map(short, shape))}{'' if dtype == torch.float32 else ' bfloat16'}, and back",
-            functools.partial(compare, shape, dtype, setup.device),
-        )
+        name = f"{' x '.join(map(short, shape))}{'' if dtype == torch.float32 else ' bfloat16'}"
+        yield Row(f"cross entropy {name}, and back", functools.partial(compare, shape, dtype, setup.device))

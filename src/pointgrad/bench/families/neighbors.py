@@ -2,13 +2,15 @@
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog.distance import plain_chamfer
 
 from ..comparison import Check, Comparison, Declined, Implementation, Row, Setup, short
 
@@ -44,9 +46,8 @@ def nearest(points: Tensor, k: int) -> Check:
 
     def check(received: Tensor) -> None:
         index = received.to(points.device)
-        assert index.shape == (*points.shape[:2], k), (
-            f"shape must be {(*points.shape[:2], k)}, got {tuple(index.shape)}"
-        )
+        expected = (*points.shape[:2], k)
+        assert index.shape == expected, f"shape must be {expected}, got {tuple(index.shape)}"
         chosen, distance2 = _sample_queries(points, points)
         found = _distances(distance2, index[0, chosen], torch.inf)
         exact = distance2.topk(k, largest=False).values.sort(dim=1).values
@@ -62,9 +63,8 @@ def inside(points: Tensor, queries: Tensor, radius: float, k: int) -> Check:
 
     def check(received: Tensor) -> None:
         index = received.to(points.device)
-        assert index.shape[:2] == queries.shape[:2], (
-            f"shape must begin with {tuple(queries.shape[:2])}, got {tuple(index.shape)}"
-        )
+        begin = tuple(queries.shape[:2])
+        assert index.shape[:2] == begin, f"shape must begin with {begin}, got {tuple(index.shape)}"
         chosen, distance2 = _sample_queries(points, queries)
         found = _distances(distance2, index[0, chosen], -1.0)
         assert (found <= radius**2 * (1 + 1e-5)).all(), "a point is outside the ball"
@@ -84,16 +84,22 @@ def all_pairs_ball(points: Tensor, queries: Tensor, radius: float, k: int) -> Te
     return torch.where(distance <= radius, index, -1)
 
 
+def compare(name: str, ours: Callable[..., Any], plain: Callable[..., Any], check: Check, **given: Any) -> Comparison:
+    """Compare a search with a plain form that takes the same arguments, if it has few enough pairs of points."""
+    points, queries = given["points"], given.get("queries", given["points"])
+    small = len(points) * points.shape[1] * queries.shape[1] <= (2**28 if points.is_cuda else 2**24)
+    return Comparison(
+        Implementation(functools.partial(ours, **given), lambda found: found.index),
+        check,
+        {"cdist + topk": Implementation(functools.partial(plain, **given))} if small else {},
+        (lambda: Implementation(functools.partial(torch.compile(plain), **given))) if small else None,
+        work=(name, given),
+    )
+
+
 def knn(points: Tensor, k: int) -> Comparison:
     points = points if points.dim() == 3 else points[None]
-    small = len(points) * points.shape[1] ** 2 <= (2**28 if points.is_cuda else 2**24)
-    return Comparison(
-        Implementation(lambda: pointgrad.knn(points, k), lambda found: found.index),
-        nearest(points, k),
-        {"cdist + topk": Implementation(lambda: all_pairs(points, k))} if small else {},
-        (lambda: Implementation(functools.partial(torch.compile(all_pairs), points, k))) if small else None,
-        work=("knn", {"points": points, "k": k}),
-    )
+    return compare("knn", pointgrad.knn, all_pairs, nearest(points, k), points=points, k=k)
 
 
 def uniform_knn(batch: int, size: int, device: str) -> Comparison:
@@ -102,15 +108,8 @@ def uniform_knn(batch: int, size: int, device: str) -> Comparison:
 
 def ball(batch: int, size: int, centers: int, radius: float, k: int, device: str) -> Comparison:
     points, queries = torch.rand(batch, size, 3, device=device), torch.rand(batch, centers, 3, device=device)
-    small = batch * size * centers <= (2**28 if device == "cuda" else 2**24)
-    arguments = (points, queries, radius, k)
-    return Comparison(
-        Implementation(lambda: pointgrad.ball_query(points, radius, k, queries), lambda found: found.index),
-        inside(*arguments),
-        {"cdist + topk": Implementation(lambda: all_pairs_ball(*arguments))} if small else {},
-        (lambda: Implementation(functools.partial(torch.compile(all_pairs_ball), *arguments))) if small else None,
-        work=("ball", {"points": points, "queries": queries, "radius": radius, "k": k}),
-    )
+    given: dict[str, Any] = {"points": points, "queries": queries, "radius": radius, "k": k}
+    return compare("ball", pointgrad.ball_query, all_pairs_ball, inside(**given), **given)
 
 
 def prebuilt_index(size: int, device: str) -> Comparison:
@@ -126,20 +125,16 @@ def prebuilt_index(size: int, device: str) -> Comparison:
 def chamfer(batch: int, size: int, device: str) -> Comparison:
     points, targets = torch.rand(batch, size, 3, device=device), torch.rand(batch, size, 3, device=device)
 
-    def plain(points: Tensor, targets: Tensor) -> Tensor:
-        distance2 = (points[:, :, None] - targets[:, None]).square().sum(-1)
-        return distance2.amin(2).mean() + distance2.amin(1).mean()
-
     def check(received: Tensor) -> None:
         pairs = zip(points.double().split(1), targets.double().split(1), strict=True)
-        exact = float(torch.stack([plain(*pair) for pair in pairs]).mean())
+        exact = float(torch.stack([plain_chamfer(*pair) for pair in pairs]).mean())
         assert abs(float(received) - exact) < 1e-5 * exact, f"distance must be {exact}, got {float(received)}"
 
     return Comparison(
         Implementation(lambda: pointgrad.chamfer_distance(points, targets)),
         check,
-        {"all pairs": Implementation(lambda: plain(points, targets))},
-        lambda: Implementation(functools.partial(torch.compile(plain), points, targets)),
+        {"all pairs": Implementation(lambda: plain_chamfer(points, targets))},
+        lambda: Implementation(functools.partial(torch.compile(plain_chamfer), points, targets)),
         work=("chamfer", {"points": points, "targets": targets}),
     )
 
@@ -153,11 +148,7 @@ def rows(setup: Setup) -> Iterator[Row]:
             functools.partial(uniform_knn, batch, size, device),
             rounds=31 if size < 10_000 else 11 if gpu else 7,
         )
-    yield Row(
-        "k nearest of a LiDAR sweep, k 16",
-        lambda: knn(lidar_scan().to(device), 16),
-        rounds=11 if gpu else 7,
-    )
+    yield Row("k nearest of a LiDAR sweep, k 16", lambda: knn(lidar_scan().to(device), 16), rounds=11 if gpu else 7)
     balls = [(16, 4096, 1024, 0.1), (8, 16384, 4096, 0.1), (1, 200_000, 50_000, 0.02)]
     if not gpu:
         balls = [(1, 4096, 1024, 0.1), (1, 100_000, 100_000, 0.02)]

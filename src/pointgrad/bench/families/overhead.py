@@ -25,26 +25,36 @@ def _average(repeats: int, call: Call) -> float:
     return (time.perf_counter() - begin) * 1e3 / repeats
 
 
+def small_calls(device: str) -> dict[str, tuple[Call, dict[str, Call], Call]]:
+    """By name: the public function, its plain forms, and the C++ kernel without the public function."""
+    from pointgrad.ops.gather import cpu as gather
+    from pointgrad.ops.interpolate import cpu as interpolate
+    from pointgrad.ops.sampling import cpu as sampling
+
+    points = torch.rand(8, 3, generator=torch.Generator().manual_seed(0)).to(device)
+    index = torch.tensor([1, 0, 3], device=device)
+    corners, cell, live = points.repeat(4, 1).view(4, 8, 3), points[:4], points.clone().requires_grad_()
+    return {
+        "gather": (
+            lambda: pointgrad.gather(points, index), {"index_select": lambda: points.index_select(0, index)},
+            lambda: gather.gather(points, index),
+        ),
+        "gather, recording a gradient": (
+            lambda: pointgrad.gather(live, index), {"index_select": lambda: live.index_select(0, index)},
+            lambda: gather.gather(points, index),
+        ),
+        "trilinear": (
+            lambda: pointgrad.trilinear(corners, cell), {}, lambda: interpolate.trilinear(corners, cell, None),
+        ),
+        "farthest_point_sampling": (
+            lambda: pointgrad.farthest_point_sampling(points, 2), {},
+            lambda: sampling.farthest_point_sampling(points, None, 2, None, None, False),
+        ),
+    }  # fmt: skip
+
+
 def compare(name: str, setup: Setup) -> Comparison:
-    generator = torch.Generator().manual_seed(0)
-    points = torch.rand(8, 3, generator=generator).to(setup.device)
-    index = torch.tensor([1, 0, 3], device=setup.device)
-    corners, cell = points.repeat(4, 1).view(4, 8, 3), points[:4]
-    related: dict[str, Call] = {}
-    plain: dict[str, Call] = {}
-    if name == "gather":
-        ours: Call = lambda: pointgrad.gather(points, index)  # noqa: E731
-        plain["index_select"] = lambda: points.index_select(0, index)
-    elif name == "gather, recording a gradient":
-        with_gradient = points.clone().requires_grad_()
-        ours = lambda: pointgrad.gather(with_gradient, index)  # noqa: E731
-        plain["index_select"] = lambda: with_gradient.index_select(0, index)
-    elif name == "trilinear":
-        ours = lambda: pointgrad.trilinear(corners, cell)  # noqa: E731
-    else:
-        ours = lambda: pointgrad.farthest_point_sampling(points, 2)  # noqa: E731
-    if not setup.gpu:
-        related["kernel"] = _kernel(name, points, index, corners, cell)
+    ours, plain, kernel = small_calls(setup.device)[name]
     with pointgrad.backend("reference"):
         expected = ours().detach()
 
@@ -55,22 +65,9 @@ def compare(name: str, setup: Setup) -> Comparison:
         Implementation(ours),
         check,
         {each: Implementation(call) for each, call in plain.items()},
-        related={each: Implementation(call, check=lambda received: None) for each, call in related.items()},
+        related={} if setup.gpu else {"kernel": Implementation(kernel, check=lambda received: None)},
         clock=functools.partial(_average, 20 if setup.quick else 2000),
     )
-
-
-def _kernel(name: str, points: Tensor, index: Tensor, corners: Tensor, cell: Tensor) -> Call:
-    """The C++ kernel without the public function."""
-    from pointgrad.ops.gather import cpu as gather
-    from pointgrad.ops.interpolate import cpu as interpolate
-    from pointgrad.ops.sampling import cpu as sampling
-
-    if name.startswith("gather"):
-        return lambda: gather.gather(points, index)
-    if name == "trilinear":
-        return lambda: interpolate.trilinear(corners, cell, None)
-    return lambda: sampling.farthest_point_sampling(points, None, 2, None, None, False)
 
 
 def importing() -> Comparison:
@@ -90,8 +87,5 @@ def importing() -> Comparison:
 
 def rows(setup: Setup) -> Iterator[Row]:
     for name in ("gather", "gather, recording a gradient", "trilinear", "farthest_point_sampling"):
-        yield Row(
-            f"a call of {name}, a few rows",
-            functools.partial(compare, name, setup),
-        )
+        yield Row(f"a call of {name}, a few rows", functools.partial(compare, name, setup))
     yield Row("import pointgrad, after torch", importing, rounds=5)

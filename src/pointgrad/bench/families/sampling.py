@@ -1,35 +1,18 @@
 """Farthest point sampling of one cloud, of batches and of packed clouds."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.catalog.sampling import plain_fps, step
 
 from ..comparison import Check, Comparison, Implementation, Row, Setup, short
 
 fps = pointgrad.farthest_point_sampling
 PLAIN = 4096 * 1024  # the plain loop only runs up to this product of points and picks
-
-
-def step(points: Tensor, pick: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of the loop: `points` (B, N, 3), `pick` (B,), `nearest` (B, N) -> next pick, updated distances."""
-    batch = torch.arange(len(points), device=points.device)
-    dx, dy, dz = (points - points[batch, pick][:, None]).unbind(-1)
-    nearest = torch.minimum(nearest, dx * dx + dy * dy + dz * dz)
-    return nearest.argmax(1), nearest
-
-
-def plain_fps(points: Tensor, count: int, step: Callable[..., tuple[Tensor, Tensor]] = step) -> Tensor:
-    """Picks (B, count) by a Python loop over tensor operations."""
-    pick, nearest = points.new_zeros(len(points), dtype=torch.long), points.new_full(points.shape[:2], torch.inf)
-    picks = []
-    for _ in range(count):
-        picks.append(pick)
-        pick, nearest = step(points, pick, nearest)
-    return torch.stack(picks, dim=1)
 
 
 def farthest(points: Tensor, count: int) -> Check:
@@ -64,8 +47,7 @@ def compare(batch: int, size: int, count: int, setup: Setup) -> Comparison:
 
 def packed(sizes: list[int], count: int, setup: Setup) -> Comparison:
     points = torch.rand(sum(sizes), 3, device=setup.device)
-    ends = torch.tensor(sizes).cumsum(0).tolist()
-    offsets = torch.tensor([0, *ends], device=setup.device)
+    offsets = torch.tensor([0, *sizes], device=setup.device).cumsum(0)
 
     def check(received: Tensor) -> None:
         picked = received.view(len(sizes), count) - offsets[:-1, None]

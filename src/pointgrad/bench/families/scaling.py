@@ -7,8 +7,6 @@ sampling of a sixteenth of the points, at most 4096.
 import functools
 from collections.abc import Iterator
 
-import torch
-
 from ..comparison import Comparison, Row, Setup
 from . import neighbors, sampling
 
@@ -16,7 +14,7 @@ SIZES = (1_000, 4_000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000)
 
 
 def knn(size: int, setup: Setup) -> Comparison:
-    return neighbors.knn(torch.rand(1, size, 3, device=setup.device), 16)
+    return neighbors.uniform_knn(1, size, setup.device)
 
 
 def ball(size: int, setup: Setup) -> Comparison:
@@ -31,10 +29,5 @@ def farthest(size: int, setup: Setup) -> Comparison:
 def rows(setup: Setup) -> Iterator[Row]:
     for series, make in (("k nearest, k 16", knn), ("ball, k 32", ball), ("farthest points, N / 16", farthest)):
         for size in SIZES[:2] if setup.quick else SIZES:
-            yield Row(
-                f"{series}: {size}",
-                functools.partial(make, size, setup),
-                rounds=9 if size < 250_000 else 3,
-                series=series,
-                size=size,
-            )
+            rounds = 9 if size < 250_000 else 3
+            yield Row(f"{series}: {size}", functools.partial(make, size, setup), rounds, series, size)

@@ -10,7 +10,7 @@ converts the result to the common form of the work:
     group     features (N, C), index (M, K)              -> (M, K, C)
     group_backward  features, index, grad (M, K, C)      -> (N, C)
     scatter   values (E, C), index (E,), size, reduce    -> (size, C)
-    segment   values (E, C), offsets (S + 1,), reduce    -> (S, C)
+    segment   values (E, C), offsets (S + 1,), index (E,), reduce -> (S, C)
     segment_softmax  logits (E, C), offsets, index       -> (E, C)
     interpolate  features (B, N, C), index (B, M, 3), weights  -> (B, M, C)
     interpolate_backward  as above, and grad (B, M, C)   -> (B, N, C)

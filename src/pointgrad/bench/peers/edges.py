@@ -83,7 +83,7 @@ def scatter(torch_scatter: Any, values: Tensor, index: Tensor, size: int, reduce
     return Implementation(lambda: torch_scatter.scatter(values, index, dim=0, dim_size=size, reduce=reduce))
 
 
-def segment(torch_scatter: Any, values: Tensor, offsets: Tensor, reduce: str) -> Implementation:
+def segment(torch_scatter: Any, values: Tensor, offsets: Tensor, index: Tensor, reduce: str) -> Implementation:
     return Implementation(lambda: torch_scatter.segment_csr(values, offsets, reduce=reduce))
 
 
