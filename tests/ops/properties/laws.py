@@ -7,6 +7,8 @@ Laws run on the GPU if there is one, else on the CPU. `POINTGRAD_CASES` sets the
 import functools
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -89,3 +91,13 @@ def turns(draw, dims):
 def equal(received, expected):
     """Assert equal bits, except for the sign of zero."""
     torch.testing.assert_close(received, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Sum in a fixed order on a GPU too, for laws that compare bits."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
