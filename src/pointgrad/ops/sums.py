@@ -2,6 +2,8 @@
 
 import torch
 
+_WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
     """At least float32 for floating dtypes; integers keep their dtype.
@@ -9,4 +11,4 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
     >>> sum_dtype(torch.bfloat16), sum_dtype(torch.float64), sum_dtype(torch.int32)
     (torch.float32, torch.float64, torch.int32)
     """
-    return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
+    return _WIDER.get(dtype, dtype)

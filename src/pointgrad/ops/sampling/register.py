@@ -16,7 +16,7 @@ def _check_counts(points: Tensor, sizes: Tensor | None, num_samples: int, counts
     clouds.check_values(points, sizes)
     if points.dim() == 3:
         return
-    available = clouds.num_points(points, sizes).tolist()
+    available = [points.shape[0]] if sizes is None else sizes.diff().tolist()
     wanted = [num_samples] * len(available) if counts is None else counts.tolist()
     for cloud, (count, size) in enumerate(zip(wanted, available, strict=True)):
         contract = f"at most {size}, the size of cloud {cloud}"
