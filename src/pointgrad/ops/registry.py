@@ -27,7 +27,6 @@ BACKENDS = ("reference", "cpu", "triton")
 _MODULES = {"reference": "reference", "cpu": "cpu", "triton": "kernels"}
 
 
-
 class _Library(torch.library.Library):
     """A library whose operators skip torch's generic autograd code when no argument needs a gradient.
 
