@@ -21,8 +21,8 @@ INDICES = (torch.int64, torch.int32)
 NUMBERS = (*FLOATS, *INDICES)
 ANY = 2**63 - 1  # no limit on the number of dimensions
 
-# A contract that contains a size is a function: formatting a size while torch.compile traces would specialise the
-# compiled code to it.
+# A contract or a received value that formats a size is a function: formatting a size while torch.compile traces would
+# specialise the compiled code to it.
 Contract = str | Callable[[], str]
 
 
@@ -65,7 +65,7 @@ def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
 
 def value(ok: bool, name: str, contract: Contract, received: Any, *, verb: str = "be") -> None:
     if not ok:
-        raise ValueError(f"{name} must {verb} {_text(contract)}, got {received}")
+        raise ValueError(f"{name} must {verb} {_text(contract)}, got {received() if callable(received) else received}")
 
 
 def arguments(operator: str, contract: str, names: Sequence[str], received: Sequence[Any]) -> NoReturn:

@@ -110,7 +110,8 @@ def check_partner(
     layout = "(M, D)" if points.dim() == 2 else "(B, M, D)"
     checks.shape(fits, name, lambda: f"{layout} with D = {points.shape[-1]}, like points", partner)
     batch, other = batch_size(points, offsets), batch_size(partner, partner_offsets)
-    checks.value(other == batch, name, lambda: f"as many clouds as points, B = {batch}", f"B = {other}", verb="have")
+    contract, received = (lambda: f"as many clouds as points, B = {batch}"), (lambda: f"B = {other}")
+    checks.value(other == batch, name, contract, received, verb="have")
     if not checks.autocasts(points):
         checks.same_dtype(name, partner, "points", points)
     checks.device(name, partner, "points", points)

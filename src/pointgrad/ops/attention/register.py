@@ -236,7 +236,7 @@ def _grad_attention(ctx: Any, grad: Tensor, _: Tensor) -> dict[str, Tensor | Non
     if ctx.needed.query:
         found["query"] = grad_query
     if ctx.needed.key:
-        scaled = ctx.scale * query.to(slopes.dtype)
+        scaled = reference.factor(ctx.scale, query) * query.to(slopes.dtype)
         grad_key = aggregate_values(slopes, scaled.flatten(-2), index, key.shape[-3])
         found["key"] = grad_key.reshape(key.shape).to(key.dtype)
     if ctx.needed.value:
@@ -302,18 +302,18 @@ def _grad_attention_backward(ctx: Any, *grads: Tensor) -> dict[str, Tensor | Non
 
 
 def _composed_backward(
-    scale: float, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None
+    scale: float | None, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`neighbor_attention_backward`, composed of operators that are differentiable to any order."""
     wide, heads, rows = sum_dtype(query.dtype), query.shape[-2], key.shape[-3]
     keys = key.to(wide).flatten(-2)
-    logits = scale * aggregate_weights(query.to(wide).flatten(-2), keys, index, heads)
+    logits = reference.factor(scale, query) * aggregate_weights(query.to(wide).flatten(-2), keys, index, heads)
     logits = logits if bias is None else logits + bias.to(wide)
     valid = ((index >= 0) & (index < rows)).unsqueeze(-1)
     weights = masked_softmax(logits, valid, logits.dim() - 2)
     slopes = aggregate_weights(grad.to(wide).flatten(-2), value.to(wide).flatten(-2), index, heads)
     slopes = torch.where(valid, weights * (slopes - (weights * slopes).sum(-2, keepdim=True)), 0)
-    grad_query = scale * aggregate(slopes, keys, index)
+    grad_query = reference.factor(scale, query) * aggregate(slopes, keys, index)
     return grad_query.reshape(query.shape).to(query.dtype), weights, slopes
 
 
