@@ -128,8 +128,8 @@ def uniform(m: Make, batch: int, rows: int, queries: int = 0, **options: Any) ->
 
 
 def few_pairs(arguments: Arguments) -> bool:
-    points = arguments["points"]
-    queries = arguments["queries"] if "queries" in arguments else points
+    points: Tensor = arguments["points"]
+    queries = arguments.get("queries", points)
     return len(points) * points.shape[1] * queries.shape[1] <= (2**28 if points.is_cuda else 2**24)
 
 
@@ -144,8 +144,8 @@ def all_pairs(points: Tensor, k: int, radius: float = torch.inf, queries: Tensor
 def listed(arguments: Arguments, received: Tensor) -> tuple[Tensor, Tensor]:
     """Squared distances in float64 from random queries of the first cloud to all points (S, N), and to those of their
     lists (S, K), sorted, with infinity for -1."""
-    points = arguments["points"]
-    queries = arguments["queries"] if "queries" in arguments else points
+    points: Tensor = arguments["points"]
+    queries = arguments.get("queries", points)
     assert received.shape[:2] == queries.shape[:2], f"shape must begin with {queries.shape[:2]}, got {received.shape}"
     chosen = torch.randperm(queries.shape[1], device=points.device)[: max(8, min(200, 20_000_000 // points.shape[1]))]
     distance2 = (points[0].double() - queries[0, chosen].double()[:, None]).square().sum(-1)
