@@ -178,7 +178,7 @@ BAD = [
     (lambda: chamfer_distance(P, P, batch_reduction="max"), ValueError, "batch_reduction must be .* got 'max'"),
     (lambda: chamfer_distance(P, P, point_reduction=None), ValueError, "batch_reduction must be None if"),
     (lambda: chamfer_distance(P, P, norm=0), ValueError, "norm must be 1 or 2, got 0"),
-    (lambda: chamfer_distance(P, [1]), TypeError, "y must be a torch.Tensor, got list"),
+    (lambda: chamfer_distance(P, [1]), ValueError, "y must be Pointclouds objects or torch.Tensor .* got list"),
     (lambda: chamfer_distance(P, P[:, :, :2]), ValueError, r"y must be .* D = 3, like x, got \(2, 5, 2\)"),
     (lambda: chamfer_distance(P, P, x_normals=P[:, :2]), ValueError, r"x_normals must be .* \(2, 5\), got"),
     (lambda: chamfer_distance(P, P, weights=torch.tensor([1.0, -1.0])), ValueError, "weights must be at least 0"),

@@ -95,6 +95,8 @@ def _side(name: str, points: Any, lengths: Any, normals: Any) -> _Side:
     if hasattr(points, "points_padded") and hasattr(points, "num_points_per_cloud"):
         lengths, normals = points.num_points_per_cloud(), points.normals_padded()
         points = points.points_padded()
+    elif not isinstance(points, Tensor):
+        raise ValueError(f"{name} must be Pointclouds objects or torch.Tensor (N, P, D), got {type(points).__name__}")
     _clouds.check(name, points, f"{name}_lengths", lengths)
     if normals is not None:
         checks.tensor(f"{name}_normals", normals)
