@@ -144,8 +144,8 @@ class TestInstall:
             ("import pytorch3d.renderer", "pytorch3d.renderer"),
             ("import pytorch3d._C as _C", "pytorch3d._C"),
             ("from pytorch3d import _C", "pytorch3d._C"),
-            ("from pytorch3d.structures import Meshes", "pytorch3d.structures"),
-            ("from pytorch3d.ops import iterative_closest_point", "pytorch3d.ops.iterative_closest_point"),
+            ("from pytorch3d.structures import Meshes", "pytorch3d.structures.Meshes"),
+            ("from pytorch3d.ops import cubify", "pytorch3d.ops.cubify"),
             ("import pytorch3d.ops.mesh_filtering", "pytorch3d.ops.mesh_filtering"),
         ],
     )
