@@ -152,7 +152,7 @@ def _search(
     single = torch.zeros(count, dtype=torch.bool)  # coordinates that are not moved together with others
     single[known.coordinates[~known.smooth]] = True
     generator = torch.Generator().manual_seed(7)
-    left, stop, extra = EVALUATIONS, time.perf_counter() + 5 * subject.budget, nothing
+    left, stop, extra = EVALUATIONS, time.perf_counter() + 20 * subject.budget, nothing
     for _ in range(DIRECTIONS):
         direction = (0.5 + torch.rand(count, generator=generator, dtype=torch.float64)) * (
             torch.randint(0, 2, (count,), generator=generator) * 2 - 1
