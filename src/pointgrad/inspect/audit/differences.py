@@ -58,7 +58,7 @@ class _Differences:
     smooth: Tensor  # mask: the one-sided derivatives agree
 
     def joined(self, other: "_Differences") -> "_Differences":
-        pairs = ((a, b) for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return _Differences(*(torch.cat(pair) for pair in pairs))
 
 
