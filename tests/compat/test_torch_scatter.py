@@ -75,11 +75,24 @@ def test_empty_input(shape, reduce):
         index = torch.zeros(shape[dim], dtype=torch.int64)
         received = scatter(torch.empty(shape), index, dim, dim_size=4, reduce=reduce)
         assert received.shape == (*shape[:dim], 4, *shape[dim + 1 :])
-        assert (received == (1 if reduce == "mul" and received.numel() else 0)).all()
+        assert (received == 0).all()  # also products, as in the original
         if shape[dim] == 0:
             assert scatter(torch.empty(shape), index, dim, reduce=reduce).shape == shape
         received = scatter(torch.empty(shape), torch.zeros(shape, dtype=torch.int64), dim, dim_size=4, reduce=reduce)
         assert received.shape == (*shape[:dim], 4, *shape[dim + 1 :])
+
+
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_number_of_groups_without_values(reduce):
+    """As in the original, where an index is expanded to `src` before its maximum is taken."""
+    index = torch.tensor([0, 2, 1])
+    assert scatter(torch.empty(3, 0), index, 0, reduce=reduce).shape == (0, 0)
+    assert scatter(torch.empty(0, 3), index, 1, reduce=reduce).shape == (0, 0)
+    assert scatter(torch.empty(3, 0), index, 0, dim_size=4, reduce=reduce).shape == (4, 0)
+    if reduce != "mul":
+        assert segment_coo(torch.empty(3, 0), index.sort().values, reduce=reduce).shape == (3, 0)
+    out = torch.full((4, 3), 7.0)
+    assert (scatter(torch.empty(0, 3), index[:0], 0, out, reduce=reduce) == 7).all()
 
 
 @pytest.mark.parametrize("reduce", REDUCTIONS)
@@ -375,6 +388,23 @@ def test_segments_match_the_original(dtype, original):
     assert torch.equal(gather_coo(src, index.clamp(max=6)), original.gather_coo(src, index.clamp(max=6)))
     pointers = torch.tensor([[0, 3, 3, 7], [0, 2, 4, 7]])
     assert torch.equal(gather_csr(src[:, :3], pointers), original.gather_csr(src[:, :3], pointers))
+
+
+def test_parameters_of_tests_and_placeholders():
+    testing = importlib.import_module("pointgrad.compat.torch_scatter.testing")
+    assert testing.devices[0] == torch.device("cpu")
+    assert testing.tensor(None, torch.float, testing.devices[0]) is None
+    for dtype in {*testing.dtypes, *testing.grad_dtypes}:
+        assert testing.tensor([1, 2], dtype, testing.devices[0]).dtype == dtype
+    for reduce in testing.reductions:
+        scatter(torch.rand(2), torch.tensor([0, 1]), reduce=reduce)
+    with pytest.raises(AttributeError, match="has no attribute missing"):
+        testing.missing  # noqa: B018
+    placeholder = importlib.import_module("pointgrad.compat.torch_scatter.placeholder")
+    assert placeholder.cuda_version_placeholder() == -1
+    for name in ("scatter", "scatter_arg", "segment_csr", "segment_csr_arg", "gather_csr", "segment_coo_arg"):
+        with pytest.raises(ImportError, match="use the functions of torch_scatter"):
+            getattr(placeholder, f"{name}_placeholder")(torch.rand(2), torch.tensor([0, 1]), None)
 
 
 def test_dim_size_as_tensor():

@@ -6,9 +6,11 @@ from torch import Tensor
 from pointgrad.ops import checks
 from pointgrad.ops.sums import sum_dtype
 
+from .._torchscript import operator
 from ._clouds import coordinates
 
 
+@operator
 def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Tensor | None = None) -> Tensor:
     """Compute the number of the voxel that contains each point.
 
@@ -29,6 +31,12 @@ def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Te
         >>> grid_cluster(pos, torch.tensor([5., 5.]))
         tensor([0, 5, 3, 0, 1])
     """
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.grid_cluster(pos, size, start, end)
+    return _grid(pos, size, start, end)
+
+
+def _grid(pos: Tensor, size: Tensor, start: Tensor | None, end: Tensor | None) -> Tensor:
     points = coordinates("pos", pos)
     wide = sum_dtype(points.dtype)
     points, axes = points.to(wide), points.shape[1]

@@ -111,7 +111,7 @@ def group_count(src: Tensor, dim: int, out: Any, dim_size: Any) -> int | None:
         dim_size = number(dim_size)
         checks.kind(dim_size is None or checks.is_integer(dim_size), "dim_size", "an int or None", dim_size)
         checks.value(dim_size is None or dim_size >= 0, "dim_size", "at least 0", dim_size)
-        return dim_size
+        return 0 if dim_size is None and src.numel() == 0 else dim_size
     check_out(out, src, dim % src.dim(), None)
     return int(out.shape[dim])
 

@@ -5,9 +5,11 @@ from torch import Tensor
 
 import pointgrad
 
+from ..._torchscript import operator
 from ._shifted import shifted
 
 
+@operator
 def scatter_logsumexp(
     src: Tensor,
     index: Tensor,
@@ -33,6 +35,12 @@ def scatter_logsumexp(
         >>> scatter_logsumexp(torch.tensor([0., 0., 7.]), torch.tensor([2, 2, 0]))
         tensor([7.0000, 0.0000, 0.6931])
     """
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_logsumexp(src, index, dim, out, dim_size, eps)
+    return _logsumexp(src, index, dim, out, dim_size, eps)
+
+
+def _logsumexp(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, eps: float) -> Tensor:
     values, highest, arg, group, layout = shifted("scatter_logsumexp", src, index, dim, out, dim_size)
     total = (pointgrad.scatter(values.exp(), group, highest.shape[-2]) + eps).log() + highest
     total = torch.where(highest.isinf(), highest, total)

@@ -5,9 +5,11 @@ from torch import Tensor
 
 import pointgrad
 
+from ..._torchscript import operator
 from .._rows import by_index, group_count
 
 
+@operator
 def scatter_std(
     src: Tensor,
     index: Tensor,
@@ -32,6 +34,12 @@ def scatter_std(
         >>> scatter_std(torch.tensor([1., 3., 5.]), torch.tensor([0, 0, 1]), unbiased=False)
         tensor([1.0000, 0.0000])
     """
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_std(src, index, dim, out, dim_size, unbiased)
+    return _std(src, index, dim, out, dim_size, unbiased)
+
+
+def _std(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, unbiased: bool) -> Tensor:
     rows, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     wide = torch.promote_types(src.dtype if src.is_floating_point() else torch.get_default_dtype(), torch.float32)
@@ -42,7 +50,7 @@ def scatter_std(
     count = pointgrad.histogram(group, mean.shape[-2]).clamp(min=1).unsqueeze(-1)
     if unbiased:
         count = (count - 1).clamp(min=1)
-    total, divisor = layout.unfold(total), layout.unfold((count + 1e-6).to(wide).expand_as(total))
+    total, divisor = layout.unfold(total), layout.unfold((count.to(wide) + 1e-6).expand_as(total))
     if out is not None:
         total = out.add_(total.to(out.dtype))
     variance = total / divisor
