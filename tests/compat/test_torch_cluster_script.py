@@ -9,8 +9,6 @@ import torch
 import pointgrad.compat.torch_cluster as torch_cluster
 from tests.compat.torch_cluster_loops import ragged
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-
 X, BATCH = ragged([9, 4, 12])
 Y, BATCH_Y = ragged([3, 5, 2])
 ARGUMENTS = {

@@ -10,8 +10,6 @@ import torch
 import pointgrad.compat.torch_scatter as torch_scatter
 from pointgrad.compat.torch_scatter.utils import broadcast
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-
 INDEX = torch.tensor([0, 0, 1, 3, 3, 3, 4])
 POINTERS = torch.tensor([0, 2, 3, 3, 7])
 
