@@ -38,18 +38,23 @@ def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Te
 
 def _grid(pos: Tensor, size: Tensor, start: Tensor | None, end: Tensor | None) -> Tensor:
     points = coordinates("pos", pos)
-    wide = sum_dtype(points.dtype)
-    points, axes = points.to(wide), points.shape[1]
+    points = points.to(sum_dtype(points.dtype))
     edges = _per_axis("size", size, points)
     if size.device.type == "cpu" and not torch.compiler.is_compiling():
-        checks.value(bool((edges > 0).all()), "size", "positive", size.tolist())
+        checks.value(all(edge > 0 for edge in edges.tolist()), "size", "positive", edges.tolist())
     if points.shape[0] == 0:
         return torch.empty(0, dtype=torch.int64, device=points.device)
-    low = points.amin(0) if start is None else _per_axis("start", start, points)
-    high = points.amax(0) if end is None else _per_axis("end", end, points)
-    cells = ((high - low) / edges).long() + 1
-    stride = torch.cat([torch.ones_like(cells[:1]), cells.cumprod(0)[: axes - 1]])
-    return (((points - low) / edges).long() * stride).sum(1)
+    if start is None and end is None:
+        low, high = torch.aminmax(points, dim=0)
+    else:
+        low = points.amin(0) if start is None else _per_axis("start", start, points)
+        high = points.amax(0) if end is None else _per_axis("end", end, points)
+    cells = ((high - low) / edges).long().add_(1)
+    stride = torch.cat([cells.new_ones(1), cells[:-1]]).cumprod(0)
+    voxel = ((points - low) / edges).long()
+    if voxel.device.type == "cpu":
+        return voxel.mv(stride)
+    return (voxel * stride).sum(1)  # a GPU has no product of integer matrices
 
 
 def _per_axis(name: str, value: Tensor, points: Tensor) -> Tensor:

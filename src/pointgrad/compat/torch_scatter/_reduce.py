@@ -1,6 +1,6 @@
 """Implementation of the reductions by index."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -9,11 +9,14 @@ import pointgrad
 from pointgrad.ops import checks
 from pointgrad.ops.sums import sum_dtype
 
-from ._rows import by_index, extremes, group_count
+from . import _small
+from ._rows import by_index, check_out, extremes, group_count
 
 
 def total(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None) -> Tensor:
     """Sum of each group, added to `out`."""
+    if (small := _small.total(src, index, dim, dim_size if out is None else _groups(out, dim))) is not None:
+        return small if out is None else _checked(out, src, dim).add_(small)
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     summed = layout.unfold(pointgrad.scatter(values, group, size)).to(src.dtype)
@@ -22,6 +25,8 @@ def total(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: in
 
 def product(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None) -> Tensor:
     """Product of each group, multiplied by `out`."""
+    if out is None and (small := _small.product(src, index, dim, dim_size)) is not None:
+        return small
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     if size is None:
@@ -47,6 +52,8 @@ def mean(
     rounding: Literal["floor", "trunc"],
 ) -> Tensor:
     """Mean of groups. The rounding of integers differs between the functions of torch-scatter."""
+    if out is None and (small := _small.mean(src, index, dim, dim_size)) is not None:
+        return small
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     floating = src.is_floating_point()
@@ -65,6 +72,8 @@ def extreme(
     src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, reduce: Literal["max", "min"]
 ) -> tuple[Tensor, Tensor]:
     """Minimum or maximum of each group, and its position."""
+    if out is None and (small := _small.extreme(src, index, dim, dim_size, reduce)) is not None:
+        return small
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     best, arg = pointgrad.scatter(values, group, size, reduce, return_arg=True)
@@ -78,6 +87,8 @@ def extreme_values(
     """Extreme values without positions, which would double the cost."""
     if out is not None:
         return extreme(src, index, dim, out, dim_size, reduce)[0]
+    if (small := _small.extreme(src, index, dim, dim_size, reduce)) is not None:
+        return small[0]
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     return layout.unfold(pointgrad.scatter(values, group, size, reduce)).to(src.dtype)
@@ -96,3 +107,14 @@ def by_name(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: 
     if reduce == "max":
         return extreme_values(src, index, dim, out, dim_size, "max")
     raise ValueError(f'reduce must be "sum", "add", "mul", "mean", "min" or "max", got {reduce!r}')
+
+
+def _groups(out: Any, dim: Any) -> int | None:
+    """Number of groups in `out`, which is not checked yet."""
+    fits = isinstance(out, Tensor) and isinstance(dim, int) and -out.dim() <= dim < out.dim()
+    return out.shape[dim] if fits else None
+
+
+def _checked(out: Tensor, src: Tensor, dim: int) -> Tensor:
+    check_out(out, src, dim % src.dim(), None)
+    return out

@@ -72,6 +72,8 @@ def by_index(src: Any, index: Any, dim: Any) -> Rows:
     checks.dtype("src", src, _NUMBERS)
     checks.dtype("index", index, checks.INDICES)
     checks.device("index", index, "src", src)
+    if src.numel() == 0:
+        index = torch.full_like(index, -1)  # without elements there are no groups, as in the original
     leading, entries, trailing = src.shape[:dim], src.shape[dim], src.shape[dim + 1 :]
     index = index.reshape(shape + (1,) * (dim + 1 - len(shape)))
     single = any(index.shape[d] != 1 and not _repeats(index, d) for d in range(dim + 1, index.dim()))

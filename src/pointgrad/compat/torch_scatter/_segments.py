@@ -8,6 +8,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
+from . import _small
 from ._rows import as_number, check_out, extremes, leading_index
 
 
@@ -15,17 +16,29 @@ def reduced(src: Tensor, indptr: Tensor, out: Tensor | None, reduce: str) -> Ten
     """Reduction of each range, written to `out`."""
     if reduce not in ("sum", "add", "mean", "min", "max"):
         raise ValueError(f'reduce must be "sum", "add", "mean", "min" or "max", got {reduce!r}')
+    if out is None:
+        if reduce in ("min", "max"):
+            found = _small.segment_extreme(src, indptr, "min" if reduce == "min" else "max")
+            small = None if found is None else found[0]
+        else:
+            small = _small.segments(src, indptr, reduce == "mean")
+        if small is not None:
+            return small
     return _write_out(_Segments(src, indptr).reduced("sum" if reduce == "add" else reduce), out, src, indptr)
 
 
 def extreme(src: Tensor, indptr: Tensor, out: Tensor | None, reduce: Literal["max", "min"]) -> tuple[Tensor, Tensor]:
     """Minimum or maximum of each range, written to `out`, and its position."""
+    if out is None and (small := _small.segment_extreme(src, indptr, reduce)) is not None:
+        return small
     best, arg = _Segments(src, indptr).extreme(reduce)
     return _write_out(best, out, src, indptr), arg
 
 
 def spread(src: Tensor, indptr: Tensor, out: Tensor | None) -> Tensor:
     """The value of each range, repeated over the range."""
+    if out is None and (small := _small.spread(src, indptr)) is not None:
+        return small
     pointers, layout = leading_index("indptr", src, indptr)
     dim = len(layout.leading)
     rows, segments = src.shape[dim], max(indptr.shape[-1] - 1, 0)

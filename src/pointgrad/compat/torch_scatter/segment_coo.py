@@ -9,7 +9,7 @@ import pointgrad
 from pointgrad.ops import checks
 
 from .._torchscript import operator
-from . import _reduce
+from . import _reduce, _small
 from ._rows import check_out, leading_index
 
 
@@ -122,6 +122,8 @@ def _by_name(src: Tensor, index: Tensor, out: Tensor | None, dim_size: int | Non
 
 
 def _gather(src: Tensor, index: Tensor, out: Tensor | None) -> Tensor:
+    if out is None and (small := _small.gather(src, index)) is not None:
+        return small
     index, layout = leading_index("index", src, index)
     gathered = layout.unfold(pointgrad.gather(layout.fold(src), index))
     if out is None:

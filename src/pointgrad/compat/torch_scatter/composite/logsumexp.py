@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-import pointgrad
-
 from ..._torchscript import operator
 from ._shifted import shifted
 
@@ -41,9 +39,9 @@ def scatter_logsumexp(
 
 
 def _logsumexp(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, eps: float) -> Tensor:
-    values, highest, arg, group, layout = shifted("scatter_logsumexp", src, index, dim, out, dim_size)
-    total = (pointgrad.scatter(values.exp(), group, highest.shape[-2]) + eps).log() + highest
+    values, highest, arg, groups = shifted("scatter_logsumexp", src, index, dim, out, dim_size)
+    total = (groups.sum(values.exp()) + eps).log() + highest
     total = torch.where(highest.isinf(), highest, total)
     empty = 0.0 if out is None else -torch.inf
-    total = layout.unfold(total.masked_fill(arg < 0, empty))
+    total = groups.layout.unfold(total.masked_fill(arg < 0, empty))
     return total.to(src.dtype) if out is None else out.copy_(torch.logaddexp(out.to(total.dtype), total))

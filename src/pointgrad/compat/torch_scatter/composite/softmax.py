@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-import pointgrad
-
 from ..._torchscript import operator
 from ._shifted import shifted
 
@@ -55,15 +53,15 @@ def scatter_log_softmax(
 
 
 def _softmax(src: Tensor, index: Tensor, dim: int, dim_size: int | None) -> Tensor:
-    values, highest, _, group, layout = shifted("scatter_softmax", src, index, dim, None, dim_size)
+    values, _, _, groups = shifted("scatter_softmax", src, index, dim, None, dim_size)
     power = values.exp_()
-    total = pointgrad.scatter(power, group, highest.shape[-2])
+    total = groups.sum(power)
     empty = total == 0  # no value, or only -inf
     scale = total.masked_fill(empty, 1).reciprocal().masked_fill(empty, 0)
-    return layout.unfold(power * pointgrad.gather(scale, group)).to(src.dtype)
+    return groups.layout.unfold(power * groups.spread(scale)).to(src.dtype)
 
 
 def _log_softmax(src: Tensor, index: Tensor, dim: int, eps: float, dim_size: int | None) -> Tensor:
-    values, highest, _, group, layout = shifted("scatter_log_softmax", src, index, dim, None, dim_size)
-    total = pointgrad.scatter(values.exp(), group, highest.shape[-2])
-    return layout.unfold(values - pointgrad.gather((total + eps).log(), group)).to(src.dtype)
+    values, _, _, groups = shifted("scatter_log_softmax", src, index, dim, None, dim_size)
+    total = groups.sum(values.exp())
+    return groups.layout.unfold(values - groups.spread((total + eps).log())).to(src.dtype)

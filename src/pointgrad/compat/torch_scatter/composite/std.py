@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-import pointgrad
-
 from ..._torchscript import operator
-from .._rows import by_index, group_count
+from ._groups import grouped
 
 
 @operator
@@ -40,16 +38,17 @@ def scatter_std(
 
 
 def _std(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, unbiased: bool) -> Tensor:
-    rows, group, layout = by_index(src, index, dim)
-    size = group_count(src, dim, out, dim_size)
+    rows, groups = grouped(src, index, dim, out, dim_size)
     wide = torch.promote_types(src.dtype if src.is_floating_point() else torch.get_default_dtype(), torch.float32)
     rows = rows.to(wide)
-    mean = pointgrad.scatter(rows, group, size, "mean")
-    deviation = rows - pointgrad.gather(mean, group)
-    total = pointgrad.scatter(deviation * deviation, group, mean.shape[-2])
-    count = pointgrad.histogram(group, mean.shape[-2]).clamp(min=1).unsqueeze(-1)
+    total = groups.sum(rows)
+    groups = groups._replace(size=total.shape[-2])
+    count = groups.count()
+    deviation = rows - groups.spread(total / count)
+    total = groups.sum(deviation * deviation)
     if unbiased:
         count = (count - 1).clamp(min=1)
+    layout = groups.layout
     total, divisor = layout.unfold(total), layout.unfold((count.to(wide) + 1e-6).expand_as(total))
     if out is not None:
         total = out.add_(total.to(out.dtype))
