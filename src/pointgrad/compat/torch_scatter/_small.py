@@ -104,6 +104,7 @@ def spread(src: Any, indptr: Any) -> Tensor | None:
 def _is_plain(src: Any, index: Any) -> bool:
     return (
         not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()  # sizes are tensors then
         and type(src) in _TYPES
         and type(index) is Tensor
         and src.is_cpu
@@ -116,7 +117,6 @@ def _is_plain(src: Any, index: Any) -> bool:
         and registry.chosen(src.device) == "cpu"
         and torch._C._functorch.peek_interpreter_stack() is None
         and not torch._C._len_torch_dispatch_stack()
-        and not torch.jit.is_tracing()
         and forward_ad._current_level < 0
     )
 
