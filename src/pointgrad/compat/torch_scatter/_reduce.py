@@ -30,7 +30,7 @@ def product(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: 
     values, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size)
     if size is None:
-        size = int(group.max()) + 1
+        size = max(int(group.max()) + 1, 0)
     if group.device.type == "cpu" and not torch.compiler.is_compiling():
         checks.index_values(group, size)
     if values.is_floating_point():

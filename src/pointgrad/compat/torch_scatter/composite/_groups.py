@@ -17,13 +17,13 @@ class Groups(NamedTuple):
 
     Attributes:
         index: Group of each row.
-        size: Number of groups; None if it follows from the index and is not needed yet.
+        size: Number of groups.
         layout: Layout of the tensor that the rows come from.
         is_small: Whether to call torch's operators, which need fewer checks.
     """
 
     index: Tensor  # type: ignore[assignment]  # hides tuple.index
-    size: int | None
+    size: int
     layout: Layout
     is_small: bool
 
@@ -33,9 +33,8 @@ class Groups(NamedTuple):
             return rows.new_zeros((self.size, rows.shape[-1])).index_add_(0, self.index, rows)
         return pointgrad.scatter(rows, self.index, self.size)
 
-    def count(self) -> Tensor:
+    def counts(self) -> Tensor:
         """Number of rows of each group, at least 1, with one channel."""
-        assert self.size is not None
         if self.is_small:
             count = torch.bincount(self.index, minlength=self.size)
         else:
@@ -58,4 +57,6 @@ def grouped(src: Any, index: Any, dim: int, out: Any, dim_size: int | None) -> t
     small = None if out is not None else _small.groups(src, index, dim, dim_size)
     rows, group, layout = by_index(src, index, dim)
     size = group_count(src, dim, out, dim_size) if small is None else small
+    if size is None:
+        size = max(int(group.max()) + 1, 0)
     return rows, Groups(group, size, layout, small is not None)

@@ -35,4 +35,4 @@ def shifted(name: str, src: Any, index: Any, dim: int, out: Any, dim_size: int |
     # Without gradient: shifting a group does not change the result of these functions.
     highest, arg = groups.max(wide)
     shift = highest.masked_fill(highest == -torch.inf, 0)
-    return Shifted(wide - groups.spread(shift), highest, arg, groups._replace(size=highest.shape[-2]))
+    return Shifted(wide - groups.spread(shift), highest, arg, groups)

@@ -42,8 +42,7 @@ def _std(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int
     wide = torch.promote_types(src.dtype if src.is_floating_point() else torch.get_default_dtype(), torch.float32)
     rows = rows.to(wide)
     total = groups.sum(rows)
-    groups = groups._replace(size=total.shape[-2])
-    count = groups.count()
+    count = groups.counts()
     deviation = rows - groups.spread(total / count)
     total = groups.sum(deviation * deviation)
     if unbiased:
