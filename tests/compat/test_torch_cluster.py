@@ -251,6 +251,16 @@ def test_bad_types(call, message):
         call()
 
 
+def test_voxel_numbers_wrap_around():
+    """Like the int64 products of the original."""
+    pos = torch.randint(0, 2**25, (20, 4)).double()
+    pos[:2] = torch.tensor([[0.0], [2.0**25]])
+    received = grid_cluster(pos, torch.ones(4, dtype=torch.float64))
+    stride = [(2**25 + 1) ** axis for axis in range(4)]
+    for row, number in zip(pos.long().tolist(), received.tolist(), strict=True):
+        assert number % 2**64 == sum(map(math.prod, zip(row, stride, strict=True))) % 2**64
+
+
 @pytest.mark.parametrize(
     ("module", "name", "arguments"),
     [("graclus", "graclus_cluster", 2), ("sampler", "neighbor_sampler", 3), ("rw", "random_walk", 4)],
