@@ -59,6 +59,9 @@ def test_gradient_of_a_product_with_zeros():
     src = torch.tensor([0.0, 3, 5, 0, 0], requires_grad=True)
     scatter_mul(src, torch.tensor([0, 0, 0, 1, 1])).sum().backward()
     assert src.grad.tolist() == [15, 0, 0, 0, 0]
+    (grad,) = torch.autograd.grad(scatter_mul(src, torch.tensor([0, 0, 0, 1, 1])).sum(), src, create_graph=True)
+    with pytest.raises(RuntimeError, match="Double backward is unsupported"):  # NaN in the original
+        grad.sum().backward()
 
 
 def test_gradient_of_zero_deviation(default_place):

@@ -1,5 +1,6 @@
 """TorchScript and torch.compile with the functions of pointgrad.compat.torch_scatter."""
 
+import importlib
 import inspect
 import io
 from typing import Optional
@@ -117,6 +118,12 @@ def test_scripted_broadcast():
     scripted = torch.jit.script(broadcast)
     for index, dim in ((torch.arange(3), -2), (torch.arange(6).reshape(2, 3), 1), (torch.arange(4), 2)):
         assert torch.equal(scripted(index, other, dim), broadcast(index, other, dim))
+
+
+def test_modules_can_be_reloaded():
+    module = importlib.import_module("pointgrad.compat.torch_scatter.segment_coo")
+    scripted = torch.jit.script(importlib.reload(module).gather_coo)
+    assert scripted(torch.arange(3), torch.tensor([2, 0])).tolist() == [2, 0]
 
 
 def test_errors_of_scripted_functions():

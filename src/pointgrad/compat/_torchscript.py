@@ -20,8 +20,8 @@ def operator(function: _Function) -> _Function:
 
     Its gradient is that of the operators that it calls.
     """
-    _define(function)
-    _library.impl(function.__name__, function, "CompositeImplicitAutograd")
+    if _define(function):
+        _library.impl(function.__name__, function, "CompositeImplicitAutograd")
     return function
 
 
@@ -34,17 +34,22 @@ def opaque(fake: Callable[..., Tensor], *tags: torch.Tag) -> Callable[[_Function
     """
 
     def register(function: _Function) -> _Function:
-        name = _define(function, *tags)
-        _library.impl(name, function, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"pointgrad_compat::{name}", fake, lib=_library)
+        if _define(function, *tags):
+            name = function.__name__
+            _library.impl(name, function, "CompositeExplicitAutograd")
+            torch.library.register_fake(f"pointgrad_compat::{name}", fake, lib=_library)
         return function
 
     return register
 
 
-def _define(function: Callable[..., Any], *tags: torch.Tag) -> str:
-    """Define an operator. The alias analysis is conservative, because the function may write to `out`."""
-    name = function.__name__
+def _define(function: Callable[..., Any], *tags: torch.Tag) -> bool:
+    """Define an operator, unless it exists because a module is reloaded.
+
+    The alias analysis is conservative, because the function may write to `out`.
+    """
+    if hasattr(torch.ops.pointgrad_compat, function.__name__):
+        return False
     schema = torch.library.infer_schema(function, mutates_args=())
-    _library.define(name + schema, "CONSERVATIVE", tags=(torch.Tag.pt2_compliant_tag, *tags))
-    return name
+    _library.define(function.__name__ + schema, "CONSERVATIVE", tags=(torch.Tag.pt2_compliant_tag, *tags))
+    return True

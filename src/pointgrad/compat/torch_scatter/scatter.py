@@ -31,7 +31,8 @@ def scatter_mul(
     """`scatter` with "mul": the product, 1 for an empty group. `out`, if given, is multiplied by it.
 
     The gradient is correct where factors are 0 (in the original it is 0). Computed with `torch.scatter_reduce`. If
-    `src` has no elements and `out` is not given, all products are 0, as in the original.
+    `src` has no elements and `out` is not given, all products are 0, as in the original. The second derivative raises
+    an error where two factors of a group are 0 (in the original it is NaN).
     """
     if torch.jit.is_scripting():
         return torch.ops.pointgrad_compat.scatter_mul(src, index, dim, out, dim_size)
