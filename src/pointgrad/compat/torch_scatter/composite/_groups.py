@@ -55,8 +55,11 @@ class Groups(NamedTuple):
 def grouped(src: Any, index: Any, dim: int, out: Any, dim_size: int | None) -> tuple[Tensor, Groups]:
     """Rows of `src` and their groups."""
     small = None if out is not None else _small.groups(src, index, dim, dim_size)
+    if small is not None:
+        layout = Layout((), src.shape[1:])
+        return layout.fold(src), Groups(index, small, layout, True)
     rows, group, layout = by_index(src, index, dim)
-    size = group_count(src, dim, out, dim_size) if small is None else small
+    size = group_count(src, dim, out, dim_size)
     if size is None:
         size = max(int(group.max()) + 1, 0)
-    return rows, Groups(group, size, layout, small is not None)
+    return rows, Groups(group, size, layout, False)
