@@ -68,34 +68,6 @@ def test_default_number_of_groups(reduce):
 
 
 @pytest.mark.parametrize("reduce", REDUCTIONS)
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3), (0, 4, 3)])
-def test_empty_input(shape, reduce):
-    """Illegal accesses have been reported for the original."""
-    for dim in range(len(shape)):
-        index = torch.zeros(shape[dim], dtype=torch.int64)
-        received = scatter(torch.empty(shape), index, dim, dim_size=4, reduce=reduce)
-        assert received.shape == (*shape[:dim], 4, *shape[dim + 1 :])
-        assert (received == 0).all()  # also products, as in the original
-        if shape[dim] == 0:
-            assert scatter(torch.empty(shape), index, dim, reduce=reduce).shape == shape
-        received = scatter(torch.empty(shape), torch.zeros(shape, dtype=torch.int64), dim, dim_size=4, reduce=reduce)
-        assert received.shape == (*shape[:dim], 4, *shape[dim + 1 :])
-
-
-@pytest.mark.parametrize("reduce", REDUCTIONS)
-def test_number_of_groups_without_values(reduce):
-    """As in the original, where an index is expanded to `src` before its maximum is taken."""
-    index = torch.tensor([0, 2, 1])
-    assert scatter(torch.empty(3, 0), index, 0, reduce=reduce).shape == (0, 0)
-    assert scatter(torch.empty(0, 3), index, 1, reduce=reduce).shape == (0, 0)
-    assert scatter(torch.empty(3, 0), index, 0, dim_size=4, reduce=reduce).shape == (4, 0)
-    if reduce != "mul":
-        assert segment_coo(torch.empty(3, 0), index.sort().values, reduce=reduce).shape == (3, 0)
-    out = torch.full((4, 3), 7.0)
-    assert (scatter(torch.empty(0, 3), index[:0], 0, out, reduce=reduce) == 7).all()
-
-
-@pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("bad", [3, 2**40, -2])
 def test_index_out_of_range(bad, reduce):
     """The original reads and writes out of bounds."""

@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 
-from pointgrad.compat import torch_scatter
 from pointgrad.compat.torch_scatter import (
     gather_coo,
     gather_csr,
@@ -127,48 +126,3 @@ def test_segment_coo_updates_out():
     out = torch.tensor([100.0, 10, 20])
     assert segment_coo(src, index, out) is out
     assert out.tolist() == [100, 13, 24]
-
-
-@pytest.mark.parametrize("reduce", ["sum", "add", "mean", "min", "max"])
-def test_empty_segments_of_empty_tensors(reduce):
-    """As in the original's tests of tensors without elements, with gradients."""
-    empty = torch.empty(0, dtype=torch.int64)
-    src = torch.randn(0, 0, 0, 16, requires_grad=True)
-    for received in (
-        segment_csr(src, empty, reduce=reduce),
-        getattr(torch_scatter, f"segment_{reduce}_csr")(src, empty),
-        gather_csr(src, empty),
-        gather_coo(src, empty),
-        segment_coo(src, empty, dim_size=0, reduce=reduce),
-    ):
-        received = received[0] if isinstance(received, tuple) else received
-        assert received.shape == (0, 0, 0, 16)
-        (grad,) = torch.autograd.grad(received, src, torch.randn_like(received))
-        assert grad.shape == src.shape
-
-
-@pytest.mark.parametrize(
-    ("src_shape", "pointers_shape", "segments"),
-    [((5, 0), (4,), 3), ((0, 3), (4,), 3), ((0, 3), (0,), 0), ((2, 0, 3), (2, 4), 3), ((0, 5, 3), (0, 4), 3),
-     ((0, 5, 3), (1, 4), 3), ((2, 5, 0), (1, 4), 3), ((5, 3), (0,), 0), ((2, 5, 3), (2, 0), 0), ((2, 5, 3), (2, 1), 0)],
-)  # fmt: skip
-def test_segments_without_elements(src_shape, pointers_shape, segments):
-    dim = len(pointers_shape) - 1
-    src, pointers = torch.rand(src_shape), torch.zeros(pointers_shape, dtype=torch.int64)
-    shape = (*src_shape[:dim], segments, *src_shape[dim + 1 :])
-    for reduce in ("sum", "mean", "min", "max"):
-        received = segment_csr(src, pointers, reduce=reduce)
-        assert received.shape == shape
-        assert (received == 0).all()
-    best, arg = torch_scatter.segment_max_csr(src, pointers)
-    assert best.shape == arg.shape == shape
-    assert (arg == src_shape[dim]).all()
-
-
-def test_gather_of_nothing():
-    pointers = torch.tensor([0, 1, 3])
-    assert gather_csr(torch.empty(2, 0), pointers).shape == (0, 0)
-    assert gather_csr(torch.empty(0, 4), pointers).shape == (0, 4)
-    out = torch.ones(3, 4)
-    assert gather_csr(torch.empty(0, 4), pointers, out) is out
-    assert (out == 1).all()
