@@ -85,6 +85,15 @@ def torch_archive(structure: bytes) -> bytes:
     return out.getvalue()
 
 
+def _upper_case(structure: bytes) -> bytes:
+    """An archive with a second pickle, which torch's reader takes for the first one."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as forged:
+        for name, content in (("DATA.PKL", structure), ("data.pkl", pickle.dumps({}, 2)), ("version", b"3\n")):
+            forged.writestr(f"archive/{name}", content)
+    return out.getvalue()
+
+
 class _Buffer:
     """Unpickles to a gigabyte of zeros, which torch allows."""
 
@@ -92,9 +101,9 @@ class _Buffer:
         return bytearray, (1 << 30,)
 
 
-def _wide() -> bytes:
-    """A checkpoint of a network of many gigabytes, without weights."""
-    content = checkpoint.content_of(torch.nn.Module(), {}, "classification", ("a",), data.Prepare())
+def _wide(**state: torch.Tensor) -> bytes:
+    """A checkpoint of a network of many gigabytes, without its weights."""
+    content = checkpoint.content_of(torch.nn.Module(), state, "classification", ("a",), data.Prepare())
     content["model"] = {"name": "pointnet", "classes": 3, "width": 300.0}
     stream = io.BytesIO()
     torch.save(content, stream)
@@ -147,7 +156,9 @@ def false_sizes() -> list[FalseSize]:
         ("20,000 data sets", "h5 compressed", _h5(_mixed)),
         ("lists of any length", "h5", _h5(lambda file: file.create_dataset("points", (4,), h5py.vlen_dtype(float)))),
         ("a bytearray of 1 GB", "checkpoint", torch_archive(pickle.dumps({"format": _Buffer()}, 2))),
+        ("a bytearray of 1 GB", "checkpoint", _upper_case(pickle.dumps({"format": _Buffer()}, 2))),
         ("a wide network", "checkpoint", _wide()),
+        ("a wide network", "checkpoint", _wide(weight=torch.zeros(1).expand(10**11))),
         ("2^40 values", "config", _nested_aliases("a0: &a0 [x, x]", "a{0}: &a{0} [*a{1}, *a{1}]")),
         ("2^40 merged", "config", _nested_aliases("a0: &a0 {x: 1}", "a{0}: &a{0} {{<<: [*a{1}, *a{1}]}}")),
         ("10^5 levels", "config", b"epochs: " + b"[" * 100_000),

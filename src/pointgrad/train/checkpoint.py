@@ -24,8 +24,8 @@ from pointgrad.data import FileError, Prepare
 from pointgrad.data.files.memory import check_regular
 from pointgrad.errors import one_line
 
+from . import archive
 from .files import write_atomically
-from .untrusted import check_archive, limit_weights
 
 FORMAT = 1
 TYPES = {"model": dict, "state": dict, "task": str, "classes": list, "prepare": dict}
@@ -118,11 +118,14 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
     content = read(path)
     try:
         prepare = Prepare(**content["prepare"])
-        with limit_weights(content["state"]):
-            model = models.build(**content["model"])
+        with torch.device("meta"):  # without memory, until the shapes are known to be those of the file
+            expected = models.build(**content["model"])
+        check_weights(expected, content["state"], path)
+        model = models.build(**content["model"])
+    except CheckpointError:
+        raise
     except Exception as error:  # the file may hold any value
         raise CheckpointError(f"{path}: cannot build the network: {one_line(error, limit=300)}") from error
-    check_weights(model, content["state"], path)
     model.load_state_dict(content["state"])
     return Trained(model.to(device).eval(), content["task"], tuple(map(str, content["classes"])), prepare)
 
@@ -189,9 +192,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         check_regular(path)
         with open(path, "rb") as file:
-            check_archive(file)
             _check_seal(file)
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            content = archive.load(file)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except FileError as error:
@@ -211,17 +213,16 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _seal(archive: io.BytesIO) -> None:
-    """Append a checksum of the whole archive as its comment: torch.load does not verify those of the members, and the
-    table of contents has none."""
-    archive.seek(-2, os.SEEK_END)  # length of the comment, zero so far
-    archive.write((len(SEAL) + DIGEST).to_bytes(2, "little"))
-    digest = hashlib.sha256(archive.getbuffer()).hexdigest()
-    archive.write(SEAL + digest.encode())
+def _seal(memory: io.BytesIO) -> None:
+    """Append a checksum of the whole archive as its comment: its table of contents has none."""
+    memory.seek(-2, os.SEEK_END)  # length of the comment, zero so far
+    memory.write((len(SEAL) + DIGEST).to_bytes(2, "little"))
+    digest = hashlib.sha256(memory.getbuffer()).hexdigest()
+    memory.write(SEAL + digest.encode())
 
 
 def _check_seal(file: BinaryIO) -> None:
-    """Raise ValueError unless the checksum matches. Leaves the file at its beginning."""
+    """Raise ValueError unless the checksum matches."""
     length = max(file.seek(0, os.SEEK_END) - len(SEAL) - DIGEST, 0)
     file.seek(length)
     seal = file.read()
@@ -232,11 +233,10 @@ def _check_seal(file: BinaryIO) -> None:
             digest.update(file.read(min(2**20, length - start)))
         if seal != SEAL + digest.hexdigest().encode():
             raise ValueError("checksum mismatch")
-    else:  # written by an older version
-        with zipfile.ZipFile(file) as archive:
-            if archive.comment or archive.testzip() is not None:
-                raise ValueError("checksum mismatch, or a truncated checksum")
-    file.seek(0)
+    else:  # written by an older version, and only protected by the checksums of the records
+        with zipfile.ZipFile(file) as found:
+            if found.comment:
+                raise ValueError("a truncated checksum")
 
 
 def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:

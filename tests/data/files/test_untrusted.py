@@ -315,7 +315,7 @@ def test_invalid_option_gives_a_one_line_error():
     ("change", "reason"),
     [
         ({"state": [1]}, "state in a checkpoint must be a dict, got list"),
-        ({"state": {"head.weight": 3}}, "its options require more weights than it holds, from weight"),
+        ({"state": {"head.weight": 3}}, "belongs to a different network: .* is missing"),
         ({"classes": "abc"}, "classes in a checkpoint must be a list, got str"),
         ({"model": {"name": "pointnet", "classes": "many"}}, "cannot build the network"),
         ({"model": {"name": "os.system"}}, "cannot build the network: name must be one of pointnet,"),
@@ -379,10 +379,9 @@ def test_split_that_is_not_a_list(tmp_path):
 
 # Calls that could run code from a file, and the modules that may use them.
 ALLOWED = {
-    "torch.load": {"train/checkpoint.py"},
     "yaml.load": {"train/untrusted.py"},
     "h5py.File": {"data/files/hdf5.py"},
-    "zipfile.ZipFile": {"data/files/npy.py", "train/checkpoint.py", "train/untrusted.py"},
+    "zipfile.ZipFile": {"data/files/npy.py", "train/archive.py", "train/checkpoint.py"},
     "importlib.import_module": {
         "cli/target.py",  # named by the user on the command line
         "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py",
@@ -394,7 +393,7 @@ BANNED = {
     "eval", "exec", "__import__", "os.system", "os.popen", "np.load", "numpy.load", "np.memmap", "yaml.unsafe_load",
     "yaml.full_load", "yaml.load_all", "pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.loads",
     "shelve.open", "tarfile.open", "shutil.unpack_archive", "torch.jit.load", "torch.package.PackageImporter",
-    "torch.hub.load", "runpy.run_path",
+    "torch.hub.load", "torch.load", "runpy.run_path",
 }  # fmt: skip
 
 
@@ -416,6 +415,5 @@ def test_library_has_no_unsafe_calls():
             assert keywords.get("allow_pickle") != "True"
             assert keywords.get("shell") != "True"
             assert not (name == "npy.read_array" and keywords.get("allow_pickle") != "False")
-            assert not (name == "torch.load" and keywords.get("weights_only") != "True")
     assert found == ALLOWED
     assert banned == {("predict/las.py", "np.memmap"), ("compat/__main__.py", "runpy.run_path")}
