@@ -24,7 +24,7 @@ from pointgrad.train.processes import is_first_process
 from pointgrad.train.run_folder import RunFolder
 from pointgrad.train.untrusted import parse_yaml
 
-from .config import ConfigError, read_config
+from .config import ConfigError, check_numbers, read_config
 from .learning import DataFlags, Repeated, channels, cropped, preparation, resolve, workers
 from .status import ExitStatus, fail
 
@@ -68,6 +68,7 @@ class Train(TrainConfig, DataFlags):
             return fail("train", ExitStatus.USAGE, error)
 
     def _run(self) -> int:
+        check_numbers(self)
         if not self.data:
             raise ValueError("--data is required: shapes, a file of arrays, or a folder of point clouds")
         if self.resume and self.out is None:

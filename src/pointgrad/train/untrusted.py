@@ -7,7 +7,9 @@ from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.memory import check_regular
 from pointgrad.errors import one_line
 
-YAML_LIMIT = 1 << 20  # bytes
+YAML_LIMIT = 1 << 16  # bytes
+DIGITS = 100  # characters of a number
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
 DEPTH = 20  # nesting of lists and mappings
 
 
@@ -26,7 +28,8 @@ def parse_yaml(text: str) -> Any:
     """Parse YAML of plain values, lists and mappings; aliases, which can expand without limit, are errors.
 
     Raises:
-        FileError: The text is not valid YAML, contains an alias, or is nested too deeply.
+        FileError: The text is not valid YAML, contains an alias or a number of too many digits, or is nested too
+            deeply.
     """
     import yaml  # type: ignore[import-untyped]
 
@@ -41,6 +44,8 @@ def parse_yaml(text: str) -> Any:
                 raise FileError(f"expected YAML at most {DEPTH} levels deep, found more")
             node = super().compose_node(parent, index)
             self.depth -= 1
+            if node.tag in NUMBERS and len(node.value) > DIGITS:
+                raise FileError(f"expected numbers of at most {DIGITS} characters, found {len(node.value)}")
             return node
 
     try:
