@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pointgrad.data import FileError
+from pointgrad.errors import PrintableError
 from pointgrad.train.untrusted import read_yaml
 
 T = TypeVar("T")
 INT_LIMIT = 2**63
 
 
-class ConfigError(ValueError):
+class ConfigError(PrintableError, ValueError):
     """A configuration cannot be used. The message starts with its path."""
 
 

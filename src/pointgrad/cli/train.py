@@ -179,11 +179,11 @@ def _value(arguments: list[str], flag: str) -> str | None:
 
 
 def build(name: str, **options: Any) -> models.Network:
-    """Build a network. Raises ValueError for options that it does not have."""
+    """Build a network. Raises ValueError for options that it does not have, or that make it too large for torch."""
     try:
         return models.build(name, **options)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"--model {name}: {one_line(error, first=True, limit=300)}") from error
 
 
 def option(text: str) -> tuple[str, Any]:

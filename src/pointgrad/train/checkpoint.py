@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from pointgrad import models
 from pointgrad.data import FileError, Prepare
 from pointgrad.data.files.memory import check_regular
-from pointgrad.errors import one_line
+from pointgrad.errors import PrintableError, one_line
 
 from . import archive
 from .files import write_atomically
@@ -34,7 +34,7 @@ BEST, LAST, PREVIOUS = "best.pt", "last.pt", "previous.pt"
 SAFETENSORS = "best.safetensors"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(PrintableError, ValueError):
     """A file is not a checkpoint, or belongs to a different network. The message starts with its path."""
 
 
@@ -200,8 +200,9 @@ def read(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: is not a checkpoint, or is damaged: {error}") from None
     except Exception as error:  # zipfile, pickle and torch raise errors of their own
         raise CheckpointError(f"{path}: is not a checkpoint, or is damaged") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
+    found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
+    if type(found) is not int or found != FORMAT:
+        found = str(found)[:60] if type(found) in (int, str) else type(found).__name__
         raise CheckpointError(f"{path}: expected a pointgrad checkpoint of format {FORMAT}, got {found}")
     missing = TYPES.keys() - set(content)
     if missing:
@@ -210,7 +211,26 @@ def read(path: Path) -> dict[str, Any]:
         if not isinstance(content[name], kind):
             got = type(content[name]).__name__
             raise CheckpointError(f"{path}: {name} in a checkpoint must be a {kind.__name__}, got {got}")
+    for name in ("model", "prepare"):
+        if not all(isinstance(key, str) and _is_plain(value) for key, value in content[name].items()):
+            raise CheckpointError(f"{path}: {name} in a checkpoint must have plain values by name, got others")
+    for name in ("classes", "state"):
+        if not all(isinstance(each, str) for each in content[name]):
+            raise CheckpointError(f"{path}: {name} in a checkpoint must have names, got others")
     return content
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def read_weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    """Read the weights of a checkpoint. Raises `CheckpointError` if they do not fit the model."""
+    state: dict[str, Tensor] = read(path)["state"]
+    check_weights(model, state, path)
+    return state
 
 
 def _seal(memory: io.BytesIO) -> None:
@@ -246,7 +266,7 @@ def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> Non
         if name not in state:
             raise CheckpointError(f"{path}: belongs to a different network: {name} is missing")
         if name not in own:
-            raise CheckpointError(f"{path}: belongs to a different network: the model has no {name}")
+            raise CheckpointError(f"{path}: belongs to a different network: the model has no {name[:100]}")
         if not isinstance(state[name], Tensor):
             raise CheckpointError(f"{path}: {name} must be a tensor, got {type(state[name]).__name__}")
         if own[name].shape != state[name].shape:
