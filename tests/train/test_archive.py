@@ -116,6 +116,7 @@ FORGED = {
     "a large memo": (lambda: saved(0, main=b"\x80\x02]r\xff\xff\xff\xff0."), "the operation POP"),
     "a storage": (lambda: saved(0, main=b"\x80\x02ctorch\nFloatStorage\n."), "found a storage or a name"),
     "a call of a storage": (lambda: saved(0, main=b"\x80\x02ctorch\nFloatStorage\nJ\0\0\0\x40\x85R."), "is not made"),
+    "a long integer": (lambda: saved({"epoch": 10**400}), "expected integers of 64 bits"),
     "no end": (lambda: saved(0, main=b"\x80\x02K\1"), "exhausted before seeing STOP"),
     "other byte order": (lambda: saved(0, byteorder=b"big"), "expected little-endian numbers"),
 }  # fmt: skip

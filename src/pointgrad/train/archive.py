@@ -171,6 +171,8 @@ class _Builder:
             return type(value)([self.build(each, depth + 1) for each in value])
         if type(value) is _View:
             return self._tensor(value)
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise FileError("expected integers of 64 bits, found a longer one")
         if value is None or type(value) in (bool, int, float, str):
             return value
         raise FileError("expected plain values and tensors, found a storage or a name")
