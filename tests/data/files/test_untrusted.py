@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import resource
 import struct
 import zipfile
 from pathlib import Path
@@ -20,7 +21,7 @@ from pointgrad import data, models, train
 from pointgrad.data import Cloud
 from pointgrad.data.datasets.folder import point_labels
 from pointgrad.data.datasets.shapenetpart import read_entries
-from pointgrad.data.files import npy, ply
+from pointgrad.data.files import memory, npy, ply
 from pointgrad.train import checkpoint, evaluation
 from pointgrad.train.untrusted import parse_yaml, read_yaml
 
@@ -79,7 +80,7 @@ def test_corpus_detects_failures(tmp_path, monkeypatch):
     assert corpus.judge(data.FileError(f"{path}: expected"), path)[0] == corpus.REFUSED
     for wrong in (
         data.FileError("expected"),
-        data.FileError(f"{path}: a\nb"),
+        ValueError(f"{path}: a\nb"),
         Other(f"{path}: a"),
         KeyError(f"{path}: "),
     ):
@@ -333,6 +334,31 @@ def test_numbers_in_configurations_are_bounded(tmp_path, line, reason):
     with pytest.raises(ValueError, match=reason) as caught:
         _config(tmp_path / "a.yaml")
     assert len(str(caught.value)) < 300 + len(str(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits are read from Linux's /proc")
+def test_memory_limit(tmp_path, monkeypatch):
+    """The smallest of physical memory, the limits of the control group, and what is left of the address space."""
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path)
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert memory.memory_limit() <= physical
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.memory_limit() <= physical
+    (tmp_path / "memory.max").write_text(f"{200 << 20}\n")
+    assert memory.memory_limit() == 200 << 20
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text(f"{100 << 20}\n")
+    assert memory.memory_limit() == 100 << 20
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + (50 << 20), before[1]))
+    try:
+        assert 40 << 20 < memory.memory_limit() <= 50 << 20
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    (tmp_path / "a.xyz.gz").write_bytes(gzip.compress(b"0 0 0\n" * 800_000))
+    with pytest.raises(data.FileError, match=r"expected points to fit in memory \(0.0977 GiB\), found"):
+        data.read(tmp_path / "a.xyz.gz")
 
 
 def test_npz_with_an_array_twice(tmp_path):

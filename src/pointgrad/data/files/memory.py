@@ -49,6 +49,8 @@ def memory_limit() -> int:
                 limits.append(int((group / "memory.max").read_text()))
             if group == CGROUPS:
                 break
+    with suppress(OSError, ValueError):  # version 1 of control groups
+        limits.append(int((CGROUPS / "memory" / "memory.limit_in_bytes").read_text()))
     if resource is not None:
         space = resource.getrlimit(resource.RLIMIT_AS)[0]
         with suppress(OSError, ValueError):
