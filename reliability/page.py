@@ -251,8 +251,14 @@ def corpus() -> str:
         f"{machine(record['machine'])}; limits of {limits['memory_bytes'] >> 20} MiB and {limits['seconds']} s per "
         f"file. Outcomes other than read or rejected with one line: {record['wrong']}. Small files that declare a huge "
         f"size: {false_sizes['refused']} of {false_sizes['files']} rejected, each using at most "
-        f"{false_sizes['largest_bytes'] >> 20} MiB.\n\n"
+        f"{false_sizes['largest_bytes'] >> 20} MiB."
     )
+    if dense := record.get("compressed"):
+        heading += (
+            f" Highly compressed files: {dense['bounded']} of {dense['files']} read or rejected within "
+            f"{dense['memory_bytes'] >> 20} MiB, where no more was left."
+        )
+    heading += "\n\n"
     return heading + table(["format", "damaged files", "read", "rejected"], rows)
 
 

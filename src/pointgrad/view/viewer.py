@@ -11,7 +11,7 @@ import numpy as np
 
 from pointgrad.data import Cloud
 from pointgrad.data.stream import Source
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 from pointgrad.render import Scale, first_choice
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.render.names import class_names
@@ -388,4 +388,4 @@ class Viewer(Page):
 
 
 def _display_name(path: Path) -> str:
-    return one_line(str(path))
+    return printable(path)
