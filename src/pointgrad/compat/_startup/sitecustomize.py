@@ -8,11 +8,9 @@ from __future__ import annotations  # the process may run another Python version
 
 import contextlib
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -29,7 +27,8 @@ class _LazyInstaller:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in self.names:
+        parts = fullname.split(".")
+        if parts[0] == "pointgrad" or not any(name in parts for name in self.names):
             return None
         with contextlib.suppress(ValueError):  # another thread may have removed it
             sys.meta_path.remove(self)
@@ -40,20 +39,7 @@ class _LazyInstaller:
         except ImportError:  # another Python environment, without torch
             return None
         pointgrad.compat.install(*self.names)
-        return importlib.util.spec_from_loader(fullname, _Installed(sys.modules[fullname]))
-
-
-class _Installed(Loader):
-    """Loader of a module that is already imported."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self.module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec  # the import system has replaced it
+        return sys.meta_path[0].find_spec(fullname, path)
 
 
 def _run_next_sitecustomize() -> None:

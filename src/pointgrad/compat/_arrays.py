@@ -1,0 +1,62 @@
+"""Arguments of compiled modules, whose functions take sizes and arrays and write into some of the arrays."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pointgrad.ops import checks
+
+from ._scalars import count_of
+
+
+class Arrays:
+    """Checks arrays against sizes that are passed with them.
+
+    Args:
+        sizes: The sizes by their names in messages. Sizes of a shape are named in a string: "b n 3" is (b, n, 3).
+    """
+
+    def __init__(self, **sizes: Any) -> None:
+        self.sizes = {name: count_of(name, size, 0) for name, size in sizes.items()}
+        self._first: tuple[str, Tensor] | None = None
+
+    def floats(self, name: str, value: Any, shape: str) -> Tensor:
+        """An array of floating-point numbers that is read."""
+        return self._array(name, value, shape, checks.FLOATS).reshape(self._shape(shape))
+
+    def index(self, name: str, value: Any, shape: str) -> Tensor:
+        """An array of indices that is read."""
+        return self._array(name, value, shape, checks.INDICES).reshape(self._shape(shape))
+
+    def out(self, name: str, value: Any, shape: str, dtypes: Sequence[torch.dtype] = checks.FLOATS) -> Tensor:
+        """An array that is written."""
+        array = self._array(name, value, shape, dtypes)
+        checks.value(array.is_contiguous(), name, "contiguous", f"strides {array.stride()}")
+        return array.view(self._shape(shape))
+
+    def out_index(self, name: str, value: Any, shape: str) -> Tensor:
+        """An array of indices that is written."""
+        return self.out(name, value, shape, checks.INDICES)
+
+    def _shape(self, shape: str) -> list[int]:
+        return [self.sizes[size] if size in self.sizes else int(size) for size in shape.split()]
+
+    def _array(self, name: str, value: Any, shape: str, dtypes: Sequence[torch.dtype]) -> Tensor:
+        checks.tensor(name, value)
+        entries = math.prod(self._shape(shape))
+        product = shape.replace(" ", " * ")
+        checks.shape(value.numel() == entries, name, f"{product} = {entries} entries", value, verb="have")
+        checks.dtype(name, value, dtypes)
+        if self._first is None:
+            self._first = name, value
+        checks.device(name, value, *self._first)
+        return value.detach()
+
+
+def write_balls(out: Tensor, index: Tensor) -> None:
+    """Write indices (..., K), padded with -1. The first one is repeated; nothing is written for empty balls."""
+    first = index[..., :1]
+    out.copy_(torch.where(first < 0, out, torch.where(index < 0, first, index).to(out.dtype)))
