@@ -20,7 +20,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     for name in set(sys.modules) - before:
-        if not name.startswith(("pointgrad", "torch.")):
+        if not sys.modules[name].__name__.startswith(("pointgrad", "torch.")):
             del sys.modules[name]
 
 

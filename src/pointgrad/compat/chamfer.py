@@ -50,7 +50,7 @@ def backward(
             name = f"{name}{number}"
             checks.tensor(name, value)
             fits = value.shape == points.shape[:2]
-            checks.shape(fits, name, lambda points=points: f"{tuple(points.shape[:2])}, like xyz{number}", value)
+            checks.shape(fits, name, f"{tuple(points.shape[:2])}, like xyz{number}", value)
             checks.dtype(name, value, dtypes)
             checks.device(name, value, "xyz1", xyz1)
     to2 = 2 * grad_dist1.unsqueeze(2) * (xyz1 - pointgrad.gather(xyz2, idx1))

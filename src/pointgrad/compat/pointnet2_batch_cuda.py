@@ -1,7 +1,7 @@
 """The compiled module `pointnet2_batch_cuda` of OpenPCDet and openpoints: padded clouds, results in arguments.
 
-Points are (b, n, 3), features (b, c, n). Functions read and write arrays whose sizes are the first arguments, and return
-nothing. Gradients are added to the array that receives them.
+Points are (b, n, 3), features (b, c, n). Functions read and write arrays whose sizes are the first arguments, and
+return nothing. Gradients are added to the array that receives them.
 """
 
 from torch import Tensor
@@ -93,7 +93,7 @@ furthest_point_sampling_wrapper = farthest_point_sampling_wrapper
 
 
 def three_nn_wrapper(b: int, n: int, m: int, unknown: Tensor, known: Tensor, dist2: Tensor, idx: Tensor) -> None:
-    """Write squared distances and indices of the three nearest points of `known` (b, m, 3) to `dist2` and `idx` (b, n, 3)."""
+    """Write squared distances and indices of the three nearest points of `known` to `dist2` and `idx` (b, n, 3)."""
     arrays = Arrays(b=b, n=n, m=m)
     queries = arrays.floats("unknown", unknown, "b n 3")
     points = arrays.floats("known", known, "b m 3")

@@ -13,8 +13,8 @@ NUM_NEIGHBORS = 3
 def distCUDA2(points: Tensor) -> Tensor:
     """Compute the mean squared distance of each point to its three nearest neighbors, excluding the point itself.
 
-    Duplicates of a point are neighbors at distance zero. If there are fewer than four points, the mean is taken over the
-    neighbors that exist; the original returns values of about 1e38. The result of a single point is 0.
+    Duplicates of a point are neighbors at distance zero. If there are fewer than four points, the mean is taken over
+    the neighbors that exist; the original returns values of about 1e38. The result of a single point is 0.
 
     Args:
         points: (N, 3) points.
