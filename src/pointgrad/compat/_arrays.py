@@ -16,7 +16,8 @@ class Arrays:
     """Checks arrays against sizes that are passed with them.
 
     Args:
-        sizes: The sizes by their names in messages. Sizes of a shape are named in a string: "b n 3" is (b, n, 3).
+        sizes: The sizes by their names in messages. Shapes are strings of names: "b n 3" is (b, n, 3), and "* c" has
+            any number of rows of c entries.
     """
 
     def __init__(self, **sizes: Any) -> None:
@@ -42,13 +43,18 @@ class Arrays:
         return self.out(name, value, shape, checks.INDICES)
 
     def _shape(self, shape: str) -> list[int]:
-        return [self.sizes[size] if size in self.sizes else int(size) for size in shape.split()]
+        return [self.sizes.get(size, -1) if not size.isdigit() else int(size) for size in shape.split()]
 
     def _array(self, name: str, value: Any, shape: str, dtypes: Sequence[torch.dtype]) -> Tensor:
         checks.tensor(name, value)
-        entries = math.prod(self._shape(shape))
-        product = shape.replace(" ", " * ")
-        checks.shape(value.numel() == entries, name, f"{product} = {entries} entries", value, verb="have")
+        row = shape.removeprefix("*").strip()
+        entries = math.prod(self._shape(row))
+        product = row.replace(" ", " * ")
+        if row == shape:
+            checks.shape(value.numel() == entries, name, f"{product} = {entries} entries", value, verb="have")
+        else:
+            fits = entries > 0 and value.numel() % entries == 0
+            checks.shape(fits, name, f"rows of {product} = {entries} entries", value, verb="have")
         checks.dtype(name, value, dtypes)
         if self._first is None:
             self._first = name, value
@@ -60,3 +66,9 @@ def write_balls(out: Tensor, index: Tensor) -> None:
     """Write indices (..., K), padded with -1. The first one is repeated; nothing is written for empty balls."""
     first = index[..., :1]
     out.copy_(torch.where(first < 0, out, torch.where(index < 0, first, index).to(out.dtype)))
+
+
+def check_index(name: str, index: Tensor, size: int) -> None:
+    """Check on a CPU that indices are -1 or in [0, size)."""
+    if index.device.type == "cpu":
+        checks.index_values(index, size, name)

@@ -21,7 +21,7 @@ def forward(xyz1: Tensor, xyz2: Tensor) -> list[Tensor]:
         Squared distances `dist1` (B, N) and `dist2` (B, M) in the dtype of the points but at least float32, and indices
         `idx1` (B, N) and `idx2` (B, M) int32, without gradient. Ties go to the smallest index.
     """
-    _check_clouds(xyz1, xyz2)
+    check_clouds(xyz1, xyz2)
     xyz1, xyz2 = xyz1.detach(), xyz2.detach()
     found1, found2 = pointgrad.knn(xyz2, 1, xyz1), pointgrad.knn(xyz1, 1, xyz2)
     distances = [found.distance2.squeeze(2).detach() for found in (found1, found2)]
@@ -44,7 +44,7 @@ def backward(
     Returns:
         Gradients (B, N, 3) of `xyz1` and (B, M, 3) of `xyz2`.
     """
-    _check_clouds(xyz1, xyz2)
+    check_clouds(xyz1, xyz2)
     for number, points, idx, grad in ((1, xyz1, idx1, grad_dist1), (2, xyz2, idx2, grad_dist2)):
         for name, value, dtypes in (("idx", idx, checks.INDICES), ("grad_dist", grad, checks.FLOATS)):
             name = f"{name}{number}"
@@ -61,7 +61,8 @@ def backward(
     ]
 
 
-def _check_clouds(xyz1: Any, xyz2: Any) -> None:
+def check_clouds(xyz1: Any, xyz2: Any) -> None:
+    """Check two batches of clouds with at least one point."""
     for name, xyz in (("xyz1", xyz1), ("xyz2", xyz2)):
         checks.tensor(name, xyz)
         checks.shape(
