@@ -52,6 +52,25 @@ class TestProgramsOwnModules:
         assert utils._ext is ours("pointnet2._ext")
         assert hasattr(sys.modules["pointnet2"], "OWN") == init
 
+    def test_modules_that_exist_in_both(self, folder):
+        """Neither `from ... import` nor an attribute may return another module than `import`."""
+        write(
+            folder,
+            {"extensions/chamfer_dist/__init__.py": "OWN = True\n", "extensions/emd/emd_module.py": "OWN = True\n"},
+        )
+        pointgrad.compat.install()
+        import extensions.chamfer_dist as attribute
+        from extensions.chamfer_dist import OWN
+        from extensions.emd import emd_module
+
+        assert OWN
+        assert attribute is sys.modules["extensions.chamfer_dist"]
+        assert attribute.OWN
+        assert emd_module.OWN
+        import extensions.emd.emd as ours_below  # not in the program's folder
+
+        assert ours_below is ours("extensions.emd.emd")
+
     def test_folder_added_to_the_path_later(self, tmp_path, folder):
         pointgrad.compat.install()
         import pointnet2._ext

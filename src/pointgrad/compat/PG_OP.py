@@ -3,6 +3,8 @@
 Functions write into some of their arguments. Sums and gradients are added to the array that receives them.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -67,7 +69,7 @@ def ballquery_batch_p(
     clouds = arrays.index("batch_idxs", batch_idxs, "n")
     offsets = arrays.index("batch_offsets", batch_offsets, "*").tolist()
     out, out_lists = arrays.out_index("idx", idx, "n meanActive"), arrays.out_index("start_len", start_len, "n 2")
-    sizes = [end - begin for begin, end in zip(offsets, offsets[1:], strict=False)]
+    sizes = [end - begin for begin, end in pairwise(offsets)]
     checks.value(offsets[:1] == [0] and offsets[-1] == n and min(sizes, default=0) >= 0, "batch_offsets",
                  f"offsets from 0 to n = {n}", offsets)  # fmt: skip
     expected = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.int64)).to(clouds.device)
@@ -75,7 +77,7 @@ def ballquery_batch_p(
         torch.equal(clouds.long(), expected), "batch_idxs", "the clouds of batch_offsets", "others", verb="have"
     )
     lists, lengths = [out.new_zeros(0)], [out.new_zeros(0)]
-    for begin, end in zip(offsets, offsets[1:], strict=False):
+    for begin, end in pairwise(offsets):
         if end > begin:
             search = pointgrad.NeighborIndex(points[begin:end])
             for start in range(begin, end, _CHUNK):

@@ -90,7 +90,9 @@ class Finder(DistributionFinder):
             return spec_from_loader(fullname, _Alias(module, module.__spec__))
         if copied := self._copied_module(fullname):
             theirs = self._original_spec(fullname)
-            return theirs if theirs is not None and _is_source(theirs) else self._alias(fullname, copied)
+            if theirs is not None and (_is_source(theirs) or (self._is_package(copied) and _is_folder(theirs))):
+                return theirs
+            return self._alias(fullname, copied)
         if name not in self.names:
             return None
         if requested in self._modules:
@@ -136,7 +138,7 @@ class Finder(DistributionFinder):
         below = fullname
         while "." in below:
             below = below.partition(".")[2]
-            if below in self._copied and not hasattr(self._modules[below][0], "__path__"):
+            if below in self._copied and not self._is_package(below):
                 return below
         return None
 
@@ -159,6 +161,9 @@ class Finder(DistributionFinder):
                 if spec is not None:
                     return spec
         return None
+
+    def _is_package(self, requested: str) -> bool:
+        return hasattr(self._modules[requested][0], "__path__")
 
     def _alias(self, fullname: str, requested: str) -> ModuleSpec | None:
         return spec_from_loader(fullname, _Alias(*self._modules[requested]))
@@ -204,6 +209,11 @@ def is_library(package: ModuleType) -> bool:
 def _is_source(spec: ModuleSpec) -> bool:
     """Whether this module is a Python file, and neither compiled nor a folder without `__init__.py`."""
     return spec.has_location and not isinstance(spec.loader, ExtensionFileLoader)
+
+
+def _is_folder(spec: ModuleSpec) -> bool:
+    """Whether this module is a folder without `__init__.py`."""
+    return not spec.has_location and spec.submodule_search_locations is not None
 
 
 def _without_prefix(fullname: str) -> str:

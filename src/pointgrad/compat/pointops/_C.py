@@ -224,7 +224,7 @@ def aggregation_backward_cuda(
         "grad_weight": arrays.out("grad_weight", grad_weight, "n nsample w_c"),
     }
     inputs = features, positions, weights
-    _add_gradients(outs, lambda *leaves: aggregation(*leaves, index), inputs, gradient)
+    _add_gradients(outs, lambda x, p, w: aggregation(x, p, w, index), inputs, gradient)
 
 
 def attention_relation_step_forward_cuda(
@@ -271,7 +271,7 @@ def attention_relation_step_backward_cuda(
         "grad_weight": arrays.out("grad_weight", grad_weight, "c"),
     }
     inputs = queries, keys, weights
-    _add_gradients(outs, lambda *leaves: attention_relation_step(*leaves, target, refer), inputs, gradient)
+    _add_gradients(outs, lambda q, k, w: attention_relation_step(q, k, w, target, refer), inputs, gradient)
 
 
 def attention_fusion_step_forward_cuda(
@@ -308,7 +308,7 @@ def attention_fusion_step_backward_cuda(
         "grad_weight": arrays.out("grad_weight", grad_weight, "m g"),
         "grad_value": arrays.out("grad_value", grad_value, "* g c"),
     }
-    _add_gradients(outs, lambda *leaves: attention_fusion_step(*leaves, target, refer), (weights, values), gradient)
+    _add_gradients(outs, lambda w, v: attention_fusion_step(w, v, target, refer), (weights, values), gradient)
 
 
 def _add_gradients(

@@ -29,5 +29,5 @@ class earth_mover_distance(nn.Module):
     """Mean cost per point of `xyz1` (B, N, 3) of the approximate matching with `xyz2` (B, M, 3)."""
 
     def forward(self, xyz1: Tensor, xyz2: Tensor, transpose: bool = False) -> Tensor:
-        cost = EarthMoverDistanceFunction.apply(xyz1, xyz2)  # type: ignore[no-untyped-call]
+        cost = EarthMoverDistanceFunction.apply(xyz1, xyz2)
         return (cost / xyz1.shape[1]).mean()

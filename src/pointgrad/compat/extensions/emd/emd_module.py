@@ -19,7 +19,8 @@ class emdFunction(torch.autograd.Function):
         dist, price = xyz1.new_zeros(xyz1.shape[:2]), xyz1.new_zeros(xyz1.shape[:2])
         assignment, inverse = dist.int(), dist.int()
         unused = [None] * 8
-        emd.forward(xyz1, xyz2, dist, assignment, price, inverse, *unused, eps=eps, iters=iters)
+        arguments: list[Any] = [xyz1, xyz2, dist, assignment, price, inverse, *unused, eps, iters]
+        emd.forward(*arguments)
         ctx.save_for_backward(xyz1, xyz2, assignment)
         ctx.mark_non_differentiable(assignment)
         return dist, assignment
@@ -36,5 +37,4 @@ class emdModule(nn.Module):
     """Assignment between two clouds (B, N, 3) of equal size."""
 
     def forward(self, input1: Tensor, input2: Tensor, eps: float, iters: int) -> tuple[Tensor, Tensor]:
-        result: tuple[Tensor, Tensor] = emdFunction.apply(input1, input2, eps, iters)  # type: ignore[no-untyped-call]
-        return result
+        return emdFunction.apply(input1, input2, eps, iters)

@@ -249,7 +249,7 @@ def querygroup(
         positions = positions / (positions.norm(dim=-1, keepdim=True) + 1e-8)
     elif normalize_dp:
         checks.value(radius is not None, "radius", "given if normalize_dp is True", radius)
-        positions = positions / radius
+        positions = positions / radius  # type: ignore[operator]
     return positions, None if feat is None else grouping2(feat, idx)
 
 

@@ -1,4 +1,4 @@
-"""`pointgroup_ops.functions`: voxels, balls, clusters and proposals."""
+"""The package `pointgroup_ops` of PointGroup and Pointcept: voxels, balls, clusters and proposals."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 from pointgrad.ops import checks
 
-from .. import PG_OP
-from .._scalars import count_of
+from . import PG_OP
+from ._scalars import count_of
 
 __all__ = [
     "ballquery_batch_p",
@@ -63,8 +63,8 @@ def bfs_cluster(
         threshold: Smallest size of a cluster.
 
     Returns:
-        `cluster_idxs` (S, 2), cluster and index of each clustered point, and `cluster_offsets` (C + 1,), in the dtype of
-        the labels.
+        `cluster_idxs` (S, 2), cluster and index of each clustered point, and `cluster_offsets` (C + 1,), in the dtype
+        of the labels.
     """
     checks.tensor("semantic_label", semantic_label)
     checks.tensor("start_len", start_len)
@@ -145,21 +145,21 @@ def voxelization(feats: Tensor, map_rule: Tensor, mode: int = 4) -> Tensor:
     """
     _check_table("feats", feats)
     _check_table("map_rule", map_rule)
-    return Voxelization.apply(feats, map_rule, mode)  # type: ignore[no-untyped-call, no-any-return]
+    return Voxelization.apply(feats, map_rule, mode)
 
 
 def point_recover(feats: Tensor, map_rule: Tensor, nPoint: int) -> Tensor:
     """Copy the features (M, C) of voxels to their points: (nPoint, C), differentiable."""
     _check_table("feats", feats)
     _check_table("map_rule", map_rule)
-    return PointRecover.apply(feats, map_rule, nPoint)  # type: ignore[no-untyped-call, no-any-return]
+    return PointRecover.apply(feats, map_rule, nPoint)
 
 
 def roipool(feats: Tensor, proposals_offset: Tensor) -> Tensor:
     """Maximum of the features (N, C) of each proposal: (P, C), differentiable; -inf for empty proposals."""
     _check_table("feats", feats)
     checks.tensor("proposals_offset", proposals_offset)
-    return RoiPool.apply(feats, proposals_offset)  # type: ignore[no-untyped-call, no-any-return]
+    return RoiPool.apply(feats, proposals_offset)
 
 
 def get_iou(
