@@ -118,7 +118,7 @@ def bfs_cluster(
     for name, value in (("cluster_idxs", cluster_idxs), ("cluster_offsets", cluster_offsets)):
         checks.tensor(name, value)
         checks.dtype(name, value, checks.INDICES)
-    checks.index_values(neighbors, N, "ball_query_idxs")
+    check_index("ball_query_idxs", neighbors, N)
     starts, lengths = lists.long().unbind(1)
     fits = (starts >= 0) & (lengths >= 0) & (starts + lengths <= neighbors.numel())
     checks.value(bool(fits.all()), "start_len", f"lists within {neighbors.numel()} entries", "another one", verb="name")
@@ -267,8 +267,8 @@ def get_iou(
     offsets = _offsets(arrays, "proposals_offset", proposals_offset, points.shape[0])
     check_index("proposals_idx", points, labels.shape[0])
     segment = torch.arange(nProposal, device=points.device).repeat_interleave(offsets.diff())
-    label = labels[points.long()].long()
-    known = (label >= 0) & (label < nInstance)
+    label = labels[points.long()].long()  # for a point of -1 that of the last one, which does not count
+    known = (points >= 0) & (label >= 0) & (label < nInstance)
     shared = torch.bincount(segment[known] * nInstance + label[known], minlength=nProposal * nInstance)
     shared = shared.view(nProposal, nInstance)
     union = offsets.diff().unsqueeze(1) + sizes - shared

@@ -71,4 +71,4 @@ def write_balls(out: Tensor, index: Tensor) -> None:
 def check_index(name: str, index: Tensor, size: int) -> None:
     """Check on a CPU that indices are -1 or in [0, size)."""
     if index.device.type == "cpu":
-        checks.index_values(index, size, name)
+        checks.index_values(index.long().contiguous(), size, name)
