@@ -121,6 +121,14 @@ class TestProgramsOwnModules:
         pointgrad.compat.install()
         assert importlib.import_module(name) is ours(name.removeprefix("lib."))
 
+    def test_folder_below_a_package(self, folder):
+        """PointGroup has its Python files in lib/pointgroup_ops/functions, all folders without `__init__.py`."""
+        write(folder, {"lib/pointgroup_ops/functions/pointgroup_ops.py": "import PG_OP\n"})
+        pointgrad.compat.install()
+        from lib.pointgroup_ops.functions import pointgroup_ops
+
+        assert pointgroup_ops.PG_OP is ours("PG_OP")
+
     def test_folder_of_sources_is_no_module(self, folder):
         write(folder, {"chamfer/chamfer.cu": "", "chamfer/test_chamfer.py": "OWN = True\n"})
         pointgrad.compat.install()
@@ -220,11 +228,15 @@ class TestInstalledLibraries:
         pointgrad.compat.install()
         import pytorch3d.ops
 
-        assert not hasattr(pytorch3d.ops, "cubify_all")
-        reason = "does not provide .*, and importing the installed pytorch3d failed with OSError: undefined symbol; "
-        with pytest.raises(ModuleNotFoundError, match=reason):
-            exec("from pytorch3d.ops import cubify_all")
+        reason = (
+            r"does not provide .*, and importing the installed pytorch3d\.ops failed with OSError: undefined symbol; "
+        )
+        for name in ("cubify_all", "cubify"):  # the module of the same name must not be taken for the function
+            assert not hasattr(pytorch3d.ops, name)
+            with pytest.raises(ModuleNotFoundError, match=reason):
+                exec(f"from pytorch3d.ops import {name}")
         assert pytorch3d.ops.knn_points
+        assert importlib.import_module("pytorch3d.renderer").rasterize
 
     def test_without_install_nothing_falls_back(self):
         pointgrad.compat.install()

@@ -31,7 +31,7 @@ class Provided(ModuleType):
             original = finder.original(own)
             if original is not None and hasattr(original, name):
                 return getattr(original, name)
-            if f"{own}.{name}" in sys.modules:
+            if f"{own}.{name}" in sys.modules and not finder.failed(own):
                 return sys.modules[f"{own}.{name}"]
         return ModuleType.__getattribute__(self, name)  # raises the usual error
 
@@ -86,11 +86,15 @@ class Finder(DistributionFinder):
         if requested != fullname:
             if not dot or name not in self.names or PathFinder.find_spec(fullname, path) is not None:
                 return None  # a reload
+            if self.failed(requested.rpartition(".")[0]):
+                raise self._missing(requested)
             module = importlib.import_module(requested)
             return spec_from_loader(fullname, _Alias(module, module.__spec__))
         if copied := self._copied_module(fullname):
             theirs = self._original_spec(fullname)
-            if theirs is not None and (_is_source(theirs) or (self._is_package(copied) and _is_folder(theirs))):
+            # A folder without `__init__.py` stays, but does not hide a module of this very name, as in Python itself.
+            keep_folder = copied != fullname or self._is_package(copied)
+            if theirs is not None and (_is_source(theirs) or (keep_folder and _is_folder(theirs))):
                 return theirs
             return self._alias(fullname, copied)
         if name not in self.names:
@@ -102,11 +106,7 @@ class Finder(DistributionFinder):
         theirs = self._original_spec(requested)
         if theirs is not None:
             return theirs
-        # Without `name=`: otherwise `from ... import` would replace this message.
-        raise ModuleNotFoundError(
-            f"pointgrad.compat replaces {name} but does not provide {requested}{self._failure(name)}; "
-            "`python -m pointgrad.compat list` prints what is provided"
-        )
+        raise self._missing(requested)
 
     def original(self, requested: str) -> ModuleType | None:
         """Load the original of a module that pointgrad.compat replaces, without entering it in `sys.modules`."""
@@ -119,8 +119,12 @@ class Finder(DistributionFinder):
                 spec.loader.exec_module(module)
             except Exception as error:  # such as a library that was compiled for another version of torch
                 self._originals[requested] = None
-                self._failures[requested.partition(".")[0]] = error
+                self._failures[requested] = error
         return self._originals[requested]
+
+    def failed(self, requested: str) -> bool:
+        """Whether the original of a module is installed but cannot be imported."""
+        return requested in self._failures
 
     def find_distributions(self, context: Any = None) -> Iterator["_Version"]:
         """Support `importlib.metadata.version("torch_scatter")`, which programs use to detect a library."""
@@ -168,10 +172,16 @@ class Finder(DistributionFinder):
     def _alias(self, fullname: str, requested: str) -> ModuleSpec | None:
         return spec_from_loader(fullname, _Alias(*self._modules[requested]))
 
-    def _failure(self, name: str) -> str:
-        error = self._failures.get(name)
-        return (
-            "" if error is None else f", and importing the installed {name} failed with {type(error).__name__}: {error}"
+    def _missing(self, requested: str) -> ModuleNotFoundError:
+        name = requested.partition(".")[0]
+        reason = ""
+        for failed, error in self._failures.items():
+            if failed.partition(".")[0] == name:
+                reason = f", and importing the installed {failed} failed with {type(error).__name__}: {error}"
+        # Without `name=`: otherwise `from ... import` would replace this message.
+        return ModuleNotFoundError(
+            f"pointgrad.compat replaces {name} but does not provide {requested}{reason}; "
+            "`python -m pointgrad.compat list` prints what is provided"
         )
 
 
