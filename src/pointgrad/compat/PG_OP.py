@@ -112,9 +112,10 @@ def bfs_cluster(
         threshold: Smallest size of a cluster; points of smaller ones are left out.
     """
     arrays = Arrays(N=N)
-    labels = arrays.index("semantic_label", semantic_label, "N").cpu().numpy()
-    neighbors = arrays.index("ball_query_idxs", ball_query_idxs, "*").cpu()
-    lists = arrays.index("start_len", start_len, "N 2").cpu()
+    labels = arrays.index("semantic_label", semantic_label, "N")
+    neighbors = arrays.index("ball_query_idxs", ball_query_idxs, "*")
+    lists = arrays.index("start_len", start_len, "N 2")
+    labels, neighbors, lists = labels.cpu(), neighbors.cpu(), lists.cpu()
     for name, value in (("cluster_idxs", cluster_idxs), ("cluster_offsets", cluster_offsets)):
         checks.tensor(name, value)
         checks.dtype(name, value, checks.INDICES)
@@ -123,7 +124,7 @@ def bfs_cluster(
     fits = (starts >= 0) & (lengths >= 0) & (starts + lengths <= neighbors.numel())
     checks.value(bool(fits.all()), "start_len", f"lists within {neighbors.numel()} entries", "another one", verb="name")
     clusters = _components(
-        labels, neighbors.numpy(), starts.numpy(), lengths.numpy(), count_of("threshold", threshold, 0)
+        labels.numpy(), neighbors.numpy(), starts.numpy(), lengths.numpy(), count_of("threshold", threshold, 0)
     )
     sizes = torch.tensor([len(cluster) for cluster in clusters], dtype=torch.int64)
     members = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *clusters]))
@@ -150,25 +151,25 @@ def voxelize_idx(
     checks.tensor("coords", coords)
     checks.shape(coords.dim() == 2 and coords.shape[1] in (3, 4), "coords", "(N, 3) or (N, 4)", coords)
     checks.dtype("coords", coords, (torch.int64,))
-    arrays = Arrays(N=coords.shape[0])
+    arrays = Arrays(N=coords.shape[0], D=coords.shape[1])
+    coords = arrays.index("coords", coords, "N D")
     out_map = arrays.out_index("input_map", input_map, "N")
     for name, value in (("output_coords", output_coords), ("output_map", output_map)):
         checks.tensor(name, value)
         checks.dtype(name, value, checks.INDICES)
-    mode = number(mode)
-    checks.value(mode in range(5), "mode", "from 0 to 4", mode)
+    mode = count_of("mode", mode, 0)
+    checks.value(mode <= _MEAN, "mode", "from 0 to 4", mode)
     voxels, inverse, count = coords.unique(dim=0, return_inverse=True, return_counts=True)
     checks.value(mode != 0 or len(voxels) == len(coords), "coords", "unique for mode 0", "equal rows")
-    rows = torch.arange(len(coords))
-    first = torch.full((len(voxels),), len(coords)).scatter_reduce_(0, inverse, rows, "amin")
+    rows = torch.arange(len(coords), device=coords.device)
+    first = rows.new_full((len(voxels),), len(coords)).scatter_reduce_(0, inverse, rows, "amin")
     order = first.argsort()  # voxel numbers in the order of their first points
-    position = torch.empty_like(order)
-    position[order] = torch.arange(len(order))
+    position = order.argsort()
     inverse, count = position[inverse], count[order]
     by_voxel = inverse.argsort(stable=True)
     begin = count.cumsum(0) - count
     most = int(count.max()) if mode >= 3 and len(count) else 1
-    points = torch.zeros(len(count), most, dtype=torch.int64)
+    points = rows.new_zeros(len(count), most)
     if mode >= 3:
         points[inverse[by_voxel], rows - begin[inverse[by_voxel]]] = by_voxel
     else:
@@ -183,7 +184,7 @@ def voxelize_fp(
     feats: Tensor, output_feats: Tensor, output_map: Tensor, mode: int, nActive: int, maxActive: int, nPlane: int
 ) -> None:
     """Add the sums, or the means for mode 4, of the features (N, C) of each voxel to `output_feats` (M, C)."""
-    rows, voxels, weights = _map(output_map, nActive, maxActive, number(mode) == _MEAN)
+    rows, voxels, weights = _map(output_map, nActive, maxActive, _is_mean(mode))
     _add_rows(feats, output_feats, rows, voxels, weights, nPlane, "feats", "output_feats")
 
 
@@ -191,7 +192,7 @@ def voxelize_bp(
     d_output_feats: Tensor, d_feats: Tensor, output_map: Tensor, mode: int, nActive: int, maxActive: int, nPlane: int
 ) -> None:
     """Add the gradient of `voxelize_fp` to `d_feats` (N, C)."""
-    rows, voxels, weights = _map(output_map, nActive, maxActive, number(mode) == _MEAN)
+    rows, voxels, weights = _map(output_map, nActive, maxActive, _is_mean(mode))
     _add_rows(d_output_feats, d_feats, voxels, rows, weights, nPlane, "d_output_feats", "d_feats")
 
 
@@ -332,8 +333,13 @@ def _components(
     return clusters
 
 
+def _is_mean(mode: int) -> bool:
+    return count_of("mode", mode, 0) == _MEAN
+
+
 def _map(output_map: Tensor, nActive: int, maxActive: int, mean: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Point and voxel of each entry of a map, and its weight."""
+    maxActive = count_of("maxActive", maxActive, 0)
     arrays = Arrays(nActive=nActive, width=maxActive + 1)
     table = arrays.index("output_map", output_map, "nActive width").long()
     counts = table[:, 0]

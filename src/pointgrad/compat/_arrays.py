@@ -22,6 +22,8 @@ class Arrays:
 
     def __init__(self, **sizes: Any) -> None:
         self.sizes = {name: count_of(name, size, 0) for name, size in sizes.items()}
+        for name, size in self.sizes.items():
+            checks.value(size < 2**63, name, "less than 2**63", size)
         self._first: tuple[str, Tensor] | None = None
 
     def floats(self, name: str, value: Any, shape: str) -> Tensor:
@@ -59,6 +61,7 @@ class Arrays:
         if self._first is None:
             self._first = name, value
         checks.device(name, value, *self._first)
+        checks.value(not value.is_meta, name, "a tensor with values", "a meta tensor")
         return value.detach()
 
 

@@ -8,7 +8,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -23,17 +23,20 @@ _RESULTS = {  # functions of torch.cuda and their results on the CPU
     "empty_cache": None,
     "get_device_capability": (0, 0),
     "get_device_name": "CPU",
+    "init": None,
     "ipc_collect": None,
     "max_memory_allocated": 0,
     "max_memory_reserved": 0,
     "memory_allocated": 0,
     "memory_reserved": 0,
+    "memory_summary": "",
     "reset_max_memory_allocated": None,
     "reset_peak_memory_stats": None,
     "set_device": None,
     "synchronize": None,
 }
 _reported: set[str] = set()
+_TorchGenerator = torch.Generator
 
 
 def redirect() -> None:
@@ -45,10 +48,14 @@ def redirect() -> None:
         setattr(torch.cuda, name, _constant(name, result))
     torch.cuda.Event = _Event  # type: ignore[assignment, misc]
     torch.cuda.Stream = _Stream  # type: ignore[assignment, misc]
-    torch.cuda.device = torch.cuda.stream = _nothing  # type: ignore[assignment, misc]
+    torch.cuda.device = torch.cuda.stream = _Context  # type: ignore[assignment, misc]
     torch.cuda.current_stream = torch.cuda.default_stream = _Stream  # type: ignore[assignment]
     torch.load = _on_cpu(torch.load)
-    torch.set_default_tensor_type = _default_type(torch.set_default_tensor_type)
+    torch.set_default_tensor_type = _with_argument(torch.set_default_tensor_type, _cpu_type)
+    torch.set_default_device = _with_argument(torch.set_default_device, _cpu_device)  # type: ignore[assignment]
+    torch.Generator = _Generator  # type: ignore[misc]
+    for name in ("mark", "range_pop", "range_push"):
+        setattr(torch.cuda.nvtx, name, _constant(f"nvtx.{name}", None))
     _OnCpu().__enter__()
     _in_backward_and_threads()
 
@@ -75,9 +82,8 @@ class _OnCpu(TorchFunctionMode):
             args = tuple(_CPU if _is_cuda(value) else value for value in args)
         elif name == "type" and func is Tensor.type:
             args = tuple(_cpu_type(value) for value in args)
-        if "device" in kwargs and _is_cuda(kwargs["device"]):
-            _report('device="cuda"')
-            kwargs = {**kwargs, "device": _CPU}
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": _cpu_device(kwargs["device"])}
         return func(*args, **kwargs)
 
 
@@ -146,10 +152,26 @@ class _Stream:
         pass
 
 
-@contextlib.contextmanager
-def _nothing(*args: Any) -> Iterator[None]:
+class _Context(contextlib.AbstractContextManager[None]):
     """The context managers torch.cuda.device and torch.cuda.stream."""
-    yield
+
+    def __init__(self, *args: Any) -> None:
+        pass
+
+    def __exit__(self, *args: Any) -> None:
+        pass
+
+
+class _AnyGenerator(type(torch.Generator)):  # type: ignore[misc]
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _TorchGenerator)
+
+
+class _Generator(torch.Generator, metaclass=_AnyGenerator):
+    """torch.Generator, always on the CPU."""
+
+    def __new__(cls, device: Any = "cpu") -> "_Generator":
+        return super().__new__(cls, _cpu_device(device))  # type: ignore[call-arg]
 
 
 def _constant(name: str, result: Any) -> Callable[..., Any]:
@@ -171,8 +193,8 @@ def _on_cpu(load: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _default_type(function: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda t: function(_cpu_type(t))
+def _with_argument(function: Callable[[Any], None], convert: Callable[[Any], Any]) -> Callable[[Any], None]:
+    return lambda value: function(convert(value))
 
 
 def _in_backward_and_threads() -> None:
@@ -196,6 +218,13 @@ def _is_cuda(device: Any) -> bool:
     if isinstance(device, torch.device):
         return device.type == "cuda"
     return isinstance(device, int) and not isinstance(device, bool)  # the number of a GPU
+
+
+def _cpu_device(device: Any) -> Any:
+    if not _is_cuda(device):
+        return device
+    _report('device="cuda"')
+    return _CPU
 
 
 def _cpu_type(value: Any) -> Any:

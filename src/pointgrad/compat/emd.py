@@ -1,5 +1,6 @@
 """The compiled module `emd` of MSN and PoinTr: an assignment between two clouds by the auction algorithm."""
 
+import numbers
 from typing import Any
 
 import torch
@@ -65,6 +66,9 @@ def forward(
     )
     distance2 = arrays.out("dist", dist, "B N")
     eps, iters = number(eps), count_of("iters", iters)
+    checks.kind(isinstance(eps, numbers.Real), "eps", "a number", eps)
+    wide = torch.promote_types(torch.promote_types(points1.dtype, points2.dtype), torch.float32)
+    points1, points2 = points1.to(wide), points2.to(wide)
     for cloud in range(points1.shape[0]):
         for out, value in zip(outs, _auction(points1[cloud], points2[cloud], eps, iters), strict=True):
             out[cloud] = value

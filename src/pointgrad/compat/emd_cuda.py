@@ -50,6 +50,7 @@ def matchcost_backward(grad_cost: Tensor, xyz1: Tensor, xyz2: Tensor, match: Ten
     _check_clouds(xyz1, xyz2, match)
     checks.tensor("grad_cost", grad_cost)
     checks.shape(grad_cost.shape == xyz1.shape[:1], "grad_cost", f"(B,) = ({xyz1.shape[0]},)", grad_cost)
+    checks.device("grad_cost", grad_cost, "xyz1", xyz1)
     grad1, grad2 = torch.zeros_like(xyz1), torch.zeros_like(xyz2)
     for cloud, scale in enumerate(grad_cost.detach()):
         difference = xyz2[cloud].detach().unsqueeze(1) - xyz1[cloud].detach()  # (M, N, 3)

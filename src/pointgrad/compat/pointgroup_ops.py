@@ -40,8 +40,9 @@ def ballquery_batch_p(
         `idx` (A,) int32, the lists of neighbors one after another, and `start_len` (N, 2) int32, the start and the
         length of each list.
     """
-    checks.tensor("coords", coords)
+    _check_table("coords", coords)
     n, space = coords.shape[0], count_of("meanActive", meanActive)
+    checks.value(n * space < 2**63, "meanActive", f"less than 2**63 / {n}", space)
     while True:
         idx = torch.zeros(n * space, dtype=torch.int32, device=coords.device)
         start_len = torch.zeros(n, 2, dtype=torch.int32, device=coords.device)
@@ -67,7 +68,7 @@ def bfs_cluster(
         of the labels.
     """
     checks.tensor("semantic_label", semantic_label)
-    checks.tensor("start_len", start_len)
+    _check_table("start_len", start_len)
     clusters, offsets = semantic_label.new_empty(0), semantic_label.new_empty(0)
     PG_OP.bfs_cluster(semantic_label, ball_query_idxs, start_len, clusters, offsets, start_len.shape[0], threshold)
     return clusters, offsets
@@ -79,7 +80,7 @@ def voxelization_idx(coords: Tensor, batchsize: int, mode: int = 4) -> tuple[Ten
     Returns:
         Voxels (M, D) int64, the voxel number (N,) int32 of each point, and the points (M, 1 + A) int32 of each voxel.
     """
-    checks.tensor("coords", coords)
+    _check_table("coords", coords)
     voxels, points = coords.new_empty(0), torch.empty(0, dtype=torch.int32)
     numbers = torch.zeros(coords.shape[0], dtype=torch.int32)
     PG_OP.voxelize_idx(coords, voxels, numbers, points, batchsize, mode)
@@ -152,13 +153,15 @@ def point_recover(feats: Tensor, map_rule: Tensor, nPoint: int) -> Tensor:
     """Copy the features (M, C) of voxels to their points: (nPoint, C), differentiable."""
     _check_table("feats", feats)
     _check_table("map_rule", map_rule)
-    return PointRecover.apply(feats, map_rule, nPoint)
+    size = count_of("nPoint", nPoint, 0)
+    checks.value(size < 2**63, "nPoint", "less than 2**63", size)
+    return PointRecover.apply(feats, map_rule, size)
 
 
 def roipool(feats: Tensor, proposals_offset: Tensor) -> Tensor:
     """Maximum of the features (N, C) of each proposal: (P, C), differentiable; -inf for empty proposals."""
     _check_table("feats", feats)
-    checks.tensor("proposals_offset", proposals_offset)
+    _check_offsets("proposals_offset", proposals_offset)
     return RoiPool.apply(feats, proposals_offset)
 
 
@@ -166,8 +169,9 @@ def get_iou(
     proposals_idx: Tensor, proposals_offset: Tensor, instance_labels: Tensor, instance_pointnum: Tensor
 ) -> Tensor:
     """Intersection over union (P, I) float32 of proposals and instances; see `PG_OP.get_iou`."""
-    checks.tensor("proposals_offset", proposals_offset)
+    _check_offsets("proposals_offset", proposals_offset)
     checks.tensor("instance_pointnum", instance_pointnum)
+    checks.shape(instance_pointnum.dim() == 1, "instance_pointnum", "(I,)", instance_pointnum)
     shape = (proposals_offset.shape[0] - 1, instance_pointnum.shape[0])
     out = torch.zeros(shape, device=proposals_offset.device)
     PG_OP.get_iou(proposals_idx, proposals_offset, instance_labels, instance_pointnum, out, shape[1], shape[0])
@@ -191,11 +195,16 @@ def sec_max(inp: Tensor, offsets: Tensor) -> Tensor:
 
 def _segments(function: Any, inp: Tensor, offsets: Tensor) -> Tensor:
     _check_table("inp", inp)
-    checks.tensor("offsets", offsets)
+    _check_offsets("offsets", offsets)
     shape = (offsets.shape[0] - 1, inp.shape[1])
     out = inp.detach().new_zeros(shape)
     function(inp, offsets, out, *shape)
     return out
+
+
+def _check_offsets(name: str, value: Any) -> None:
+    checks.tensor(name, value)
+    checks.shape(value.dim() == 1 and value.shape[0] > 0, name, "(P + 1,)", value)
 
 
 def _check_table(name: str, value: Any) -> None:

@@ -5,6 +5,7 @@ of their arguments and return nothing. Gradients are added to the array that rec
 """
 
 import itertools
+import numbers
 from typing import Any, NoReturn
 
 import torch
@@ -15,7 +16,7 @@ import pointgrad
 from pointgrad.ops import checks
 
 from ._arrays import Arrays, check_index, write_balls
-from ._scalars import number
+from ._scalars import count_of, number
 from .pointnet2_batch_cuda import farthest_point_sampling_wrapper
 from .pointops import _C
 
@@ -179,10 +180,13 @@ def voxel_query_wrapper(
         return
     check_index("point_indices", voxels, points.shape[0])
     check_index("new_coords[:, 0]", coords[:, 0], voxels.shape[0])
-    ranges = [range(-int(number(size)), int(number(size)) + 1) for size in (z_range, y_range, x_range)]
-    steps = torch.tensor(list(itertools.product(*ranges)), device=points.device)
+    reaches = (("z_range", z_range, R1), ("y_range", y_range, R2), ("x_range", x_range, R3))
+    ranges = [min(count_of(name, reach, 0), size) for name, reach, size in reaches]
+    steps = torch.tensor(list(itertools.product(*(range(-reach, reach + 1) for reach in ranges))), device=points.device)
     limits = torch.tensor([R1, R2, R3], device=points.device)
-    limit2 = points.new_full((), number(radius)).square()
+    radius = number(radius)
+    checks.kind(isinstance(radius, numbers.Real), "radius", "a number", radius)
+    limit2 = points.new_full((), float(radius)).square()
     for begin in range(0, M, _CHUNK):
         chunk = slice(begin, min(begin + _CHUNK, M))
         voxel = coords[chunk, None, 1:] + steps  # (M, S, 3)

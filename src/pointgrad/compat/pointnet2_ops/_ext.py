@@ -61,6 +61,7 @@ def three_interpolate_grad(grad_out: Tensor, idx: Tensor, weight: Tensor, m: int
     checks.tensor("idx", idx)
     checks.shape(idx.dim() == 3, "idx", "(B, n, 3)", idx)
     checks.shape(weight.shape == idx.shape, "weight", lambda: f"{tuple(idx.shape)}, like idx", weight)
+    checks.device("weight", weight, "idx", idx)
     _check_gradient(grad_out, idx[..., 0], "n", 2)
     return group_points_grad(grad_out.unsqueeze(-1) * weight.unsqueeze(1), idx, m)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 import pointgrad
 from pointgrad.ops import checks
@@ -110,13 +111,11 @@ def random_ball_query_cuda(
     outside = (found.index < 0) | ((rank >= first) & (rank < last))
     position, chosen = found.index.masked_fill(outside, points.shape[0]).sort(dim=1)
     valid = position[:, :nsample] < points.shape[0]
-    index = torch.full_like(out, -1)
-    index[:, : valid.shape[1]] = permutation[position[:, :nsample].where(valid, 0)].where(valid, -1).to(out.dtype)
-    out.copy_(index)
-    out2.fill_(MISSING2)
-    out2[:, : valid.shape[1]] = (
-        found.distance2.gather(1, chosen)[:, :nsample].masked_fill(~valid, MISSING2).to(out2.dtype)
-    )
+    missing = nsample - valid.shape[1]
+    index = permutation[position[:, :nsample].where(valid, 0)].where(valid, -1)
+    distance2 = found.distance2.gather(1, chosen)[:, :nsample].masked_fill(~valid, MISSING2)
+    out.copy_(functional.pad(index, (0, missing), value=-1))
+    out2.copy_(functional.pad(distance2, (0, missing), value=MISSING2))
 
 
 def farthest_point_sampling_cuda(

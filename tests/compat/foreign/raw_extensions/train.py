@@ -84,6 +84,11 @@ def main():
     assert torch.empty(1, device=0).new_zeros(2, device="cuda").to(device, torch.float16).dtype == torch.float16
     with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()):
         assert torch.rand(2, pin_memory=False).pin_memory().shape == (2,)
+    generator = torch.Generator(device="cuda").manual_seed(3)
+    assert torch.rand(2, generator=generator, device="cuda").shape == (2,)
+    torch.set_default_device("cuda")
+    assert torch.zeros(2).sum() == 0
+    torch.set_default_device(None)
     thread = threading.Thread(target=lambda: print("thread", torch.ones(2, device="cuda").sum().item()))
     thread.start()
     thread.join()
