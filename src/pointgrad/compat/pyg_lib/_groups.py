@@ -17,7 +17,7 @@ _CSR = "(Tensor src, Tensor indptr, Tensor? out=None)"
 
 
 def _fake_groups(index: Tensor) -> Tensor:
-    return index.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
+    return index.new_empty(torch.library.get_ctx().new_dynamic_size(max=2**62), dtype=torch.uint8)
 
 
 @opaque("_groups(Tensor index) -> Tensor", _fake_groups)
@@ -29,7 +29,7 @@ def _groups(index: Tensor) -> Tensor:
 def _size(index: Tensor, out: Tensor | None, dim_size: int | None) -> int | None:
     """Number of groups. Only compiled code needs it in advance if neither argument determines it."""
     if out is None and dim_size is None and torch.compiler.is_compiling():
-        return int(torch.ops.pyg._groups(index).shape[0])
+        dim_size = torch.ops.pyg._groups(index).shape[0]
     return dim_size
 
 

@@ -16,11 +16,14 @@ def _fake_rows(x: Tensor, *args: Any) -> Tensor:
     return x.new_empty(x.shape[0], dtype=torch.int64)
 
 
-def _fake_sample(src: Tensor, *args: Any) -> Tensor:
+def _fake_sample(src: Tensor, ptr: Tensor, *args: Any) -> Tensor:
+    _check("ptr", ptr, "src", src)
     return src.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
 
 
-def _fake_edges(x: Tensor, *args: Any) -> Tensor:
+def _fake_edges(x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None, *args: Any) -> Tensor:
+    _check("ptr_x", ptr_x, "x", x)
+    _check("ptr_y", ptr_y, "y", y)
     return x.new_empty(2, torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
 
 
@@ -91,17 +94,22 @@ def _batches(x: Tensor, y: Tensor, ptr_x: Tensor | None, ptr_y: Tensor | None) -
 
 def _batch(name: str, ptr: Tensor | None, points_name: str, points: Tensor) -> Tensor | None:
     """Cloud number of each row."""
+    _check(name, ptr, points_name, points)
     if ptr is None:
         return None
-    checks.shape(points.dim() >= 1, points_name, "(N,) or (N, D)", points)
-    checks.shape(ptr.dim() == 1 and ptr.shape[0] >= 1, name, "(B + 1,)", ptr)
-    checks.dtype(name, ptr, checks.INDICES)
-    checks.device(name, ptr, points_name, points)
     if ptr.device.type == "cpu":
         checks.offsets_values(ptr, points.shape[0], name)
     return torch.bucketize(torch.arange(points.shape[0], device=ptr.device), ptr[1:], right=True)
 
 
-def _count(*ptrs: Tensor | None) -> int | None:
+def _check(name: str, ptr: Tensor | None, points_name: str, points: Tensor) -> None:
+    checks.shape(points.dim() >= 1, points_name, "(N,) or (N, D)", points)
+    if ptr is not None:
+        checks.shape(ptr.dim() == 1 and ptr.shape[0] >= 1, name, "(B + 1,)", ptr)
+        checks.dtype(name, ptr, checks.INDICES)
+        checks.device(name, ptr, points_name, points)
+
+
+def _count(*ptrs: Tensor | None) -> int:
     """Number of clouds."""
     return max((1, *(ptr.shape[0] - 1 for ptr in ptrs if ptr is not None)))
