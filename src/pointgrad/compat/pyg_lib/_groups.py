@@ -1,6 +1,7 @@
 """Operators on groups of values: reductions, gathering, softmax, sorting."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from ._library import composite, opaque
 _SCATTER = "(Tensor src, Tensor index, int dim=-1, Tensor? out=None, int? dim_size=None)"
 _COO = "(Tensor src, Tensor index, Tensor? out=None, int? dim_size=None)"
 _CSR = "(Tensor src, Tensor indptr, Tensor? out=None)"
+_SAMPLED: dict[str, Callable[..., Tensor]] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 
 
 def _fake_groups(index: Tensor) -> Tensor:
@@ -120,8 +122,7 @@ def index_sort(indices: Tensor, max: int | None = None) -> tuple[Tensor, Tensor]
 
 @composite("sampled_op(Tensor left, Tensor right, Tensor? left_index, Tensor? right_index, str op) -> Tensor")
 def sampled_op(left: Tensor, right: Tensor, left_index: Tensor | None, right_index: Tensor | None, op: str) -> Tensor:
-    functions = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
-    checks.value(op in functions, "op", '"add", "sub", "mul" or "div"', repr(op))
+    checks.value(op in _SAMPLED, "op", '"add", "sub", "mul" or "div"', repr(op))
     rows = []
     for name, values, index in (("left", left, left_index), ("right", right, right_index)):
         checks.shape(values.dim() == 2, name, "(N, C)", values)
@@ -134,4 +135,4 @@ def sampled_op(left: Tensor, right: Tensor, left_index: Tensor | None, right_ind
         rows.append(values if index is None else values.index_select(0, index))
     fits = rows[1].shape == rows[0].shape
     checks.shape(fits, "right", lambda: f"{tuple(rows[0].shape)} after sampling, like left", rows[1])
-    return functions[op](*rows)
+    return _SAMPLED[op](*rows)
