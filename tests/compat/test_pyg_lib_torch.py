@@ -1,5 +1,6 @@
 """The operators in `torch.ops.pyg` under autograd, TorchScript, torch.compile and torch.export; a program."""
 
+import doctest
 import runpy
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 import pointgrad.compat
+import pointgrad.compat.pyg_lib.ops.scatter_reduce
 from pointgrad.compat import pyg_lib
 from pointgrad.compat.pyg_lib import ops
 
@@ -197,6 +199,8 @@ def test_meta():
     assert pyg.grid_cluster(x, torch.ones(3, device="meta")).shape == (8,)
     assert pyg.nearest(x, x[:3]).device.type == "meta"
     assert pyg.segment_matmul(x, PTR.to("meta"), WEIGHT.to("meta")).shape == (8, 4)
+    with pytest.raises(ValueError, match=r"^pos must be \(N,\) or \(N, D\), got \(\)$"):
+        pyg.grid_cluster(x[0, 0], x[0])
 
 
 def test_functions_can_be_scripted():
@@ -208,6 +212,13 @@ def test_functions_can_be_scripted():
         return [edges, ops.fps(x, ptr, random_start=False), total, best, ops.softmax_csr(x, ptr), product]
 
     torch.testing.assert_close(torch.jit.script(call)(X, INDEX, PTR), call(X, INDEX, PTR))
+
+
+def test_examples():
+    for module in (pyg_lib.ops._groups, pyg_lib.ops._matmul, pyg_lib.ops._points, pyg_lib.ops.scatter_reduce):
+        result = doctest.testmod(module, extraglobs={"torch": torch})
+        assert result.attempted > 0
+        assert result.failed == 0
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------

@@ -107,6 +107,9 @@ def softmax_csr(src: Tensor, ptr: Tensor, dim: int = 0) -> Tensor:
     checks.tensor("src", src)
     checks.shape(src.dim() >= 1, "src", "a tensor of at least one dimension", src)
     checks.dim("dim", dim, src.dim())
+    checks.shape(ptr.dim() == 1, "ptr", "(S + 1,)", ptr)
+    if ptr.device.type == "cpu" and not torch.compiler.is_compiling():
+        checks.offsets_values(ptr, src.shape[dim], "ptr")
     moved = src.movedim(dim, 0)
     rows = moved.reshape(moved.shape[0], math.prod(moved.shape[1:]))
     return pointgrad.segment_softmax(rows, ptr).reshape(moved.shape).movedim(0, dim).contiguous()

@@ -11,8 +11,13 @@ from .. import torch_cluster
 from ._library import opaque
 
 
-def _fake_rows(x: Tensor, *args: Any) -> Tensor:
-    """One index for each row."""
+def _fake_voxels(pos: Tensor, *args: Any) -> Tensor:
+    _check("ptr", None, "pos", pos)
+    return pos.new_empty(pos.shape[0], dtype=torch.int64)
+
+
+def _fake_nearest(x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None) -> Tensor:
+    _check_pair(x, y, ptr_x, ptr_y)
     return x.new_empty(x.shape[0], dtype=torch.int64)
 
 
@@ -22,8 +27,7 @@ def _fake_sample(src: Tensor, ptr: Tensor, *args: Any) -> Tensor:
 
 
 def _fake_edges(x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None, *args: Any) -> Tensor:
-    _check("ptr_x", ptr_x, "x", x)
-    _check("ptr_y", ptr_y, "y", y)
+    _check_pair(x, y, ptr_x, ptr_y)
     return x.new_empty(2, torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
 
 
@@ -76,30 +80,37 @@ def radius(
     )
 
 
-@opaque("nearest(Tensor x, Tensor y, Tensor? ptr_x=None, Tensor? ptr_y=None) -> Tensor", _fake_rows)
+@opaque("nearest(Tensor x, Tensor y, Tensor? ptr_x=None, Tensor? ptr_y=None) -> Tensor", _fake_nearest)
 def nearest(x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None) -> Tensor:
     return torch_cluster.nearest(x, y, *_batches(x, y, ptr_x, ptr_y))
 
 
-@opaque("grid_cluster(Tensor pos, Tensor size, Tensor? start=None, Tensor? end=None) -> Tensor", _fake_rows)
+@opaque("grid_cluster(Tensor pos, Tensor size, Tensor? start=None, Tensor? end=None) -> Tensor", _fake_voxels)
 def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Tensor | None = None) -> Tensor:
     return torch_cluster.grid_cluster(pos, size, start, end)
 
 
 def _batches(x: Tensor, y: Tensor, ptr_x: Tensor | None, ptr_y: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Batch vectors of both arguments; the same tensor if the arguments are the same."""
-    batch_x = _batch("ptr_x", ptr_x, "x", x)
-    return batch_x, batch_x if x is y and ptr_x is ptr_y else _batch("ptr_y", ptr_y, "y", y)
+    """Cloud numbers of the rows of both arguments; the same tensor if the arguments are the same."""
+    _check_pair(x, y, ptr_x, ptr_y)
+    batch_x = _batch("ptr_x", ptr_x, x)
+    return batch_x, batch_x if x is y and ptr_x is ptr_y else _batch("ptr_y", ptr_y, y)
 
 
-def _batch(name: str, ptr: Tensor | None, points_name: str, points: Tensor) -> Tensor | None:
-    """Cloud number of each row."""
-    _check(name, ptr, points_name, points)
+def _batch(name: str, ptr: Tensor | None, points: Tensor) -> Tensor | None:
     if ptr is None:
         return None
     if ptr.device.type == "cpu":
         checks.offsets_values(ptr, points.shape[0], name)
     return torch.bucketize(torch.arange(points.shape[0], device=ptr.device), ptr[1:], right=True)
+
+
+def _check_pair(x: Tensor, y: Tensor, ptr_x: Tensor | None, ptr_y: Tensor | None) -> None:
+    _check("ptr_x", ptr_x, "x", x)
+    _check("ptr_y", ptr_y, "y", y)
+    clouds = _count(ptr_x, ptr_y)
+    for name, ptr in (("ptr_x", ptr_x), ("ptr_y", ptr_y)):
+        checks.value(clouds == 1 or ptr is not None, name, lambda: f"a tensor if there are {clouds} clouds", None)
 
 
 def _check(name: str, ptr: Tensor | None, points_name: str, points: Tensor) -> None:
