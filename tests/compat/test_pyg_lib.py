@@ -332,6 +332,13 @@ X, PTR, INDEX = torch.rand(6, 3), torch.tensor([0, 2, 6]), torch.tensor([0, 0, 1
         ),
         (lambda: ops.softmax_csr(X, PTR[:2]), ValueError, "ptr[-1] must equal N = 6, got 2"),
         (lambda: ops.softmax_csr(X, PTR[None]), ValueError, "ptr must be (S + 1,), got (1, 3)"),
+        (lambda: ops.softmax_csr(X, PTR.float()), TypeError, "ptr must be int64 or int32, got float32"),
+        (lambda: ops.softmax_csr(X, PTR[:0]), ValueError, "ptr must be (S + 1,), got (0,)"),
+        (
+            lambda: torch.ops.pyg._segment_outer(X, X[:2], PTR),
+            ValueError,
+            "right must be (N, M), like left, got (2, 3)",
+        ),
         (lambda: ops.grid_cluster(X[0, 0], X[0]), ValueError, "pos must be (N,) or (N, D), got ()"),
         (lambda: ops.softmax_csr(X, PTR, 2), ValueError, "dim must be in [-2, 2), got 2"),
         (lambda: ops.sampled_add(X, X[:2]), ValueError, "right must be (6, 3) after sampling, like left, got (2, 3)"),
@@ -380,6 +387,13 @@ def test_errors(call, error, message):
     with pytest.raises(error) as caught:
         call()
     assert str(caught.value) == message
+
+
+def test_empty_products():
+    """A product over nothing is 0, not what the memory contained."""
+    assert torch.equal(ops.segment_matmul(torch.ones(4, 0), PTR.clamp(max=4), torch.ones(2, 0, 3)), torch.zeros(4, 3))
+    empty = torch.ops.pyg._segment_outer(X[:4], X[:4], torch.tensor([0, 0, 4]))[0]
+    assert torch.equal(empty, torch.zeros(3, 3))
 
 
 def test_non_finite_points():

@@ -107,7 +107,9 @@ def softmax_csr(src: Tensor, ptr: Tensor, dim: int = 0) -> Tensor:
     checks.tensor("src", src)
     checks.shape(src.dim() >= 1, "src", "a tensor of at least one dimension", src)
     checks.dim("dim", dim, src.dim())
-    checks.shape(ptr.dim() == 1, "ptr", "(S + 1,)", ptr)
+    checks.shape(ptr.dim() == 1 and ptr.shape[0] >= 1, "ptr", "(S + 1,)", ptr)
+    checks.dtype("ptr", ptr, checks.INDICES)
+    checks.device("ptr", ptr, "src", src)
     if ptr.device.type == "cpu" and not torch.compiler.is_compiling():
         checks.offsets_values(ptr, src.shape[dim], "ptr")
     moved = src.movedim(dim, 0)

@@ -30,29 +30,31 @@ def _check(input: Tensor, ptr: Tensor, other: Tensor) -> None:
     checks.device("other", other, "inputs", input)
 
 
-def _fake_product(input: Tensor, ptr: Tensor, other: Tensor) -> Tensor:
+def _empty_product(input: Tensor, ptr: Tensor, other: Tensor) -> Tensor:
     _check(input, ptr, other)
     return input.new_empty(input.shape[0], other.shape[2])
 
 
-@opaque("segment_matmul(Tensor input, Tensor ptr, Tensor other) -> Tensor", _fake_product)
+@opaque("segment_matmul(Tensor input, Tensor ptr, Tensor other) -> Tensor", _empty_product)
 def segment_matmul(input: Tensor, ptr: Tensor, other: Tensor) -> Tensor:
-    _check(input, ptr, other)
-    out = input.new_empty(input.shape[0], other.shape[2])
+    out = _empty_product(input, ptr, other)
     sizes = _sizes(ptr, input)
     for rows, matrix, result in zip(input.split(sizes), other, out.split(sizes), strict=True):
         torch.mm(rows, matrix, out=result)
     return out
 
 
-def _fake_outer(left: Tensor, right: Tensor, ptr: Tensor) -> Tensor:
+def _empty_outer(left: Tensor, right: Tensor, ptr: Tensor) -> Tensor:
+    checks.shape(left.dim() == 2, "left", "(N, K)", left)
+    checks.shape(right.dim() == 2 and right.shape[0] == left.shape[0], "right", "(N, M), like left", right)
+    checks.shape(ptr.dim() == 1 and ptr.shape[0] >= 1, "ptr", "(B + 1,)", ptr)
     return left.new_empty(ptr.shape[0] - 1, left.shape[1], right.shape[1])
 
 
-@opaque("_segment_outer(Tensor left, Tensor right, Tensor ptr) -> Tensor", _fake_outer)
+@opaque("_segment_outer(Tensor left, Tensor right, Tensor ptr) -> Tensor", _empty_outer)
 def _segment_outer(left: Tensor, right: Tensor, ptr: Tensor) -> Tensor:
     """Products (B, K, M) of the segments of left (N, K), transposed, and right (N, M)."""
-    out = left.new_empty(ptr.shape[0] - 1, left.shape[1], right.shape[1])
+    out = _empty_outer(left, right, ptr)
     sizes = _sizes(ptr, left)
     for a, b, result in zip(left.split(sizes), right.split(sizes), out, strict=True):
         torch.mm(a.t(), b, out=result)
