@@ -1,5 +1,6 @@
 """`pyg_lib` compared with plain loops: points, groups of values, matrix products, splines."""
 
+import importlib
 import itertools
 import math
 
@@ -276,6 +277,7 @@ def test_spline(degree, device):
 
 def test_parts_that_pyg_looks_for():
     """PyG decides by these names what it uses."""
+    assert importlib.reload(ops) is ops
     assert not hasattr(pyg_lib, "partition")
     assert not hasattr(ops, "graclus_cluster")
     with pytest.raises(
