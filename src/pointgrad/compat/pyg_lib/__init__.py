@@ -6,7 +6,7 @@
 
 from typing import NoReturn
 
-from . import ops, sampler
+from . import _graphs, _groups, _matmul, _points, _spline, ops, sampler  # noqa: F401  # the first five register operators
 
 __version__ = "0.9.0"  # the version whose interface is provided
 

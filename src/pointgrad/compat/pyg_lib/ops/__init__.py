@@ -5,7 +5,6 @@ They call the operators in `torch.ops.pyg`, which TorchScript can call as well.
 
 from typing import NoReturn
 
-from .. import _graphs, _groups, _matmul, _points, _spline  # noqa: F401  # register the operators
 from ._groups import (
     gather_coo,
     gather_csr,
