@@ -242,3 +242,14 @@ class TestInstalledLibraries:
         pointgrad.compat.install()
         sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "Finder"]
         assert not hasattr(ours("pytorch3d"), "REAL")
+
+
+def test_an_installed_pyg_lib_is_never_loaded(folder):
+    """It would register operators that exist, which ends the process."""
+    write(folder, {"pyg_lib/__init__.py": "raise SystemExit('loaded')\n", "pyg_lib/partition.py": ""})
+    pointgrad.compat.install("pyg_lib")
+    import pyg_lib
+
+    assert not hasattr(pyg_lib, "partition")
+    with pytest.raises(ModuleNotFoundError, match=r"does not provide pyg_lib\.partition"):
+        importlib.import_module("pyg_lib.partition")

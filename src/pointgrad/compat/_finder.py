@@ -3,7 +3,8 @@
 There are two kinds of packages. One with a `__version__` is a released library: it takes precedence over an installed
 one. One without is a module that repositories compile from their own copy of the source: a Python file of the program
 takes precedence, and only compiled and missing modules are replaced. In both cases, modules and attributes that
-pointgrad.compat does not have come from the original, if it is installed.
+pointgrad.compat does not have come from the original, if it is installed and the package does not define
+`HIDES_ORIGINAL`.
 """
 
 import importlib
@@ -148,6 +149,9 @@ class Finder(DistributionFinder):
 
     def _original_spec(self, requested: str) -> ModuleSpec | None:
         """Spec of the module that would be imported without pointgrad.compat."""
+        package = self._modules.get(requested.partition(".")[0])
+        if package is not None and "HIDES_ORIGINAL" in vars(package[0]):
+            return None
         parent, dot, _ = requested.rpartition(".")
         path: Sequence[str] | None = None
         if dot:

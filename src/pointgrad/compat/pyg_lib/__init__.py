@@ -10,6 +10,9 @@ from . import _graphs, _groups, _matmul, _points, _spline, ops, sampler  # noqa:
 
 __version__ = "0.9.0"  # the version whose interface is provided
 
+# An installed pyg-lib would register the operators of `torch.ops.pyg` a second time, which ends the process.
+HIDES_ORIGINAL = True
+
 __all__ = ["__version__", "ops", "sampler"]
 
 
