@@ -209,7 +209,11 @@ def test_functions_can_be_scripted():
         total = ops.scatter_sum(x, index, 0, dim_size=4) + ops.segment_mean_coo(x, index, dim_size=4)
         best, _ = ops.scatter_max(x, index, dim=0)
         product = ops.segment_matmul(x, ptr, torch.ones([2, 3, 4], dtype=x.dtype), torch.ones([2, 4], dtype=x.dtype))
-        return [edges, ops.fps(x, ptr, random_start=False), total, best, ops.softmax_csr(x, ptr), product]
+        reduced = ops.scatter(x, index, 0, dim_size=4, reduce="mean") + ops.segment_csr(x, ptr)[:1]
+        soft = ops.scatter_softmax(x, index, 0) + ops.scatter_log_softmax(x, index, 0)
+        spread = ops.scatter_std(x, index, 0, dim_size=4) + ops.scatter_logsumexp(x, index, 0, dim_size=4)
+        results = [edges, ops.fps(x, ptr, random_start=False), total, best, ops.softmax_csr(x, ptr), product]
+        return results + [reduced, soft, spread, ops.segment_coo(x, index, dim_size=4)]
 
     torch.testing.assert_close(torch.jit.script(call)(X, INDEX, PTR), call(X, INDEX, PTR))
 
