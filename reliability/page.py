@@ -83,6 +83,18 @@ def fuzz() -> str:
     return f"{machines}:\n\n" + table(titles, rows)
 
 
+def fuzz_calls() -> str:
+    record = load("fuzz_calls")
+    names = {"raw": "registered operators, changed arguments", "junk": "public functions, arguments of any kind"}
+    rows = [
+        [names[name], run["cases"], *(run["outcome"].get(what, 0) for what in ("returned", "refused"))]
+        + [len(run[what]) for what in ("failures", "crashes")]
+        for name, run in record["families"].items()
+    ]
+    titles = ["calls of", "cases", "returned", "rejected", "rejected without one clear line", "crashes"]
+    return f"{machine(record['machine'])}:\n\n" + table(titles, rows)
+
+
 def concurrency() -> str:
     names = {
         "python_threads": "eight Python threads",
@@ -245,8 +257,8 @@ def wheels() -> str:
 
 
 MAKERS = (
-    sanitizers, fuzz, concurrency, gpu_sanitizer, compiled, gpu_contention, gpu_repeats, sizes, numbers, faults, corpus,
-    fuzz_files, versions, wheels,
+    sanitizers, fuzz, fuzz_calls, concurrency, gpu_sanitizer, compiled, gpu_contention, gpu_repeats, sizes, numbers,
+    faults, corpus, fuzz_files, versions, wheels,
 )  # fmt: skip
 SECTIONS = {maker.__name__: maker for maker in MAKERS}
 

@@ -34,7 +34,9 @@ def _fit_geometry(kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, win
     if len(kernel) != 2 or len(windows) != 2 or not _fit_steps(stride, dilation, padding):
         return False
     (ky, kx), (sy, sx), (dy, dx), (wy, wx) = kernel, stride, dilation, windows
-    return min(ky, kx, wy, wx) >= 1 and wy * sy + ky * dy < _FAR and wx * sx + kx * dx < _FAR
+    if min(ky, kx, wy, wx) < 1:
+        return False
+    return (wy - 1) * sy + (ky - 1) * dy < _FAR and (wx - 1) * sx + (kx - 1) * dx < _FAR
 
 
 def _fit_images(images: Tensor) -> bool:
