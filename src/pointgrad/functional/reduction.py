@@ -60,7 +60,9 @@ class _Mean(torch.autograd.Function):
         if len(dims) < input.dim() or not input.numel():
             return torch.mean(input, dims, keepdim, dtype=dtype)
         values = input if dtype is None else input.to(dtype)
-        total = (fixed_sum(values) / input.numel()).to(values.dtype)
+        total = fixed_sum(values) / input.numel()
+        if total.dtype != values.dtype:  # torch 2.11 compiles a cast that changes nothing to a gradient of zero
+            total = total.to(values.dtype)
         return total.reshape([1] * input.dim()) if keepdim else total
 
     @staticmethod

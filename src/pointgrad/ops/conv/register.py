@@ -34,9 +34,8 @@ def _fit_geometry(kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, win
     if len(kernel) != 2 or len(windows) != 2 or not _fit_steps(stride, dilation, padding):
         return False
     (ky, kx), (sy, sx), (dy, dx), (wy, wx) = kernel, stride, dilation, windows
-    if min(ky, kx, wy, wx) < 1:
-        return False
-    return (wy - 1) * sy + (ky - 1) * dy < _FAR and (wx - 1) * sx + (kx - 1) * dx < _FAR
+    last_y, last_x = (wy - 1) * sy + (ky - 1) * dy, (wx - 1) * sx + (kx - 1) * dx
+    return min(ky, kx, wy, wx) >= 1 and last_y < _FAR and last_x < _FAR
 
 
 def _fit_images(images: Tensor) -> bool:

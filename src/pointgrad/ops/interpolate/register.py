@@ -217,6 +217,7 @@ def _fits_splat(
         and depth > 0
         and height > 0
         and width > 0
+        and depth * height * width < 2**48  # more than a processor can address
         and padding_mode in _MODES
         and _fit_points(features, points, tangent)
     )

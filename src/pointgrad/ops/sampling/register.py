@@ -50,7 +50,7 @@ def _check_counts(points: Tensor, sizes: Tensor | None, num_samples: int, counts
         checks.value(total == num_samples, f"{of_all} of counts", f"num_samples = {num_samples}", total, verb="equal")
     if padded:
         return
-    available = clouds.num_points(points, sizes).tolist()
+    available = [points.shape[0]] if sizes is None else sizes.diff().tolist()
     wanted = [num_samples] * len(available) if counts is None else listed
     for cloud, (count, size) in enumerate(zip(wanted, available, strict=True)):
         contract = f"at most {size}, the size of cloud {cloud}"
