@@ -35,15 +35,14 @@ def mean(
     """
     checks.tensor("input", input)
     several = isinstance(dim, Sequence) and not isinstance(dim, (str, bytes))
-    is_dim = dim is None or several or checks.is_integer(dim)
-    checks.kind(is_dim, "dim", "an int, several ints or None", dim)
+    checks.kind(dim is None or several or checks.is_integer(dim), "dim", "an int, several ints or None", dim)
     checks.boolean("keepdim", keepdim)
     checks.kind(dtype is None or isinstance(dtype, torch.dtype), "dtype", "a torch.dtype or None", dtype)
     if dtype is None:
         checks.dtype("input", input, (*checks.FLOATS, torch.complex64, torch.complex128))
     else:
         checks.value(dtype.is_floating_point or dtype.is_complex, "dtype", "floating-point or complex", dtype)
-    given = tuple(dim or ()) if dim is None or several else (dim,)
+    given = tuple(dim or ()) if dim is None or isinstance(dim, Sequence) else (dim,)
     for number in given:
         checks.dim("dim", number, input.dim())
     rank = max(input.dim(), 1)

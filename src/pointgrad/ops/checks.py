@@ -71,6 +71,18 @@ def value(ok: bool, name: str, contract: Contract, received: Any, *, verb: str =
         raise ValueError(f"{name} must {verb} {_text(contract)}, got {text if text.isprintable() else repr(text)}")
 
 
+def number(name: str, received: Any, contract: str = "a number") -> None:
+    """A real number that fits into a float; not a bool."""
+    kind(
+        isinstance(received, (numbers.Real, torch.SymFloat)) and not isinstance(received, bool),
+        name,
+        contract,
+        received,
+    )
+    fits = not isinstance(received, int) or abs(received) < 2**1023
+    value(fits, name, "in the range of a float", lambda: f"an int of {received.bit_length()} bits")
+
+
 def boolean(name: str, received: Any) -> None:
     kind(isinstance(received, bool), name, "a bool", received)
 

@@ -1,6 +1,5 @@
 """Interpolation of features at points."""
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,8 +60,7 @@ def interpolate(
                 [20.0000]])
     """
     checks.tensor("features", features)
-    is_number = isinstance(power, numbers.Real) and not isinstance(power, bool)
-    checks.kind(is_number, "power", "a number", power)
+    checks.number("power", power)
     checks.kind(isinstance(queries, Tensor), "queries", "a torch.Tensor", queries)
     checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     fits = features.dim() == points.dim() and features.shape[:-1] == points.shape[:-1]

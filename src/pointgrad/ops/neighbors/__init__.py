@@ -5,7 +5,6 @@ Squared distances have gradients to points and queries; indices have none.
 """
 
 import copy
-import numbers
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -248,8 +247,7 @@ def _check_count(k: Any) -> None:
 def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any, closed: Any) -> tuple[float, float, bool, str]:
     """Check the arguments of a ball query; returns both radii, whether the ball is closed, and the selection."""
     for name, value in (("radius", radius), ("min_radius", min_radius)):
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        checks.kind(is_number, name, "a number", value)
+        checks.number(name, value)
     _check_count(k)
     checks.kind(isinstance(select, str), "select", '"nearest", "first" or "random"', select)
     checks.value(select in _SELECTS, "select", '"nearest", "first" or "random"', repr(select))
