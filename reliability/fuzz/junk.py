@@ -61,7 +61,8 @@ def draw_and_check(draw: Draw, backend: str, tally: Tally, about_to: Callable[..
     op = draw.pick("operator", OPERATORS)
     draw.choices["operator name"] = op.name
     arguments = valid(draw, op)
-    names = sorted({*arguments, *inspect.signature(op.call).parameters} - {"arguments", "kwargs"})
+    named = {*arguments, *inspect.signature(op.call).parameters} - {"arguments", "kwargs"}
+    names = sorted(name for name in named if not name.startswith("_"))
     for _ in range(draw.number("changes", 1, 2)):
         name = draw.pick("argument", names)
         if draw.flag("is tensor"):
