@@ -6,7 +6,6 @@ because on a GPU they would stall the stream.
 """
 
 import numbers
-import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -164,7 +163,9 @@ def edges(name: str, received: Any) -> list[float]:
     whole = is_list and all(isinstance(size, numbers.Real) and not isinstance(size, bool) for size in sizes)
     kind(whole, name, "a number or three numbers", received)
     value(len(sizes) == 3, name, "one number or three", f"{len(sizes)} numbers")
-    return [float("inf") if abs(size) > sys.float_info.max else float(size) for size in sizes]
+    for size in sizes:
+        number(name, size)
+    return [float(size) for size in sizes]
 
 
 def edges_values(name: str, sizes: list[float], points: Tensor) -> None:
