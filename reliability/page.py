@@ -90,19 +90,14 @@ def fuzz() -> str:
 
 
 def fuzz_calls() -> str:
-    record = load_if_measured("fuzz_calls")
-    if record is None:
-        return NOT_MEASURED
-    names = {
-        "raw": "registered operators, without the public function",
-        "junk": "public functions, arbitrary arguments",
-    }
-    rows = []
-    for name, run in record["families"].items():
-        refused = run.get("outcome", {}).get("refused", 0)  # missing if every process crashed
-        found = [len(run[what]) for what in ("failures", "crashes")]
-        rows.append([names.get(name, name), run["cases"], refused, *found])
-    titles = ["calls of", "calls", "rejected", "unclear errors", "crashes"]
+    record = load("fuzz_calls")
+    names = {"raw": "registered operators, changed arguments", "junk": "public functions, arguments of any kind"}
+    rows = [
+        [names[name], run["cases"], *(run.get("outcome", {}).get(what, 0) for what in ("returned", "refused"))]
+        + [len(run[what]) for what in ("failures", "crashes")]
+        for name, run in record["families"].items()
+    ]
+    titles = ["calls of", "cases", "returned", "rejected", "rejected without one clear line", "crashes"]
     return f"{machine(record['machine'])}:\n\n" + table(titles, rows)
 
 

@@ -2,10 +2,10 @@
 
 `python -m reliability.fuzz` runs them (`__main__.py`). The arguments are drawn as the catalogue (`pointgrad.catalog`)
 describes; `check.py` compares the results, `spoil.py` makes invalid calls. `raw.py` calls the registered operators
-without their public functions.
+without their public functions, `junk.py` the public functions with arguments of any kind.
 """
 
 from pointgrad import catalog
 
-RAW = "raw"  # in place of a family
+CALLS = ("raw", "junk")  # in place of a family
 FAMILIES = tuple(name for name, operators in catalog.FAMILIES.items() if any(op.draw for op in operators))

@@ -1,6 +1,7 @@
 """`python -m reliability.fuzz [FAMILY ...] --cases 10000 --out FILE.json`: random calls of all operators.
 
-`raw` in place of a family changes calls of the registered operators (raw.py).
+In place of a family, `raw` changes calls of the registered operators (raw.py), and `junk` passes arguments of any kind
+to the public functions (junk.py).
 
 Each family runs in a separate process, so that a crash is counted instead of ending the run. Calls of the C++ kernels,
 or with `--device cuda` of the Triton kernels, are compared with the reference (check.py); `--backend triton` without a
@@ -29,7 +30,7 @@ from typing import Any
 from reliability.arguments import at_least, out_file
 from reliability.checkout import commit
 
-from . import FAMILIES, RAW
+from . import CALLS, FAMILIES
 
 # A case takes milliseconds, plus seconds of compilation on a GPU: one that takes this many seconds hangs. The watchdog
 # watches cases, not rounds, which may take long on a busy machine.
@@ -42,7 +43,7 @@ STOPPED = threading.Event()  # set by Ctrl-C
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "families", nargs="*", metavar="FAMILY", help=f"any of {', '.join((*FAMILIES, RAW))}; default: all families"
+        "families", nargs="*", metavar="FAMILY", help=f"any of {', '.join((*FAMILIES, *CALLS))}; default: all families"
     )
     parser.add_argument("--cases", type=at_least(1), default=10_000, help="number of cases per family")
     parser.add_argument("--at-once", type=at_least(1), default=1, metavar="N", help="families run at the same time")
@@ -53,9 +54,9 @@ def main() -> int:
     parser.add_argument("--replay", type=Path, metavar="FILE", help="repeat one case, given as JSON")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    unknown = set(options.families) - {*FAMILIES, RAW}
+    unknown = set(options.families) - {*FAMILIES, *CALLS}
     if unknown and not options.child:
-        parser.error(f"FAMILY must be one of {', '.join((*FAMILIES, RAW))}, got {', '.join(sorted(unknown))}")
+        parser.error(f"FAMILY must be one of {', '.join((*FAMILIES, *CALLS))}, got {', '.join(sorted(unknown))}")
     options.backend = options.backend or ("triton" if options.device == "cuda" else "cpu")
     if options.backend == "triton" and options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported

@@ -79,7 +79,7 @@ def draw_and_check(draw: Draw, backend: str, tally: Tally, about_to: Callable[..
     func, given = draw.pick("call", recorded())
     name = func._schema.name.removeprefix("pointgrad::")
     draw.choices["operator name"] = name
-    args = [arg.to(draw.device) if isinstance(arg, Tensor) else arg for arg in given]
+    args = [arg.detach().to(draw.device) if isinstance(arg, Tensor) else arg for arg in given]
     for _ in range(draw.number("changes", 1, 2)):
         place = draw.number("argument", 0, len(args) - 1)
         if not isinstance(args[place], Tensor) or is_plain(args[place]):

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, Phase, strategies
 from pointgrad import catalog
 from pointgrad.catalog import Draw, OpInfo
 
-from . import FAMILIES, RAW, raw
+from . import FAMILIES, junk, raw
 from .check import Tally, draw_and_check
 from .spoil import Arguments
 
+CALLS = {"raw": raw.draw_and_check, "junk": junk.draw_and_check}
 ROUND = 500  # cases: hypothesis keeps those of a round in memory
 
 
@@ -32,8 +33,8 @@ def operators(family: str) -> list[OpInfo]:
 
 def case_of(family: str) -> Callable[..., None]:
     """The function that draws and runs one case: `case(draw, backend, tally, about_to)`."""
-    if family == RAW:
-        return raw.draw_and_check
+    if family in CALLS:
+        return CALLS[family]
     table = operators(family)
     return lambda draw, backend, tally, about_to: draw_and_check(draw, table, backend, tally, about_to)
 
@@ -127,6 +128,8 @@ def described(arguments: Arguments) -> dict[str, str]:
     def text(value: Any) -> str:
         if isinstance(value, torch.Tensor):
             kind = str(value.dtype).removeprefix("torch.")
+            if value.is_nested or value.is_quantized:
+                return f"{kind} of another kind"
             if value.numel() <= 4 and value.layout == torch.strided and value.device.type != "meta":
                 return f"{kind} {value.tolist()}"
             return f"{kind} {tuple(value.shape)}"

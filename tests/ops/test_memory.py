@@ -191,6 +191,9 @@ assert (mapped() - before >= 3 * size) == {reused}, mapped() - before
 pointgrad.release_buffers()
 assert size <= mapped() - before < 2 * size, mapped() - before
 assert kept.sum() == size // 4
+for megabytes in (300, 400, 520, 700):  # no buffer fits a later size
+    native.empty(like, (megabytes * 2**18,))
+assert mapped() - before < 2**30 + 2 * size, mapped() - before
 """
 
 

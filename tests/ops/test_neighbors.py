@@ -1,5 +1,6 @@
 """Properties specific to the searches: agreement with SciPy on many clouds, every k, every selection."""
 
+import copy
 import math
 
 import numpy as np
@@ -237,6 +238,15 @@ def test_clouds_are_separate(place):
 
 
 class TestNeighborIndex:
+    @pytest.mark.parametrize("lengths", [None, torch.tensor([3, 5])])
+    def test_deep_copy(self, lengths):
+        points = torch.rand(2, 5, 3).requires_grad_()
+        copied = copy.deepcopy(NeighborIndex(points, lengths=lengths))
+        found, expected = copied.knn(2), NeighborIndex(points, lengths=lengths).knn(2)
+        assert torch.equal(found.index, expected.index)
+        found.distance2[..., 1].sum().backward()
+        assert points.grad.abs().sum() > 0
+
     def test_agrees_with_the_functions(self, place):
         points, queries = cloud("uniform", 200).to(place.device), cloud("clusters", 50).to(place.device) / 400
         index = NeighborIndex(points)
@@ -304,6 +314,13 @@ def test_edges(place):
     source, target = pointgrad.to_edges(knn(points, 4).index)
     assert torch.equal(target, torch.arange(50, device=place.device).repeat_interleave(4))
     assert torch.equal(source.view(50, 4), knn(points, 4).index)
+
+
+def test_edges_are_not_dropped_where_their_numbers_overflow():
+    index = torch.zeros(3, 2, 1, dtype=torch.int64)
+    with pytest.raises(ValueError, match=rf"^num_points must be at least 0 and below 2\^63 / 3, got {2**62}$"):
+        pointgrad.to_edges(index, 2**62)
+    assert pointgrad.to_edges(index, 2**60)[0].max() == 2**61
 
 
 @given(

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from pointgrad.ops import checks
 
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
 
 def log(input: Tensor) -> Tensor:
     """Natural logarithm of each element, as `torch.log`.
@@ -22,6 +24,7 @@ def log(input: Tensor) -> Tensor:
         tensor([0., -inf, nan])
     """
     checks.tensor("input", input)
+    checks.dtype("input", input, (*checks.FLOATS, *_INTEGERS, torch.bool, torch.complex64, torch.complex128))
     if not (input.is_floating_point() or input.is_complex()):
         input = input.to(torch.get_default_dtype())
     return _Log.apply(input)
@@ -46,8 +49,8 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
         tensor([0., 0., 2.])
     """
     checks.tensor("input", input)
-    if input.is_complex() or input.dtype == torch.bool:
-        checks.dtype("input", input, (*checks.FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
+    checks.boolean("inplace", inplace)
+    checks.dtype("input", input, (*checks.FLOATS, *_INTEGERS))
     if not inplace:
         return _Relu.apply(input)
     # torch would raise only after the Function has overwritten the leaf; the compiler raises before.

@@ -30,6 +30,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     checks.shape(input.dim() >= 1, "input", "(..., I)", input)
     fits = weight.dim() in (1, 2) and weight.shape[-1] == input.shape[-1]
     checks.shape(fits, "weight", lambda: f"(O, I) or (I,) with I = {input.shape[-1]}", weight)
+    if bias is not None and weight.dim() == 2:
+        result = (*input.shape[:-1], weight.shape[0])
+        trailing = result[max(len(result) - bias.dim(), 0) :]
+        fits = len(trailing) == bias.dim() and all(b in (1, n) for b, n in zip(bias.shape, trailing, strict=True))
+        checks.shape(fits, "bias", lambda: f"(O,) = ({weight.shape[0]},), or broadcastable to the result", bias)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None and not checks.autocasts(input):
             checks.same_dtype(name, value, "input", input)

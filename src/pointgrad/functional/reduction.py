@@ -34,11 +34,15 @@ def mean(
         tensor([1.5000, 4.5000])
     """
     checks.tensor("input", input)
+    several = isinstance(dim, Sequence) and not isinstance(dim, (str, bytes))
+    checks.kind(dim is None or several or checks.is_integer(dim), "dim", "an int, several ints or None", dim)
+    checks.boolean("keepdim", keepdim)
+    checks.kind(dtype is None or isinstance(dtype, torch.dtype), "dtype", "a torch.dtype or None", dtype)
     if dtype is None:
         checks.dtype("input", input, (*checks.FLOATS, torch.complex64, torch.complex128))
     else:
         checks.value(dtype.is_floating_point or dtype.is_complex, "dtype", "floating-point or complex", dtype)
-    given = (dim,) if isinstance(dim, int) else tuple(dim or ())
+    given = tuple(dim or ()) if dim is None or isinstance(dim, Sequence) else (dim,)
     for number in given:
         checks.dim("dim", number, input.dim())
     rank = max(input.dim(), 1)

@@ -34,8 +34,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     checks.dtype("x2", x2, checks.FLOATS)
     checks.device("x2", x2, "x1", x1)
     checks.dim("dim", dim, len(shape))
+    checks.number("eps", eps)
     rank = max(len(shape), 1)
-    return _CosineSimilarity.apply(x1, x2, dim % rank - rank, eps)  # counted from the end, dim is the same in x1 and x2
+    # Counted from the end, dim is the same in x1 and x2.
+    return _CosineSimilarity.apply(x1, x2, dim % rank - rank, float(eps))
 
 
 class _CosineSimilarity(torch.autograd.Function):

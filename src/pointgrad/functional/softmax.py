@@ -119,6 +119,7 @@ def _checked(
             "Change the call to include dim=X as an argument.",
             stacklevel=stacklevel,
         )
+    checks.kind(dtype is None or isinstance(dtype, torch.dtype), "dtype", "a torch.dtype or None", dtype)
     if dtype is not None:
         input = input.to(dtype)
     checks.dtype("input" if dtype is None else "dtype", input, checks.FLOATS)

@@ -33,8 +33,9 @@ def kind(ok: bool, name: str, contract: Contract, received: Any) -> None:
 
 def tensor(name: str, value: Any) -> None:
     kind(isinstance(value, Tensor), name, "a torch.Tensor", value)
-    if value.layout != torch.strided:
-        raise TypeError(f"{name} must be a dense tensor, got {value.layout}")
+    if value.layout != torch.strided or value.is_nested:
+        layout = "a nested tensor" if value.is_nested else value.layout
+        raise TypeError(f"{name} must be a dense tensor, got {layout}")
 
 
 def shape(ok: bool, name: str, contract: Contract, value: Tensor, *, verb: str = "be") -> None:
@@ -65,7 +66,24 @@ def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
 
 def value(ok: bool, name: str, contract: Contract, received: Any, *, verb: str = "be") -> None:
     if not ok:
-        raise ValueError(f"{name} must {verb} {_text(contract)}, got {received() if callable(received) else received}")
+        text = str(received() if callable(received) else received)
+        raise ValueError(f"{name} must {verb} {_text(contract)}, got {text if text.isprintable() else repr(text)}")
+
+
+def number(name: str, received: Any, contract: str = "a number") -> None:
+    """A real number that fits into a float; not a bool."""
+    kind(
+        isinstance(received, (numbers.Real, torch.SymFloat)) and not isinstance(received, bool),
+        name,
+        contract,
+        received,
+    )
+    fits = not isinstance(received, int) or abs(received) < 2**1023
+    value(fits, name, "in the range of a float", lambda: f"an int of {received.bit_length()} bits")
+
+
+def boolean(name: str, received: Any) -> None:
+    kind(isinstance(received, bool), name, "a bool", received)
 
 
 def arguments(operator: str, contract: str, names: Sequence[str], received: Sequence[Any]) -> NoReturn:
@@ -145,7 +163,9 @@ def edges(name: str, received: Any) -> list[float]:
     whole = is_list and all(isinstance(size, numbers.Real) and not isinstance(size, bool) for size in sizes)
     kind(whole, name, "a number or three numbers", received)
     value(len(sizes) == 3, name, "one number or three", f"{len(sizes)} numbers")
-    return list(sizes)
+    for size in sizes:
+        number(name, size)
+    return [float(size) for size in sizes]
 
 
 def edges_values(name: str, sizes: list[float], points: Tensor) -> None:
@@ -180,6 +200,12 @@ def index_values(index: Tensor, num_rows: int, name: str = "index") -> None:
 
 def _text(contract: Contract) -> str:
     return contract if isinstance(contract, str) else contract()
+
+
+def shown(received: Any) -> str:
+    """A wrong argument in one short line: a plain value or list as it is, else the type."""
+    text = repr(received) if isinstance(received, (int, float, str, list, tuple)) else ""
+    return text if 0 < len(text) <= 60 and text.isprintable() else _describe(received)
 
 
 def _describe(value: Any) -> str:

@@ -1,7 +1,5 @@
 """Weighted sums over lists of neighbors, and attention."""
 
-import numbers
-
 import torch
 from torch import Tensor
 
@@ -130,8 +128,8 @@ def neighbor_attention(
     tensors += [] if bias is None else [("bias", bias)]
     for name, given in tensors:
         checks.tensor(name, given)
-    is_number = isinstance(scale, (numbers.Real, torch.SymFloat)) and not isinstance(scale, bool)
-    checks.kind(scale is None or is_number, "scale", "a number or None", scale)
+    if scale is not None:
+        checks.number("scale", scale, "a number or None")
     heads_fit = query.dim() in (3, 4) and query.shape[-2] > 0
     checks.shape(heads_fit, "query", "(M, H, D) or (B, M, H, D) with at least one head", query)
     batch = query.shape[:-3]

@@ -114,7 +114,7 @@ aggregate = operator(
 def _fits_aggregate_values(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int) -> bool:
     rank = _fit_neighbors(index, weights, grad)
     shape, sums, lists = weights.shape, grad.shape, index.shape
-    if rank == 0 or len(shape) != rank + 1 or len(sums) != rank or num_rows < 0:
+    if rank == 0 or len(shape) != rank + 1 or len(sums) != rank or not 0 <= num_rows < 2**62:
         return False
     groups = shape[-1]
     in_clouds = sums[-2] == lists[-2] and (rank == 2 or sums[0] == lists[0])
@@ -145,7 +145,7 @@ def _grad_aggregate_values(ctx: Any, grad_out: Tensor) -> dict[str, Tensor | Non
 
 aggregate_values = operator(
     reference.aggregate_values,
-    contract=f"num_rows >= 0, weights (M, K, G) and grad (M, C) {_AGGREGATED}",
+    contract=f"num_rows from 0 to 2^62, weights (M, K, G) and grad (M, C) {_AGGREGATED}",
     fits=_fits_aggregate_values,
     fake=_fake_aggregate_values,
     check=_check_aggregate_values,

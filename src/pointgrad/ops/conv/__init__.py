@@ -230,8 +230,8 @@ def max_pool2d(
     checks.tensor("input", input)
     kernel = _sizes("kernel_size", kernel_size)
     steps = _steps(dilation, padding, kernel if stride is None else stride)
-    checks.kind(isinstance(ceil_mode, bool), "ceil_mode", "a bool", ceil_mode)
-    checks.kind(isinstance(return_indices, bool), "return_indices", "a bool", return_indices)
+    checks.boolean("ceil_mode", ceil_mode)
+    checks.boolean("return_indices", return_indices)
     _check_images(input)
     checks.dtype("input", input, checks.FLOATS)
     _check_least("kernel_size", kernel, 1)
@@ -303,7 +303,9 @@ def _sizes(name: str, received: Any, axes: int = 2) -> list[int]:
     if several and len(sizes) == 1:
         sizes = list(sizes) * axes
     if not several or len(sizes) != axes or not all(checks.is_integer(size) for size in sizes):
-        raise TypeError(f"{name} must be an int{' or two ints' if axes == 2 else ''}, got {received!r}")
+        raise TypeError(f"{name} must be an int{' or two ints' if axes == 2 else ''}, got {checks.shown(received)}")
+    for size in sizes:
+        checks.value(-(2**63) <= size < 2**63, name, "a 64-bit number", size)
     return list(sizes)
 
 
@@ -325,6 +327,7 @@ def _check_least(name: str, sizes: list[int], least: int) -> None:
 def _check_steps(dilation: list[int], padding: list[int], stride: list[int]) -> None:
     _check_least("dilation", dilation, 1)
     _check_least("padding", padding, 0)
+    checks.value(all(zeros < 2**61 for zeros in padding), "padding", "below 2^61", tuple(padding))
     _check_least("stride", stride, 1)
 
 

@@ -20,22 +20,14 @@ _STEPS = "pairs of integers, stride and dilation at least 1, padding at least 0"
 _GEOMETRY = f"kernel, windows, {_STEPS}, and positions below 2^62"
 
 
-def _fit_steps(stride: Pair, dilation: Pair, padding: Pair) -> bool:
-    return (
-        len(stride) == len(dilation) == len(padding) == 2
-        and min(stride) >= 1
-        and min(dilation) >= 1
-        and 0 <= min(padding) <= max(padding) < _FAR
-    )
-
-
 def _fit_geometry(kernel: Pair, stride: Pair, dilation: Pair, padding: Pair, windows: Pair) -> bool:
     """Whether there are windows, and a kernel, and no position overflows."""
-    if len(kernel) != 2 or len(windows) != 2 or not _fit_steps(stride, dilation, padding):
+    if not len(kernel) == len(stride) == len(dilation) == len(padding) == len(windows) == 2:
         return False
-    (ky, kx), (sy, sx), (dy, dx), (wy, wx) = kernel, stride, dilation, windows
-    last_y, last_x = (wy - 1) * sy + ky * dy, (wx - 1) * sx + kx * dx
-    return min(ky, kx, wy, wx) >= 1 and last_y < _FAR and last_x < _FAR
+    (ky, kx), (sy, sx), (dy, dx), (py, px), (wy, wx) = kernel, stride, dilation, padding, windows
+    return (ky > 0 and sy > 0 and dy > 0 and wy > 0 and 0 <= py < _FAR and (wy - 1) * sy + (ky - 1) * dy < _FAR) and (
+        kx > 0 and sx > 0 and dx > 0 and wx > 0 and 0 <= px < _FAR and (wx - 1) * sx + (kx - 1) * dx < _FAR
+    )
 
 
 def _fit_images(images: Tensor) -> bool:

@@ -52,7 +52,7 @@ def _fits_backward(grad: Tensor, index: Tensor, num_rows: int, padded: bool) -> 
         len(picks) > padded
         and len(shape) > 1
         and shape == (*picks, shape[-1])
-        and num_rows >= 0
+        and 0 <= num_rows < 2**62
         and index.dtype == torch.int64
         and grad.dtype in checks.NUMBERS
     )
@@ -78,7 +78,10 @@ def _grad_backward(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 gather_backward = operator(
     reference.gather_backward,
-    contract="grad (*M, C) of floats, int64 or int32, int64 index (*M) that begins with B if padded, and num_rows >= 0",
+    contract=(
+        "grad (*M, C) of floats, int64 or int32, int64 index (*M) that begins with B if padded, "
+        "and num_rows from 0 to 2^62"
+    ),
     fits=_fits_backward,
     fake=_fake_backward,
     check=_check_backward,

@@ -1,6 +1,5 @@
 """Interpolation of features at points."""
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,8 +60,7 @@ def interpolate(
                 [20.0000]])
     """
     checks.tensor("features", features)
-    is_number = isinstance(power, numbers.Real) and not isinstance(power, bool)
-    checks.kind(is_number, "power", "a number", power)
+    checks.number("power", power)
     checks.kind(isinstance(queries, Tensor), "queries", "a torch.Tensor", queries)
     checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     fits = features.dim() == points.dim() and features.shape[:-1] == points.shape[:-1]
@@ -228,20 +226,20 @@ def splat(
     several = isinstance(size, Sequence) and not isinstance(size, str)
     checks.kind(several, "size", "three integers (D, H, W)", size)
     if len(size) != 3 or not all(checks.is_integer(number) for number in size):
-        raise TypeError(f"size must be three integers (D, H, W), got {size}")
+        raise TypeError(f"size must be three integers (D, H, W), got {checks.shown(size)}")
     _check_settings(padding_mode, align_corners)
     checks.shape(features.dim() == 3, "features", "(B, N, C)", features)
     fits = points.shape == (*features.shape[:2], 3)
     checks.shape(fits, "points", lambda: f"(B, N, 3) = ({features.shape[0]}, {features.shape[1]}, 3)", points)
     _check_pair("features", features, points)
-    checks.value(all(number > 0 for number in size), "size", "at least 1 along each axis", size)
+    checks.value(all(0 < number < 2**63 for number in size), "size", "at least 1 along each axis", size)
     checks.value(padding_mode in _PADDING_MODES, "padding_mode", "zeros, border or reflection", padding_mode)
     return register.grid_splat(features, points, None, *size, padding_mode, align_corners)
 
 
 def _check_settings(padding_mode: Any, align_corners: Any) -> None:
     checks.kind(isinstance(padding_mode, str), "padding_mode", "a str", padding_mode)
-    checks.kind(isinstance(align_corners, bool), "align_corners", "a bool", align_corners)
+    checks.boolean("align_corners", align_corners)
 
 
 def _check_pair(name: str, values: Tensor, points: Tensor) -> None:

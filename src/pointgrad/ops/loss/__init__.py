@@ -112,6 +112,7 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
         every, mean = reduce is False, size_average is not False
         reduction = "none" if every else "mean" if mean else "sum"
         warnings.warn(f"size_average and reduce are deprecated; use reduction='{reduction}'", stacklevel=3)
+    checks.kind(isinstance(reduction, str), "reduction", "'none', 'mean' or 'sum'", reduction)
     checks.value(reduction in ("none", "mean", "sum"), "reduction", "'none', 'mean' or 'sum'", repr(reduction))
     return reduction
 
@@ -123,6 +124,7 @@ def _check(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: i
     if weight is not None:
         checks.tensor("weight", weight)
     checks.kind(checks.is_integer(ignore_index), "ignore_index", "an int", ignore_index)
+    checks.value(-(2**63) <= ignore_index < 2**63, "ignore_index", "a 64-bit number", ignore_index)
     checks.shape(input.dim() >= 1, "input", "(C,), (N, C) or (N, C, d1, ...)", input)
     soft = probabilities and target.shape == input.shape
     if not soft:

@@ -45,8 +45,9 @@ def release_buffers() -> None:
     """Return the memory of large CPU results that are no longer in use to the system.
 
     Large results of the C++ kernels are written into buffers that are kept for the next call, because mapping fresh
-    memory takes longer than writing it. At most eight buffers are kept, and the system may reclaim them at any time.
-    `POINTGRAD_REUSE_BUFFERS=0` in the environment turns this off. Tensors that are in use are not affected.
+    memory takes longer than writing it. At most eight buffers and 1 GiB are kept, the most recent ones. The system may
+    reclaim them at any time; until then they count as resident memory of the process. `POINTGRAD_REUSE_BUFFERS=0` in
+    the environment turns this off. Tensors that are in use are not affected.
 
     Example:
         >>> pointgrad.release_buffers()

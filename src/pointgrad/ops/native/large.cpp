@@ -18,7 +18,9 @@ namespace pointgrad {
 namespace {
 
 constexpr size_t kPage = size_t{2} << 20;
+// Bounds on idle blocks: although the system may reclaim their pages, they count as memory of the process until then.
 constexpr size_t kMostIdle = 8;
+constexpr size_t kMostIdleBytes = size_t{1} << 30;
 
 struct Block {
   char* data;
@@ -28,6 +30,7 @@ struct Block {
 struct Idle {
   std::mutex lock;
   std::vector<Block> blocks;  // the longest idle first
+  size_t bytes = 0;           // of all blocks
   Idle() { blocks.reserve(kMostIdle + 1); }  // so that give_back cannot fail
 };
 
@@ -42,6 +45,7 @@ void release_buffers() {
   std::lock_guard<std::mutex> hold(idle.lock);
   for (const Block& block : idle.blocks) munmap(block.data, block.bytes);
   idle.blocks.clear();
+  idle.bytes = 0;
 }
 
 void* map(size_t bytes) {
@@ -62,6 +66,7 @@ Block take(size_t bytes) {
       const Block block = blocks[i];
       if (block.bytes < bytes || block.bytes > bytes + bytes / 4) continue;
       blocks.erase(blocks.begin() + i);
+      idle.bytes -= block.bytes;
       return block;
     }
   }
@@ -79,8 +84,10 @@ void give_back(Block block) {
   std::lock_guard<std::mutex> hold(idle.lock);
   std::vector<Block>& blocks = idle.blocks;
   blocks.push_back(block);
-  if (blocks.size() > kMostIdle) {
+  idle.bytes += block.bytes;
+  while (blocks.size() > kMostIdle || idle.bytes > kMostIdleBytes) {
     munmap(blocks.front().data, blocks.front().bytes);
+    idle.bytes -= blocks.front().bytes;
     blocks.erase(blocks.begin());
   }
 }

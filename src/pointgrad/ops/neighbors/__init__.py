@@ -4,7 +4,7 @@ A pair whose squared distance is not finite (a NaN or infinite coordinate, or an
 Squared distances have gradients to points and queries; indices have none.
 """
 
-import numbers
+import copy
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -155,6 +155,13 @@ class NeighborIndex:
         self._backend = registry.chosen(points.device)
         self._index = register.neighbor_index(self._points.detach(), self._sizes)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "NeighborIndex":
+        """A copy with memory of its own, whose gradients flow to the same points."""
+        copied = copy.copy(self)
+        copied._points, copied._index = self._points.clone(), self._index.clone()
+        copied._sizes = None if self._sizes is None else self._sizes.clone()
+        return copied
+
     def knn(
         self,
         k: int,
@@ -220,9 +227,12 @@ def to_edges(index: Tensor, num_points: int | None = None) -> Tensor:
     if index.dim() == 3:
         checks.kind(checks.is_integer(num_points), "num_points", "an int for padded (B, M, K)", num_points)
         assert num_points is not None
+        batch = index.shape[0]
+        inside = num_points >= 0 and batch * num_points < 2**63
+        checks.value(inside, "num_points", lambda: f"at least 0 and below 2^63 / {max(batch, 1)}", num_points)
         if index.device.type == "cpu" and not torch.compiler.is_compiling():
             checks.index_values(index, num_points)
-        first = torch.arange(index.shape[0], device=index.device)[:, None, None] * num_points
+        first = torch.arange(batch, device=index.device)[:, None, None] * num_points
         # On a GPU an index out of range counts as -1.
         index = torch.where((index >= 0) & (index < num_points), index + first, -1).flatten(0, 1)
     query, place = (index >= 0).nonzero(as_tuple=True)
@@ -237,12 +247,11 @@ def _check_count(k: Any) -> None:
 def _check_ball(radius: Any, k: Any, select: Any, min_radius: Any, closed: Any) -> tuple[float, float, bool, str]:
     """Check the arguments of a ball query; returns both radii, whether the ball is closed, and the selection."""
     for name, value in (("radius", radius), ("min_radius", min_radius)):
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        checks.kind(is_number, name, "a number", value)
+        checks.number(name, value)
     _check_count(k)
     checks.kind(isinstance(select, str), "select", '"nearest", "first" or "random"', select)
     checks.value(select in _SELECTS, "select", '"nearest", "first" or "random"', repr(select))
-    checks.kind(isinstance(closed, bool), "closed", "a bool", closed)
+    checks.boolean("closed", closed)
     checks.value(radius > 0, "radius", "positive", radius)
     below = 0 <= min_radius < radius
     checks.value(below, "min_radius", lambda: f"at least 0 and below radius = {radius}", min_radius)

@@ -108,6 +108,7 @@ def farthest_point_sampling(
         tensor([0, 3])
     """
     wanted, first = _numbers(num_samples), _start(start)
+    checks.boolean("return_radius", return_radius)
     checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
     if points.shape[-1] < 3:  # zeros along an axis change no distance
         points = torch.nn.functional.pad(points, (0, 3 - points.shape[-1]))
@@ -120,9 +121,7 @@ def farthest_point_sampling(
         checks.value(
             fits, "start", lambda: f"at most num_samples = {total} indices per cloud", first.shape[1], verb="have"
         )
-    index, distance2 = register.farthest_point_sampling(
-        points.detach(), sizes, total, counts, first, bool(return_radius)
-    )
+    index, distance2 = register.farthest_point_sampling(points.detach(), sizes, total, counts, first, return_radius)
     return FarthestSamples(index, distance2.sqrt()) if return_radius else index
 
 
@@ -185,7 +184,7 @@ def voxel_sampling(
     checks.clouds(points, offsets, lengths)
     checks.edges_values("voxel_size", edges, points)
     sizes = clouds.as_sizes(offsets, lengths)
-    kept = register.voxel_representatives(points.detach(), sizes, *map(float, edges))
+    kept = register.voxel_representatives(points.detach(), sizes, *edges)
     if points.dim() == 3:
         # A stable sort: kept points first, both parts ascending.
         order = kept.to(torch.int8).argsort(dim=1, descending=True, stable=True)
@@ -242,7 +241,7 @@ def _start(start: Any) -> Any:
         try:
             return torch.tensor(start, device="cpu") if len(start) else torch.empty(0, dtype=torch.int64, device="cpu")
         except (TypeError, ValueError, RuntimeError, OverflowError):
-            raise TypeError(f"start must be {_START}, got {start!r}") from None
+            raise TypeError(f"start must be {_START}, got {checks.shown(start)}") from None
     else:
         checks.kind(isinstance(start, Tensor), "start", _START, start)
         checks.tensor("start", start)

@@ -194,6 +194,7 @@ def _check_reduce(reduce: Any, return_arg: bool) -> None:
     contract = '"sum", "mean", "max" or "min"'
     checks.kind(isinstance(reduce, str), "reduce", contract, reduce)
     checks.value(reduce in ("sum", "mean", "max", "min"), "reduce", contract, repr(reduce))
+    checks.boolean("return_arg", return_arg)
     extreme = reduce in ("max", "min")
     checks.value(extreme or not return_arg, "return_arg", 'False unless reduce is "max" or "min"', return_arg)
 

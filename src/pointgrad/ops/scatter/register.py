@@ -16,7 +16,7 @@ from . import reference
 
 
 def _fits_histogram(index: Tensor, size: int) -> bool:
-    return 1 <= index.dim() <= 2 and index.dtype == torch.int64 and size >= 0
+    return 1 <= index.dim() <= 2 and index.dtype == torch.int64 and 0 <= size < 2**62
 
 
 def _check_histogram(index: Tensor, size: int) -> None:
@@ -29,7 +29,7 @@ def _fake_histogram(index: Tensor, size: int) -> Tensor:
 
 histogram = operator(
     reference.histogram,
-    contract="int64 index (E,) or (B, E), and size >= 0",
+    contract="int64 index (E,) or (B, E), and size from 0 to 2^62",
     fits=_fits_histogram,
     fake=_fake_histogram,
     check=_check_histogram,
@@ -41,7 +41,7 @@ def _fits_scatter_extreme(values: Tensor, index: Tensor, num_rows: int) -> bool:
     return (
         2 <= len(shape) <= 3
         and shape == (*index.shape, shape[-1])
-        and num_rows >= 0
+        and 0 <= num_rows < 2**62
         and index.dtype == torch.int64
         and values.dtype in checks.NUMBERS
     )
@@ -70,7 +70,10 @@ def _grad_extreme(ctx: Any, grad: Tensor, _: None) -> dict[str, Tensor | None]:
 
 scatter_extreme = operator(
     reference.scatter_extreme,
-    contract="values (E, C) of floats, int64 or int32 and int64 index (E,), or (B, E, C) and (B, E), and num_rows >= 0",
+    contract=(
+        "values (E, C) of floats, int64 or int32 and int64 index (E,), or (B, E, C) and (B, E), "
+        "and num_rows from 0 to 2^62"
+    ),
     fits=_fits_scatter_extreme,
     fake=_fake_scatter_extreme,
     check=_check_scatter_extreme,
@@ -112,7 +115,7 @@ pick_elements = operator(
 
 def _fits_place(grad: Tensor, arg: Tensor, num_rows: int) -> bool:
     shape = grad.shape
-    return 2 <= len(shape) <= 3 and shape == arg.shape and num_rows >= 0 and arg.dtype == torch.int64
+    return 2 <= len(shape) <= 3 and shape == arg.shape and 0 <= num_rows < 2**62 and arg.dtype == torch.int64
 
 
 def _fake_place(grad: Tensor, num_rows: int) -> Tensor:
@@ -130,7 +133,7 @@ def _grad_place(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 place_elements = operator(
     reference.place_elements,
-    contract="grad (G, C) or (B, G, C), int64 arg of the same shape, and num_rows >= 0",
+    contract="grad (G, C) or (B, G, C), int64 arg of the same shape, and num_rows from 0 to 2^62",
     fits=_fits_place,
     fake=_fake_place,
     save=_save_place,
@@ -186,7 +189,7 @@ segment_sum = operator(
 
 def _fits_segment_spread(grad: Tensor, offsets: Tensor, num_rows: int) -> bool:
     shape = grad.shape
-    return _fits_segments(grad, offsets) and shape[0] == offsets.numel() - 1 and num_rows >= 0
+    return _fits_segments(grad, offsets) and shape[0] == offsets.numel() - 1 and 0 <= num_rows < 2**62
 
 
 def _fake_segment_spread(grad: Tensor, num_rows: int) -> Tensor:
@@ -205,7 +208,7 @@ def _grad_segment_spread(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 segment_spread = operator(
     reference.segment_spread,
-    contract="grad (S, C) of floats, int64 or int32, int64 offsets (S + 1,), and num_rows >= 0",
+    contract="grad (S, C) of floats, int64 or int32, int64 offsets (S + 1,), and num_rows from 0 to 2^62",
     fits=_fits_segment_spread,
     fake=_fake_segment_spread,
     check=_check_offsets,

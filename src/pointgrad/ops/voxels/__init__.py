@@ -72,8 +72,10 @@ def voxelize(
     edges = checks.edges("size", size)
     checks.clouds(points, offsets, lengths)
     checks.edges_values("size", edges, points)
+    on_device = points.dim() == 3 or not points.is_meta
+    checks.value(on_device, "points", "on a device that holds values if they are packed", points.device)
     points = points.detach()
-    groups = register.voxel_groups(points, clouds.as_sizes(offsets, lengths), *map(float, edges))
+    groups = register.voxel_groups(points, clouds.as_sizes(offsets, lengths), *edges)
     inverse, coordinates, count, occupied = groups
     wide = sum_dtype(points.dtype)
     centers = coordinates.to(wide) + 0.5
