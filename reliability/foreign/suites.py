@@ -1,0 +1,104 @@
+"""Table of the test suites: what is copied, how scaffolding is replaced, and which tests are out of scope."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Test suite of one library.
+
+    Attributes:
+        name: Name of the library.
+        version: File with a line `__version__ = "..."`.
+        copied: Files and folders that the tests need, relative to the sources. The rest of the library is not
+            importable, so that tests cannot use it by accident.
+        tests: Test files and folders to run.
+        helpers: Modules of test helpers, and their files in the sources. They are used if compat does not have them.
+        appended: Lines to append to copied files, which replace parts of the scaffolding.
+        out_of_scope: Patterns of test names, and the reason why they are not run. Each must match a test.
+        compare: Whether failures that also happen without compat are listed separately, for a library that compat does
+            not replace but that uses replaced ones.
+    """
+
+    name: str
+    version: str
+    copied: tuple[str, ...]
+    tests: tuple[str, ...]
+    helpers: dict[str, str] = field(default_factory=dict)
+    appended: dict[str, str] = field(default_factory=dict)
+    out_of_scope: dict[str, str] = field(default_factory=dict)
+    compare: bool = False
+
+
+GRAPHS = "graph algorithm"
+MESHES = "meshes"
+ON_CPU = """
+if not torch.cuda.is_available():
+    def get_random_cuda_device():
+        return "cpu"
+"""
+
+SUITES = (
+    Suite(
+        name="torch_scatter",
+        version="torch_scatter/__init__.py",
+        copied=("test",),
+        tests=("test",),
+        helpers={"torch_scatter.testing": "torch_scatter/testing.py"},
+    ),
+    Suite(
+        name="torch_cluster",
+        version="torch_cluster/__init__.py",
+        copied=("test",),
+        tests=("test",),
+        helpers={"torch_cluster.testing": "torch_cluster/testing.py"},
+        out_of_scope={
+            "test/test_graclus.py*": GRAPHS,
+            "test/test_rw.py*": GRAPHS,
+            "test/test_sampler.py*": GRAPHS,
+        },
+    ),
+    Suite(
+        name="pyg_lib",
+        version="pyg_lib/__init__.py",
+        copied=("test",),
+        tests=("test",),
+        helpers={"pyg_lib.testing": "pyg_lib/testing.py"},
+        out_of_scope={
+            "test/ops/test_graclus.py*": GRAPHS,
+            "test/ops/test_edge_sampler.py*": GRAPHS,
+            "test/classes/*": GRAPHS,
+        },
+    ),
+    Suite(
+        name="pytorch3d",
+        version="pytorch3d/__init__.py",
+        copied=("tests",),
+        tests=(
+            "tests/test_ball_query.py",
+            "tests/test_chamfer.py",
+            "tests/test_knn.py",
+            "tests/test_ops_utils.py",
+            "tests/test_packed_to_padded.py",
+            "tests/test_pointclouds.py",
+            "tests/test_points_alignment.py",
+            "tests/test_points_normals.py",
+            "tests/test_points_to_volumes.py",
+            "tests/test_rotation_conversions.py",
+            "tests/test_sample_farthest_points.py",
+            "tests/test_se3.py",
+            "tests/test_so3.py",
+            "tests/test_struct_utils.py",
+            "tests/test_transforms.py",
+        ),
+        appended={"tests/common_testing.py": ON_CPU},
+        out_of_scope={"*::test_knn_vs_python_square_cuda": "requires that neighbors are not sorted"},
+    ),
+    Suite(
+        name="torch_geometric",
+        version="torch_geometric/__init__.py",
+        copied=("torch_geometric", "test", "pyproject.toml"),
+        tests=("test",),
+        compare=True,
+    ),
+)
