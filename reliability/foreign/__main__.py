@@ -22,6 +22,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pointgrad.bench import write
 from pointgrad.bench.machine import machine
 
@@ -113,7 +115,8 @@ def outcomes(
         )
     )
     program = [str(Path(__file__).with_name("session.py")), str(settings)]
-    command = [sys.executable, *(COMPAT if only is None else []), *program]
+    compat = [*COMPAT, *(["--cpu"] if suite.cpu and not torch.cuda.is_available() else [])]
+    command = [sys.executable, *(compat if only is None else []), *program]
     while True:
         status, text = process(command, stage / "tests")
         events = [json.loads(line) for line in journal.read_text().splitlines()]

@@ -1,6 +1,7 @@
 """Table of the test suites: what is copied, how scaffolding is replaced, and which tests are out of scope."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -13,11 +14,13 @@ class Suite:
         copied: Files and folders that the tests need, relative to the sources. The rest of the library is not
             importable, so that tests cannot use it by accident.
         tests: Test files and folders to run.
-        helpers: Modules of test helpers, and their files in the sources. They are used if compat does not have them.
+        helpers: Modules of test helpers, and their files, relative to the sources. They are used if compat does not
+            have them.
         appended: Lines to append to copied files, which replace parts of the scaffolding.
         out_of_scope: Patterns of test names, and the reason why they are not run. Each must match a test.
         compare: Whether failures that also happen without compat are listed separately, for a library that compat does
             not replace but that uses replaced ones.
+        cpu: Whether tests that request CUDA run on the CPU on a machine without a GPU (`run --cpu`).
     """
 
     name: str
@@ -28,10 +31,11 @@ class Suite:
     appended: dict[str, str] = field(default_factory=dict)
     out_of_scope: dict[str, str] = field(default_factory=dict)
     compare: bool = False
+    cpu: bool = False
 
 
+HERE = Path(__file__).parent
 GRAPHS = "graph algorithm"
-MESHES = "meshes"
 ON_CPU = """
 if not torch.cuda.is_available():
     def get_random_cuda_device():
@@ -63,11 +67,12 @@ SUITES = (
         version="pyg_lib/__init__.py",
         copied=("test",),
         tests=("test",),
-        helpers={"pyg_lib.testing": "pyg_lib/testing.py"},
+        helpers={"pyg_lib.testing": str(HERE / "pyg_lib_testing.py")},
         out_of_scope={
             "test/ops/test_graclus.py*": GRAPHS,
             "test/ops/test_edge_sampler.py*": GRAPHS,
             "test/classes/*": GRAPHS,
+            "test/test_triton.py*": "the library's import of Triton",
         },
     ),
     Suite(
@@ -95,9 +100,20 @@ SUITES = (
         out_of_scope={"*::test_knn_vs_python_square_cuda": "requires that neighbors are not sorted"},
     ),
     Suite(
+        name="pointnet2_ops",
+        version="pointnet2_ops_lib/pointnet2_ops/_version.py",
+        copied=("pointnet2", "tests"),
+        tests=("tests",),
+        helpers={"helpers_namespace": str(HERE / "pointnet2_packages.py")},
+        cpu=True,
+    ),
+    Suite(
         name="torch_geometric",
         version="torch_geometric/__init__.py",
-        copied=("torch_geometric", "test", "pyproject.toml"),
+        copied=(
+            "torch_geometric",
+            "test",
+        ),  # not its settings for pytest, which turn warnings of recent torch into errors
         tests=("test",),
         compare=True,
     ),
