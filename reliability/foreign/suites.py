@@ -96,6 +96,7 @@ SUITES = (
             "tests/test_struct_utils.py",
             "tests/test_transforms.py",
         ),
+        helpers={"pytorch3d.structures.meshes": str(HERE / "pytorch3d_meshes.py")},
         appended={"tests/common_testing.py": ON_CPU},
         out_of_scope={"*::test_knn_vs_python_square_cuda": "requires that neighbors are not sorted"},
     ),
