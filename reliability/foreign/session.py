@@ -102,8 +102,10 @@ def first_line(report: Any) -> str:
     else:  # an error during the import of a file ends with the message
         lines = [line[1:].strip() for line in str(report.longrepr).splitlines() if line.startswith("E ")]
         text = text or "\n".join(lines) or str(report.longrepr)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    end = 2 if lines and lines[0].endswith(":") else 1  # only the type of the error
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
+    if "in DataLoader worker process" in lines[0]:  # a traceback follows
+        return lines[-1][:300]
+    end = 2 if lines[0].endswith(":") else 1  # only the type of the error
     return " ".join(lines[:end])[:300]
 
 

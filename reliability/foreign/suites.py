@@ -98,7 +98,12 @@ SUITES = (
         ),
         helpers={"pytorch3d.structures.meshes": str(HERE / "pytorch3d_meshes.py")},
         appended={"tests/common_testing.py": ON_CPU},
-        out_of_scope={"*::test_knn_vs_python_square_cuda": "requires that neighbors are not sorted"},
+        out_of_scope={
+            "*::test_knn_vs_python_square_cuda": "requires that neighbors are not sorted",
+            "*::test_single_directional_chamfer_vs_naive_pointcloud": (
+                "compares with infinity for an empty cloud, which the random numbers of a CPU contain"
+            ),
+        },
     ),
     Suite(
         name="pointnet2_ops",

@@ -45,13 +45,16 @@ def test_knn(k):
 def test_graph():
     assert False
 
+def test_refused():
+    raise NotImplementedError("made_up.walk works on graphs, not on points")
+
 def test_only_with_compat():
     raise ValueError("\\nfirst | line\\nsecond line")
 """,
     "tests/test_plain.py": """
 import os
 import signal
-import time
+import sys
 import unittest
 
 import pytest
@@ -90,8 +93,12 @@ class TestCase(unittest.TestCase):
             with self.subTest(i=i):
                 self.assertNotEqual(i, 1)
 
-def test_last():
-    pass
+def test_worker():
+    raise ValueError("Caught ValueError in DataLoader worker process 0.\\nOriginal Traceback:\\nValueError: the reason")
+
+@pytest.mark.skipif("torch" not in sys.modules, reason="without compat")
+def test_refused():
+    raise NotImplementedError("made_up.sample works on graphs, not on points")
 """,
 }
 HANGS = {
@@ -123,9 +130,11 @@ def test_outcomes_are_counted_and_shown(sources, tmp_path, monkeypatch, capsys):
     results = json.loads(out.read_text())
     record = results.pop("made_up 1.2")
     assert results == kept
-    assert record["passed"] == 4
+    assert record["passed"] == 3
+    refusal = "NotImplementedError: made_up.walk works on graphs, not on points"
     assert record["failed"] == [
-        {"test": "tests/test_calls.py::test_only_with_compat", "reason": "ValueError: first | line"}
+        {"test": "tests/test_calls.py::test_refused", "reason": refusal},
+        {"test": "tests/test_calls.py::test_only_with_compat", "reason": "ValueError: first | line"},
     ]
     assert record["failed_without_compat"] == [
         {"test": "tests/test_import.py", "reason": "ModuleNotFoundError: No module named 'made_up'"},
@@ -133,15 +142,16 @@ def test_outcomes_are_counted_and_shown(sources, tmp_path, monkeypatch, capsys):
         {"test": "tests/test_plain.py::test_teardown", "reason": "OSError: teardown"},
         {"test": "tests/test_plain.py::test_crashes", "reason": "crashed with SIGKILL"},
         {"test": "tests/test_plain.py::TestCase::test_subtests", "reason": "AssertionError: 1 == 1"},
+        {"test": "tests/test_plain.py::test_worker", "reason": "ValueError: the reason"},
     ]
     assert record["skipped"] == {"no such package": 1, "known defect": 1, "needs CUDA": 1}
-    assert record["out_of_scope"] == {"meshes": 1, "graph algorithm": 1}
-    assert "made_up 1.2: {'passed': 4, 'failed': 1, 'skipped': 3, 'out_of_scope': 2}" in capsys.readouterr().out
+    assert record["out_of_scope"] == {"graph algorithm": 2, "meshes": 1}
+    assert "made_up 1.2: {'passed': 3, 'failed': 2, 'skipped': 3, 'out_of_scope': 3}" in capsys.readouterr().out
     assert {path.name for path in sources.rglob("*")} == {name for path in FILES for name in path.split("/")}
 
     monkeypatch.setattr(page, "load", lambda _: {"made_up 1.2": record})
     shown = page.foreign()
-    assert "| `made_up` 1.2 | 4 | 1 | 5 | 3 | 2 |" in shown
+    assert "| `made_up` 1.2 | 3 | 2 | 6 | 3 | 3 |" in shown
     assert "| `made_up` 1.2 | `tests/test_calls.py::test_only_with_compat` | ValueError: first \\| line |" in shown
 
 
