@@ -122,7 +122,7 @@ def outcomes(
     compat = [*COMPAT, *(["--cpu"] if suite.cpu and not torch.cuda.is_available() else [])]
     command = [sys.executable, *(compat if only is None else []), *program]
     while True:
-        status, text = process(command, stage / "tests")
+        status, text = process(command, stage / "tests", suite.environment)
         events = [json.loads(line) for line in journal.read_text().splitlines()]
         running = unfinished(events)
         if running is None:
@@ -160,10 +160,10 @@ def ended(status: int, seconds: int) -> str:
     return f"crashed with {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
-def process(command: list[str], folder: Path) -> tuple[int, str]:
+def process(command: list[str], folder: Path, variables: dict[str, str]) -> tuple[int, str]:
     """Run a process and the processes that it starts. Returns its exit status and output."""
     paths = [str(ROOT / "src"), str(folder), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with (folder.parent / "output").open("w+") as output:
         child = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
