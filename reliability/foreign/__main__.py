@@ -163,12 +163,17 @@ def ended(status: int, seconds: int) -> str:
 def process(command: list[str], folder: Path, variables: dict[str, str]) -> tuple[int, str]:
     """Run a process and the processes that it starts. Returns its exit status and output."""
     paths = [str(ROOT / "src"), str(folder), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
     with (folder.parent / "output").open("w+") as output:
         child = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            command,
+            cwd=folder,
+            env={**os.environ, **variables, **own},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             status = child.wait()
         finally:
