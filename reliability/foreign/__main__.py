@@ -88,16 +88,13 @@ def version(suite: Suite, sources: Path) -> str:
 
 
 def copy(suite: Suite, sources: Path, target: Path) -> None:
-    """Copy the tests, and replace their scaffolding."""
+    """Copy the tests."""
     target.mkdir()
     for path in suite.copied:
         if (sources / path).is_dir():
             shutil.copytree(sources / path, target / path, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(sources / path, target / path)
-    for path, text in suite.appended.items():
-        with (target / path).open("a") as file:
-            file.write(text)
 
 
 def outcomes(

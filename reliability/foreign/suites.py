@@ -16,7 +16,6 @@ class Suite:
         tests: Test files and folders to run.
         helpers: Modules of test helpers, and their files, relative to the sources. They are used if compat does not
             have them.
-        appended: Lines to append to copied files, which replace parts of the scaffolding.
         out_of_scope: Patterns of test names, and the reason why they are not run. Each must match a test.
         compare: Whether failures that also happen without compat are listed separately, for a library that compat does
             not replace but that uses replaced ones.
@@ -29,7 +28,6 @@ class Suite:
     copied: tuple[str, ...]
     tests: tuple[str, ...]
     helpers: dict[str, str] = field(default_factory=dict)
-    appended: dict[str, str] = field(default_factory=dict)
     out_of_scope: dict[str, str] = field(default_factory=dict)
     compare: bool = False
     cpu: bool = False
@@ -38,11 +36,8 @@ class Suite:
 
 HERE = Path(__file__).parent
 GRAPHS = "graph algorithm"
-ON_CPU = """
-if not torch.cuda.is_available():
-    def get_random_cuda_device():
-        return "cpu"
-"""
+DEVICES = "needs a CPU and a GPU"
+ORIGINAL = "the original also fails with the random numbers of a CPU"
 
 SUITES = (
     Suite(
@@ -99,12 +94,14 @@ SUITES = (
             "tests/test_transforms.py",
         ),
         helpers={"pytorch3d.structures.meshes": str(HERE / "pytorch3d_meshes.py")},
-        appended={"tests/common_testing.py": ON_CPU},
+        cpu=True,
         out_of_scope={
             "*::test_knn_vs_python_square_cuda": "requires that neighbors are not sorted",
-            "*::test_single_directional_chamfer_vs_naive_pointcloud": (
-                "compares with infinity for an empty cloud, which the random numbers of a CPU contain"
-            ),
+            "*::test_single_directional_chamfer_vs_naive_pointcloud": ORIGINAL,
+            "*::TestICP::test_heterogeneous_inputs": ORIGINAL,
+            "tests/test_pointclouds.py::*::test_init_error": DEVICES,
+            "tests/test_pointclouds.py::*::test_to": DEVICES,
+            "tests/test_transforms.py::*::test_to": DEVICES,
         },
     ),
     Suite(

@@ -16,7 +16,6 @@ MADE_UP = Suite(
     copied=("tests", "setup.cfg"),
     tests=("tests",),
     helpers={"torch_cluster.made_up_helper": "made_up/helper.py"},
-    appended={"tests/common.py": "DEVICE = 'cpu'\n"},
     out_of_scope={"*::test_graph*": "graph algorithm", "tests/test_mesh.py": "meshes"},
     compare=True,
 )
@@ -25,7 +24,7 @@ FILES = {
     "made_up/helper.py": "ONE = 1\n",
     "setup.cfg": "[tool:pytest]\naddopts = --no-such-option\n",
     "tests/__init__.py": "",
-    "tests/common.py": "DEVICE = 'cuda'\n",
+    "tests/common.py": "DEVICE = 'cpu'\n",
     "tests/test_mesh.py": "import made_up.meshes\n",
     "tests/test_import.py": "import made_up\n",
     "tests/test_calls.py": """
