@@ -119,7 +119,7 @@ def outcomes(
     compat = [*COMPAT, *(["--cpu"] if suite.cpu and not torch.cuda.is_available() else [])]
     command = [sys.executable, *(compat if only is None else []), *program]
     while True:
-        status, text = process(command, stage / "tests", suite.environment)
+        status, text = process(command, stage / "tests")
         events = [json.loads(line) for line in journal.read_text().splitlines()]
         running = unfinished(events)
         if running is None:
@@ -157,7 +157,7 @@ def ended(status: int, seconds: int) -> str:
     return f"crashed with {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
-def process(command: list[str], folder: Path, variables: dict[str, str]) -> tuple[int, str]:
+def process(command: list[str], folder: Path) -> tuple[int, str]:
     """Run a process and the processes that it starts. Returns its exit status and output."""
     paths = [str(ROOT / "src"), str(folder), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -165,7 +165,7 @@ def process(command: list[str], folder: Path, variables: dict[str, str]) -> tupl
         child = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **variables, **own},
+            env={**os.environ, **own},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -20,7 +20,6 @@ class Suite:
         compare: Whether failures that also happen without compat are listed separately, for a library that compat does
             not replace but that uses replaced ones.
         cpu: Whether tests that request CUDA run on the CPU on a machine without a GPU (`run --cpu`).
-        environment: Environment variables of the tests.
     """
 
     name: str
@@ -31,7 +30,6 @@ class Suite:
     out_of_scope: dict[str, str] = field(default_factory=dict)
     compare: bool = False
     cpu: bool = False
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 HERE = Path(__file__).parent
@@ -120,7 +118,6 @@ SUITES = (
             "test",
         ),  # not its settings for pytest, which turn warnings of recent torch into errors
         tests=("test",),
-        environment={"FULL_TEST": "1"},  # also the tests with TorchScript
         out_of_scope={
             "test/nn/models/test_node2vec.py*": GRAPHS,
             "test/utils/test_dropout.py::test_dropout_path": GRAPHS,
