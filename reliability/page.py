@@ -250,7 +250,8 @@ def foreign() -> str:
     rows: list[list[Any]] = []
     failures = []
     scopes: dict[str, Counter[str]] = {}
-    for record in load("foreign").values():
+    records = load("foreign").values()
+    for record in records:
         name = f"`{record['library']}` {record['version']}"
         known = record["failed_without_compat"]
         also = "" if known is None else f"{len(known):,}"
@@ -260,14 +261,14 @@ def foreign() -> str:
             failures.append([name, f"`{test}`", f"{reason} ({count} cases)" if count > 1 else reason])
         for reason, count in record["out_of_scope"].items():
             scopes.setdefault(reason, Counter())[name] += count
-    machines = "; ".join(dict.fromkeys(machine(record["machine"]) for record in load("foreign").values()))
-    titles = ["library", "passed", "failed", "fail also without compat", "skipped", "out of scope"]
+    machines = "; ".join(dict.fromkeys(machine(record["machine"]) for record in records))
+    titles = ["library", "passed", "failed", "fail also without compat", "skipped", "not run"]
     parts = [f"{machines}:", table(titles, rows)]
     if failures:
         parts += ["Failed:", table(["library", "test", "reason"], failures)]
     reasons = [[reason, ", ".join(f"{name}: {n:,}" for name, n in counts.items())] for reason, counts in scopes.items()]
     if reasons:
-        parts += ["Out of scope:", table(["reason", "tests"], reasons)]
+        parts += ["Not run:", table(["reason", "tests"], reasons)]
     return "\n\n".join(parts)
 
 

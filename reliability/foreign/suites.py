@@ -68,6 +68,7 @@ SUITES = (
             "test/ops/test_edge_sampler.py*": GRAPHS,
             "test/classes/*": GRAPHS,
             "test/test_triton.py*": "the library's import of Triton",
+            "*::test_scatter_mul_gradient_at_src_zero*": "requires a wrong gradient for a factor of 0",
         },
     ),
     Suite(
