@@ -120,6 +120,7 @@ SUITES = (
         ),  # not its settings for pytest, which turn warnings of recent torch into errors
         tests=("test",),
         out_of_scope={
+            "test/loader/test_mixin.py::test_multithreading_neighbor_loader": GRAPHS,
             "test/nn/models/test_node2vec.py*": GRAPHS,
             "test/utils/test_dropout.py::test_dropout_path": GRAPHS,
         },
