@@ -65,7 +65,7 @@ def view(path: str) -> dict[str, Any]:
         "of_it_before_opening_MiB": before,
     }
     viewer.close()
-    server.stop(web)
+    web.stop()
     return row
 
 

@@ -87,8 +87,8 @@ TARGETS: dict[str, dict[str, dict[str, Target]]] = {
         "scatter": {
             "scatter sum 1.6M x 64 -> 100k": Target(times_faster=3.0, than="index_add"),
             "segment sum 1.6M x 64 -> 100k": Target(times_faster=3.0, than="index_add"),
-            "voxelize 1M points": Target(ms=150.0),
         },
+        "voxels": {"voxelize 1M points": Target(ms=150.0)},
     },
     "cuda": {
         "attention": {
@@ -197,10 +197,10 @@ def judge(record: dict[str, Any]) -> dict[str, list[Verdict]]:
     """Verdicts by name of the row, for the timed rows of a full run that have a target."""
     if record["quick"]:
         return {}
-    families = TARGETS[record["device"]]
+    targets = {name: target for rows in TARGETS[record["device"]].values() for name, target in rows.items()}
     found = {}
     for row in record["rows"]:
-        target = families.get(row["family"], {}).get(row["name"])
+        target = targets.get(row["name"])
         if target is not None and row["state"] == "timed":
             found[row["name"]] = list(verdicts(row, target))
     return found

@@ -13,12 +13,18 @@ from .foreign import grouped
 
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
+NOT_MEASURED = "No results are committed for this table."
 PAGES = (ROOT / "docs" / "reliability.md", ROOT / "docs" / "migration.md", ROOT / "README.md")
 
 
 def load(name: str) -> dict[str, Any]:
     """A committed result."""
     return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def load_if_measured(name: str) -> dict[str, Any] | None:
+    """A committed result, if there is one."""
+    return load(name) if (RESULTS / f"{name}.json").exists() else None
 
 
 def machine(facts: dict[str, Any]) -> str:
@@ -83,6 +89,23 @@ def fuzz() -> str:
     machines = "; ".join(machine(records[name]["machine"]) for name in ("fuzz", "fuzz_gpu"))
     titles = ["family", "C++", "Triton's interpreter", "GPU", "invalid calls rejected", "differences", "crashes"]
     return f"{machines}:\n\n" + table(titles, rows)
+
+
+def fuzz_calls() -> str:
+    record = load_if_measured("fuzz_calls")
+    if record is None:
+        return NOT_MEASURED
+    names = {
+        "raw": "registered operators, without the public function",
+        "junk": "public functions, arbitrary arguments",
+    }
+    rows = []
+    for name, run in record["families"].items():
+        refused = run.get("outcome", {}).get("refused", 0)  # missing if every process crashed
+        found = [len(run[what]) for what in ("failures", "crashes")]
+        rows.append([names.get(name, name), run["cases"], refused, *found])
+    titles = ["calls of", "calls", "rejected", "unclear errors", "crashes"]
+    return f"{machine(record['machine'])}:\n\n" + table(titles, rows)
 
 
 def concurrency() -> str:
@@ -154,6 +177,26 @@ def numbers() -> str:
     return table(["check", "properties or operators", "inputs", "outcome"], rows)
 
 
+def audit() -> str:
+    record = load("audit")
+    rows = [[kind, counts["planted"], counts["found"]] for kind, counts in record["planted"].items()]
+    rows.append(["correct functions: alarms", record["correct"], len(record["alarms"])])
+    return f"{machine(record['machine'])}:\n\n" + table(["error", "functions", "reported"], rows)
+
+
+def libraries() -> str:
+    """Numbers of tests of other libraries. The table in docs/migration.md has the reasons."""
+    record = load_if_measured("foreign")
+    if record is None:
+        return NOT_MEASURED
+    rows: list[list[Any]] = []
+    for run in record.values():
+        counts = [sum(run[key].values()) for key in ("skipped", "out_of_scope")]
+        rows.append([f"`{run['library']}` {run['version']}", run["passed"], len(run["failed"]), *counts])
+    machines = "; ".join(dict.fromkeys(machine(run["machine"]) for run in record.values()))
+    return f"{machines}:\n\n" + table(["tests of", "passed", "failed", "skipped", "out of scope"], rows)
+
+
 def faults() -> str:
     record = load("faults")
 
@@ -210,8 +253,14 @@ def corpus() -> str:
         f"{machine(record['machine'])}; limits of {limits['memory_bytes'] >> 20} MiB and {limits['seconds']} s per "
         f"file. Outcomes other than read or rejected with one line: {record['wrong']}. Small files that declare a huge "
         f"size: {false_sizes['refused']} of {false_sizes['files']} rejected, each using at most "
-        f"{false_sizes['largest_bytes'] >> 20} MiB.\n\n"
+        f"{false_sizes['largest_bytes'] >> 20} MiB."
     )
+    if dense := record.get("compressed"):
+        heading += (
+            f" Highly compressed files: {dense['bounded']} of {dense['files']} read or rejected within "
+            f"{dense['memory_bytes'] >> 20} MiB, where no more was left."
+        )
+    heading += "\n\n"
     return heading + table(["format", "damaged files", "read", "rejected"], rows)
 
 
@@ -273,6 +322,7 @@ def foreign() -> str:
 
 
 MAKERS = (
+    fuzz_calls, audit, libraries,
     sanitizers, fuzz, concurrency, gpu_sanitizer, compiled, gpu_contention, gpu_repeats, sizes, numbers, faults, corpus,
     fuzz_files, versions, wheels, foreign,
 )  # fmt: skip

@@ -6,7 +6,7 @@
 PYTHONS ?= $(PYTHON)
 RESULTS := reliability/results
 
-.PHONY: asan ubsan tsan compiled concurrency fuzz properties precision corpus fuzz-files faults sizes foreign versions wheels
+.PHONY: asan ubsan tsan compiled concurrency fuzz properties precision audit corpus fuzz-files faults sizes foreign versions wheels
 
 sanitizer_asan := address
 sanitizer_ubsan := undefined
@@ -32,6 +32,9 @@ properties: $(VENV)/installed
 
 precision: $(VENV)/installed
 	$(BIN)/python -m reliability.numbers.precision --out $(RESULTS)/precision.json
+
+audit: $(VENV)/installed
+	$(BIN)/python -m reliability.numbers.audit --out $(RESULTS)/audit.json
 
 corpus: $(VENV)/installed
 	$(BIN)/python -m reliability.files.corpus --out $(RESULTS)/corpus.json

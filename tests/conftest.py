@@ -1,5 +1,6 @@
 """Shared fixtures: devices and backends, seeds, data; and the settings of torch and Triton for tests."""
 
+import functools
 import os
 import signal
 import sys
@@ -26,11 +27,11 @@ import pointgrad
 from tests.support.places import DATA, PLACES, Place
 
 
-def _patch_once() -> None:
-    """Patch Triton's language once instead of at every call of a helper function.
+def _speed_up_interpreter() -> None:
+    """Patch Triton's language once instead of at every call of a helper function, and keep the table of dtypes.
 
     The interpreter patches at every call and restores afterwards. A process that only interprets does not need this and
-    runs twice as fast without it.
+    runs twice as fast without it. It also builds a table of all dtypes whenever it needs one of them.
     """
     import triton.language as tl
     from triton.runtime import interpreter
@@ -46,9 +47,17 @@ def _patch_once() -> None:
 
     interpreter._patch_lang = patch_once
 
+    np_dtype = interpreter._get_np_dtype
+    np_dtype_of_number = functools.cache(np_dtype)
+
+    def np_dtype_of_scalar(dtype):
+        return np_dtype(dtype) if dtype.scalar.is_ptr() else np_dtype_of_number(dtype.scalar)
+
+    interpreter._get_np_dtype = np_dtype_of_scalar
+
 
 if Place("cpu", "triton") in PLACES:
-    _patch_once()
+    _speed_up_interpreter()
 
 
 def _places(places):

@@ -122,4 +122,4 @@ def draw() -> None:
             take(Session(page, viewer))
     finally:
         viewer.close()
-        server.stop(web)
+        web.stop()

@@ -34,7 +34,7 @@ def photograph(run: Path) -> None:
             photo.save(page, OUT)
     finally:
         viewer.close()
-        server.stop(web)
+        web.stop()
 
 
 def train(run: Path) -> None:

@@ -48,7 +48,7 @@ def photograph(name: str, trained: train.Trained | None, prepare: Any) -> None:
             photo.save(page, IMAGES / f"view_{name}.png")
     finally:
         viewer.close()
-        server.stop(web)
+        web.stop()
 
 
 def clicked(viewer: Any, page: Any) -> None:

@@ -31,7 +31,7 @@ FILES = [
     if path.stem not in ("test_devices", "test_gpu")  # no C++ kernels
 ]
 # Tests that run no C++ kernels or only repeat them: Triton's interpreter, plain PyTorch, tracing, and finite
-# differences, whose gradients test_gradients_agree_with_reference covers.
+# differences, whose gradients test_agrees_with_reference covers.
 DESELECTED = [
     "cpu-triton",
     "cpu-reference",

@@ -3,10 +3,12 @@
 Each file is derived from a valid one with a fixed seed (`damage.py`), and read in a separate process with limits of
 memory and time. It may be read, or refused with an error of the library: one line that begins with the path. Anything
 else is a failure (exit status 1): a different exception, a warning, too much memory, a hang or a crash. Small files
-that declare huge sizes (`false_sizes.py`) are read first, in the same way.
+that declare huge sizes (`false_sizes.py`) and files that are highly compressed (`compressed.py`) are read first, in the
+same way.
 """
 
 import argparse
+import ctypes
 import multiprocessing
 import os
 import resource
@@ -30,6 +32,7 @@ from pointgrad.train.checkpoint import CheckpointError
 
 from ..arguments import at_least, out_file
 from ..checkout import commit
+from .compressed import LIMIT, compressed
 from .damage import damaged
 from .false_sizes import LARGE, false_sizes
 from .subjects import SUBJECTS
@@ -37,8 +40,17 @@ from .subjects import SUBJECTS
 MEMORY = 512 << 20  # additional bytes that reading may allocate; the files have a few thousand bytes
 SECONDS = 20  # for one file
 OWN = (FileError, CheckpointError, ConfigError, ValueError)  # exact types, without subclasses
+LIBC = ctypes.CDLL(None)
 READ, REFUSED = "read", "refused"
 PACKAGES = ("numpy", "laspy", "lazrs", "h5py", "python-neo-lzf", "pyyaml")
+
+
+class Task(NamedTuple):
+    """A file to read, given by its kind and its number or bytes, and the additional bytes that reading may allocate."""
+
+    subject: str
+    number: int | bytes
+    memory: int = MEMORY
 
 
 class Outcome(NamedTuple):
@@ -49,10 +61,10 @@ class Outcome(NamedTuple):
     peak: int = 0  # additional bytes
 
 
-def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
-    """Read files, each given by its subject and its number or bytes. A process that dies is replaced by a new one."""
+def run(tasks: Iterable[tuple[str, int | bytes] | tuple[str, int | bytes, int]]) -> Iterator[Outcome]:
+    """Read the files of tasks, see `Task`. A process that dies is replaced by a new one."""
     context = multiprocessing.get_context("spawn")
-    rest = iter(tasks)
+    rest = (Task(*task) for task in tasks)
     task = next(rest, None)
     while task is not None:
         ours, theirs = context.Pipe()
@@ -64,13 +76,13 @@ def run(tasks: Iterable[tuple[str, int | bytes]]) -> Iterator[Outcome]:
             while task is not None:
                 ours.send(task)
                 if not ours.poll(SECONDS):
-                    yield Outcome(*task, "hang", f"no response in {SECONDS} seconds")
+                    yield Outcome(*task[:2], "hang", f"no response in {SECONDS} seconds")
                     break
                 try:
-                    yield Outcome(*task, *ours.recv())
+                    yield Outcome(*task[:2], *ours.recv())
                 except EOFError:
                     worker.join()
-                    yield Outcome(*task, "crash", f"the process ended with {worker.exitcode}")
+                    yield Outcome(*task[:2], "crash", f"the process ended with {worker.exitcode}")
                     break
                 task = next(rest, None)
             else:
@@ -89,14 +101,12 @@ def _work(pipe: Connection) -> None:
         good = {subject: SUBJECTS[subject].make(folder) for subject in SUBJECTS}
         for subject, raw in good.items():  # imports all libraries before the limit is set
             attempt(subject, raw, folder)
-        most = _status("VmSize") + MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         pipe.send("ready")
         while True:
-            subject, number = pipe.recv()
+            subject, number, memory = pipe.recv()
             raw = number if isinstance(number, bytes) else make(good, subject, number)
-            pipe.send(attempt(subject, raw, folder))
+            pipe.send(attempt(subject, raw, folder, memory))
 
 
 def make(good: dict[str, bytes], subject: str, number: int) -> bytes:
@@ -106,13 +116,24 @@ def make(good: dict[str, bytes], subject: str, number: int) -> bytes:
     return damaged(good[subject], other, f"{subject} {number}") if number else good[subject]
 
 
-def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
-    """Read one file. Returns the outcome, its description, and the peak of additional memory."""
+def attempt(subject: str, raw: bytes, folder: Path, memory: int | None = None) -> tuple[str, str, int]:
+    """Read one file. Returns the outcome, its description, and the peak of additional memory.
+
+    Args:
+        subject: Kind of the file.
+        raw: Its content.
+        folder: Where to write it.
+        memory: Limit on additional bytes; default: none.
+    """
     path = folder / f"a.{SUBJECTS[subject].suffix}"
     path.write_bytes(raw)
+    if hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)  # returns memory of the files before, which would otherwise be used again
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     what, words = READ, ""
+    most = resource.RLIM_INFINITY if memory is None else _status("VmSize") + memory
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -125,6 +146,8 @@ def attempt(subject: str, raw: bytes, folder: Path) -> tuple[str, str, int]:
         if type(error).__name__ != "PanicException":  # raised by Rust libraries
             raise
         what, words = "exception", f"{type(error).__name__}: {error}"
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return what, words, max(0, _status("VmHWM") - before)
 
 
@@ -194,6 +217,13 @@ def main() -> int:
         if not right:
             print(outcome.subject, outcome.what, outcome.peak, outcome.words[:200], file=sys.stderr)
     print(f"{sum(refused)} of {len(small)} small files that declare huge sizes are refused")
+    dense = list(compressed())
+    unpacked = list(run((subject, raw, LIMIT) for *_, subject, raw in dense))
+    bounded = [outcome.what in (READ, REFUSED) and outcome.peak <= LIMIT for outcome in unpacked]
+    for (kind, share, *_), outcome, right in zip(dense, unpacked, bounded, strict=True):
+        if not right:
+            print(kind, share, outcome.what, outcome.peak, outcome.words[:200], file=sys.stderr)
+    print(f"{sum(bounded)} of {len(dense)} highly compressed files are read or refused within {LIMIT >> 20} MiB")
     numbers = range(options.first, options.first + options.files)
     result = count(run((subject, number) for number in numbers for subject in options.only))
     for row in result["rows"]:
@@ -203,8 +233,10 @@ def main() -> int:
     if options.out:
         limits = {"memory_bytes": MEMORY, "seconds": SECONDS}
         small_files = {"files": len(small), "refused": sum(refused), "largest_bytes": LARGE}
-        write({"machine": described, "limits": limits, "false_sizes": small_files, **result}, options.out)
-    return 1 if result["wrong"] or not all(refused) else 0
+        dense_files = {"files": len(dense), "bounded": sum(bounded), "memory_bytes": LIMIT}
+        extra = {"limits": limits, "false_sizes": small_files, "compressed": dense_files}
+        write({"machine": described, **extra, **result}, options.out)
+    return 1 if result["wrong"] or not all(refused) or not all(bounded) else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Small files that declare huge sizes, read by `corpus.py` and by tests under a memory limit."""
+"""Small files that declare huge sizes, or would take long to read, for `corpus.py` and tests under a memory limit."""
 
 import io
 import pickle
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import h5py
@@ -75,6 +77,59 @@ def _mixed(file: Any) -> None:
             file.create_dataset(f"c{number}", (3,), "u1")
 
 
+@cache
+def _inflated_bytes() -> bytes:
+    return zlib.compress(bytes(200 << 20), 9)
+
+
+def _inflated(file: Any) -> None:
+    """A small chunk that decompresses to far more than its size."""
+    points = file.create_dataset("points", (4, 3), "f8", chunks=(4, 3), compression="gzip")
+    points.id.write_direct_chunk((0, 0), _inflated_bytes())
+
+
+def _compressed_twice(file: Any) -> None:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((4, 3))
+    for _ in range(2):
+        properties.set_deflate(9)
+    space = h5py.h5s.create_simple((4, 3))
+    h5py.h5d.create(file.id, b"points", h5py.h5t.IEEE_F64LE, space, properties)
+    file["points"].id.write_direct_chunk((0, 0), zlib.compress(_inflated_bytes(), 9))
+
+
+def _nested(file: Any) -> None:
+    file["points"] = np.zeros((3, 3))
+    for _ in range(3000):
+        file = file.create_group("g")
+
+
+def _one_name() -> bytes:
+    """A list of 10,000 class names that all refer to one text of 100 kB."""
+    stream = io.BytesIO()
+    with h5py.File(stream, "w") as file:
+        file["points"], file["label"] = np.zeros((2, 5, 3), "f4"), np.zeros(2, int)
+        names = file.create_dataset("classes", (10_000,), h5py.string_dtype())
+        names[0] = "x" * 100_000
+        start = names.id.get_offset()
+    raw = bytearray(stream.getvalue())
+    raw[start : start + 160_000] = raw[start : start + 16] * 10_000
+    return bytes(raw)
+
+
+def _saved(**arrays: Any) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def _with_member(raw: bytes, name: str, member: bytes) -> bytes:
+    stream = io.BytesIO(raw)
+    with zipfile.ZipFile(stream, "a") as archive:
+        archive.writestr(f"{name}.npy", member)
+    return stream.getvalue()
+
+
 def torch_archive(structure: bytes) -> bytes:
     """The archive of a checkpoint with a given pickle."""
     good, out = io.BytesIO(), io.BytesIO()
@@ -85,6 +140,15 @@ def torch_archive(structure: bytes) -> bytes:
     return out.getvalue()
 
 
+def _upper_case(structure: bytes) -> bytes:
+    """An archive with a second pickle, which torch's reader takes for the first one."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as forged:
+        for name, content in (("DATA.PKL", structure), ("data.pkl", pickle.dumps({}, 2)), ("version", b"3\n")):
+            forged.writestr(f"archive/{name}", content)
+    return out.getvalue()
+
+
 class _Buffer:
     """Unpickles to a gigabyte of zeros, which torch allows."""
 
@@ -92,9 +156,9 @@ class _Buffer:
         return bytearray, (1 << 30,)
 
 
-def _wide() -> bytes:
-    """A checkpoint of a network of many gigabytes, without weights."""
-    content = checkpoint.content_of(torch.nn.Module(), {}, "classification", ("a",), data.Prepare())
+def _wide(**state: torch.Tensor) -> bytes:
+    """A checkpoint of a network of many gigabytes, without its weights."""
+    content = checkpoint.content_of(torch.nn.Module(), state, "classification", ("a",), data.Prepare())
     content["model"] = {"name": "pointnet", "classes": 3, "width": 300.0}
     stream = io.BytesIO()
     torch.save(content, stream)
@@ -108,6 +172,7 @@ def _nested_aliases(first: str, line: str) -> bytes:
 def false_sizes() -> list[FalseSize]:
     face = ("element face 1", "property list {} double vertex_indices", "element vertex 1", "property float x")
     rows = [f"property double p{number}" for number in range(10_000)]
+    clouds = {"points": np.zeros((2, 5, 3)), "label": np.zeros(2, int)}
     found = [
         ("10^12 vertices", "ply mesh", _ply(f"element vertex {HUGE}", "property float x")),
         ("10^12 faces", "ply mesh", _ply("element vertex 1", "property float x", f"element face {HUGE}")),
@@ -145,9 +210,23 @@ def false_sizes() -> list[FalseSize]:
         ("10^9 points, none stored", "data set h5", _h5(_empty)),
         ("a chunk of 1 GB", "h5", _h5(_large_chunk)),
         ("20,000 data sets", "h5 compressed", _h5(_mixed)),
+        ("a chunk of 200 MB instead of 96 bytes", "h5", _h5(_inflated)),
+        ("a chunk of 200 MB, compressed twice", "h5", _h5(_compressed_twice)),
+        ("10,000 names of 100 kB", "data set h5", _one_name()),
+        ("10^9 names without letters", "data set npz", _with_member(
+            _saved(**clouds), "classes", _npy((10**9,), "|S0"))),
+        ("10^12 classes", "data set npz", _saved(points=clouds["points"], label=np.array([0, 10**12]))),
+        ("40,000 elements", "ply mesh", _ply(*(f"element e{number} 0" for number in range(40_000)))),
+        ("300,000 empty lines", "stl ascii", b"solid a\n" + b"\n" * 300_000),
+        ("3,000 nested groups", "h5", _h5(_nested)),
+        ("a list of 500,000 numbers", "config", b"a: [" + b"0," * 500_000 + b"0]"),
+        ("a number of 10^5 digits", "config", b"seed: 0x" + b"f" * 100_000),
+        ("a number of 30,000 parts", "config", b"seed: 1" + b":1" * 30_000),
         ("lists of any length", "h5", _h5(lambda file: file.create_dataset("points", (4,), h5py.vlen_dtype(float)))),
         ("a bytearray of 1 GB", "checkpoint", torch_archive(pickle.dumps({"format": _Buffer()}, 2))),
+        ("a bytearray of 1 GB", "checkpoint", _upper_case(pickle.dumps({"format": _Buffer()}, 2))),
         ("a wide network", "checkpoint", _wide()),
+        ("a wide network", "checkpoint", _wide(weight=torch.zeros(1).expand(10**11))),
         ("2^40 values", "config", _nested_aliases("a0: &a0 [x, x]", "a{0}: &a{0} [*a{1}, *a{1}]")),
         ("2^40 merged", "config", _nested_aliases("a0: &a0 {x: 1}", "a{0}: &a{0} {{<<: [*a{1}, *a{1}]}}")),
         ("10^5 levels", "config", b"epochs: " + b"[" * 100_000),

@@ -1,5 +1,7 @@
 """`python -m reliability.fuzz [FAMILY ...] --cases 10000 --out FILE.json`: random calls of all operators.
 
+`raw` in place of a family changes calls of the registered operators (raw.py).
+
 Each family runs in a separate process, so that a crash is counted instead of ending the run. Calls of the C++ kernels,
 or with `--device cuda` of the Triton kernels, are compared with the reference (check.py); `--backend triton` without a
 GPU runs Triton's interpreter. `--replay FILE` repeats one case from the output of a failure. Exit status 1 if anything
@@ -10,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import select
 import signal
 import subprocess
@@ -26,18 +29,21 @@ from typing import Any
 from reliability.arguments import at_least, out_file
 from reliability.checkout import commit
 
-from . import FAMILIES
+from . import FAMILIES, RAW
 
 # A case takes milliseconds, plus seconds of compilation on a GPU: one that takes this many seconds hangs. The watchdog
 # watches cases, not rounds, which may take long on a busy machine.
 WATCHDOG = 600
 MOST_FAILURES = 10  # per family, after which it is abandoned
+ADDRESS_SPACE = 32 * 2**30  # bytes of a child on the CPU: a larger allocation fails instead of filling the memory
 STOPPED = threading.Event()  # set by Ctrl-C
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"any of {', '.join(FAMILIES)}; default: all")
+    parser.add_argument(
+        "families", nargs="*", metavar="FAMILY", help=f"any of {', '.join((*FAMILIES, RAW))}; default: all families"
+    )
     parser.add_argument("--cases", type=at_least(1), default=10_000, help="number of cases per family")
     parser.add_argument("--at-once", type=at_least(1), default=1, metavar="N", help="families run at the same time")
     parser.add_argument("--seed", type=int, help="default: random; printed")
@@ -47,9 +53,9 @@ def main() -> int:
     parser.add_argument("--replay", type=Path, metavar="FILE", help="repeat one case, given as JSON")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    unknown = set(options.families) - set(FAMILIES)
+    unknown = set(options.families) - {*FAMILIES, RAW}
     if unknown and not options.child:
-        parser.error(f"FAMILY must be one of {', '.join(FAMILIES)}, got {', '.join(sorted(unknown))}")
+        parser.error(f"FAMILY must be one of {', '.join((*FAMILIES, RAW))}, got {', '.join(sorted(unknown))}")
     options.backend = options.backend or ("triton" if options.device == "cuda" else "cpu")
     if options.backend == "triton" and options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
@@ -100,6 +106,8 @@ def child(options: argparse.Namespace, seed: int) -> int:
 
     rounds.prepare()
     (family,) = options.families
+    if options.device == "cpu":
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     for result in rounds.rounds(
         family, options.cases, seed, device=options.device, backend=options.backend, note=options.child
     ):

@@ -44,7 +44,7 @@ def draw_and_check(draw: Draw, operators: list[OpInfo], backend: str, tally: Tal
     threads = draw.pick("threads", (1, 2, (1, 2)))
     scale = draw.pick("upstream", ("normal", "normal", "lattice", "one"))
     about_to(draw.choices, arguments)
-    before = {name: value.clone() for name, value in arguments.items() if _is_plain(value)}
+    before = {name: value.clone() for name, value in arguments.items() if is_plain(value)}
 
     def upstream(output: Tensor) -> Tensor:
         if scale == "one":
@@ -200,13 +200,13 @@ def _describe(value: Tensor) -> str:
     return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     return isinstance(value, Tensor) and value.layout == torch.strided and value.device.type != "meta"
 
 
 def _count(tally: Tally, op: OpInfo, arguments: Arguments) -> None:
     tally.add("operators", op.name)
-    held = [value for value in arguments.values() if _is_plain(value)]
+    held = [value for value in arguments.values() if is_plain(value)]
     for dtype in {value.dtype for value in held}:
         tally.add("dtypes", str(dtype).removeprefix("torch."))
     rows = max((value.shape[-2] if value.dim() > 1 else value.numel() for value in held), default=0)

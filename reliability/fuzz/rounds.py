@@ -5,7 +5,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, strategies
 from pointgrad import catalog
 from pointgrad.catalog import Draw, OpInfo
 
-from . import FAMILIES
+from . import FAMILIES, RAW, raw
 from .check import Tally, draw_and_check
 from .spoil import Arguments
 
@@ -28,6 +28,14 @@ def operators(family: str) -> list[OpInfo]:
     if family in FAMILIES:
         return [op for op in catalog.FAMILIES[family] if op.draw]
     return importlib.import_module(family).OPERATORS
+
+
+def case_of(family: str) -> Callable[..., None]:
+    """The function that draws and runs one case: `case(draw, backend, tally, about_to)`."""
+    if family == RAW:
+        return raw.draw_and_check
+    table = operators(family)
+    return lambda draw, backend, tally, about_to: draw_and_check(draw, table, backend, tally, about_to)
 
 
 def prepare() -> None:
@@ -61,7 +69,7 @@ def rounds(
 
 def one_round(family: str, cases: int, seed: int, device: str, backend: str, file: int | None) -> dict[str, Any]:
     """Run up to this many cases; a failure ends the round after hypothesis has shrunk it."""
-    table, tally, ran, failed = operators(family), Tally(), 0, False
+    run_case, tally, ran, failed = case_of(family), Tally(), 0, False
     last: dict[str, Any] = {}
     begin = time.perf_counter()
 
@@ -87,7 +95,7 @@ def one_round(family: str, cases: int, seed: int, device: str, backend: str, fil
         draw = Draw(choose, device, interpreted(device, backend))
         try:
             # Calls after a failure shrink it and are not counted.
-            draw_and_check(draw, table, backend, Tally() if failed else tally, about_to)
+            run_case(draw, backend, Tally() if failed else tally, about_to)
         except Exception:  # hypothesis gives up a case with a BaseException
             failed = True
             raise
@@ -110,7 +118,7 @@ def interpreted(device: str, backend: str) -> bool:
 def replay(case: dict[str, Any], device: str, backend: str) -> None:
     """Run one case again from its choices."""
     draw = Draw(case["choices"], device, interpreted(device, backend))
-    draw_and_check(draw, operators(case["family"]), backend, Tally(), lambda choices, arguments: None)
+    case_of(case["family"])(draw, backend, Tally(), lambda choices, arguments: None)
 
 
 def described(arguments: Arguments) -> dict[str, str]:

@@ -5,7 +5,8 @@ import torch
 
 from pointgrad.bench import families, harness
 from pointgrad.bench.comparison import Declined, Setup
-from pointgrad.bench.families import neighbors, sampling
+from pointgrad.catalog.neighbors import check_inside, check_nearest
+from pointgrad.catalog.sampling import check_picks, plain_fps
 from tests.bench.support import implementations
 
 
@@ -19,32 +20,40 @@ def test_families_have_descriptions_and_unique_row_names():
 
 
 def test_check_of_farthest_points_rejects_wrong_picks():
-    points = torch.rand(1, 200, 3)
-    picks = sampling.plain_fps(points, 20)
-    sampling.farthest(points, 20)(picks)
+    arguments = {"points": torch.rand(1, 200, 3), "num_samples": 20}
+    picks = plain_fps(**arguments)
+    check_picks(arguments, picks)
     with pytest.raises(AssertionError, match="farthest distance"):
-        sampling.farthest(points, 20)(picks.flip(1).roll(3, 1))
+        check_picks(arguments, picks.flip(1).roll(3, 1))
     with pytest.raises(AssertionError, match="twice"):
-        sampling.farthest(points, 20)(picks[:, [0] * 20])
+        check_picks(arguments, picks[:, [0] * 20])
+    packed = {"points": arguments["points"][0], "num_samples": 20, "offsets": torch.tensor([0, 0, 200])[1:]}
+    check_picks(packed, picks[0])
+    with pytest.raises(AssertionError, match="farthest distance"):
+        check_picks(packed, picks[0].flip(0).roll(3))
 
 
 def test_checks_of_neighbors_accept_any_order_and_reject_wrong_neighbors():
     points = torch.rand(1, 200, 3)
     distance = torch.cdist(points, points)
     right = distance.argsort(-1)[..., :5]
-    neighbors.nearest(points, 5)(right.flip(-1))
+    nearest = {"points": points, "k": 5}
+    check_nearest(nearest, right.flip(-1))
     with pytest.raises(AssertionError, match="not the nearest"):
-        neighbors.nearest(points, 5)(distance.argsort(-1)[..., 1:6])
+        check_nearest(nearest, distance.argsort(-1)[..., 1:6])
     with pytest.raises(AssertionError, match="twice"):
-        neighbors.nearest(points, 5)(right[..., [0, 1, 2, 3, 3]])
+        check_nearest(nearest, right[..., [0, 1, 2, 3, 3]])
+    with pytest.raises(AssertionError, match="k must be 5, got 4"):
+        check_nearest(nearest, right[..., :4])
     order = distance.argsort(-1)[..., :200]
     within = torch.where(distance.gather(-1, order) <= 0.3, order, -1)
-    neighbors.inside(points, points, 0.3, 8)(within)
-    neighbors.inside(points, points, 0.3, 8)(within[..., :8])
+    ball = {"points": points, "queries": points, "radius": 0.3, "k": 8}
+    check_inside(ball, within)
+    check_inside(ball, within[..., :8])
     with pytest.raises(AssertionError, match="miss points"):
-        neighbors.inside(points, points, 0.3, 8)(within[..., :2])
+        check_inside(ball, within[..., :2])
     with pytest.raises(AssertionError, match="outside"):
-        neighbors.inside(points, points, 0.2, 8)(order[..., :60])
+        check_inside(ball | {"radius": 0.2}, order[..., :60])
 
 
 @pytest.mark.parametrize("name", [name for name in families.NAMES if name != "overhead"])  # overhead starts processes

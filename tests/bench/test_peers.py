@@ -95,7 +95,7 @@ def test_adapters_match_the_signatures_of_the_peers(name, module, monkeypatch):
     found = peers.Peers("cpu", [dataclasses.replace(entry, devices=("cpu",))], found={name: {}})
     found._modules[name] = importlib.import_module(f"pointgrad.compat.{module}")
     tried = set()
-    for family in ("sampling", "neighbors", "gather", "scatter", "interpolate"):
+    for family in ("sampling", "neighbors", "distance", "gather", "scatter", "interpolate"):
         for row in families.rows(family, Setup("cpu", True)):
             if any(word in row.name for word in ("7812", "LiDAR")):
                 continue

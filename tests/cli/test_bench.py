@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
-import pointgrad
 from benchmarks import page
-from pointgrad import bench
+from pointgrad import bench, catalog
 from pointgrad.bench import families
 from pointgrad.bench.comparison import Setup
 from pointgrad.cli import main
@@ -78,7 +78,9 @@ def test_family_is_measured_printed_and_written(tmp_path, capsys, default_place)
 
 
 def test_wrong_operator_fails_the_run(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(pointgrad, "histogram", lambda index, size: torch.zeros(size, dtype=torch.long))
+    (histogram,) = [op for op in catalog.FAMILIES["scatter"] if op.name == "histogram"]
+    wrong = replace(histogram, call=lambda index, size: torch.zeros(size, dtype=torch.long))
+    monkeypatch.setitem(catalog.FAMILIES, "scatter", [wrong])
     out = tmp_path / "results.json"
     assert main(["bench", "scatter", "--only", "histogram", "--quick", "--out", str(out)]) == 1
     assert "wrong, not timed: counts differ" in capsys.readouterr().out
@@ -99,7 +101,7 @@ def test_killed_run_leaves_no_file(tmp_path):
     out = tmp_path / "results.json"
     code = """
 import sys, time
-from pointgrad import bench
+from pointgrad import bench, catalog
 from pointgrad.bench import harness
 measure = harness.Harness.measure
 def slowly(self, row):

@@ -13,6 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import pointgrad.compat
 from pointgrad.compat import pytorch3d
+from pointgrad.compat.pytorch3d import ops, transforms
 from pointgrad.compat.pytorch3d.loss import chamfer_distance
 from pointgrad.compat.pytorch3d.ops import (
     ball_query,
@@ -23,6 +24,7 @@ from pointgrad.compat.pytorch3d.ops import (
     sample_farthest_points,
 )
 from pointgrad.compat.pytorch3d.ops.utils import masked_gather
+from pointgrad.compat.pytorch3d.structures import utils as structures
 from tests.compat.pytorch3d_loops import DTYPES, distances
 
 
@@ -160,12 +162,14 @@ BAD = [
     (lambda: knn_points(P.long(), P), TypeError, "p1 must be float32, .* got int64"),
     (lambda: knn_gather(P, torch.zeros(2, 3)), ValueError, r"idx must be \(N, L, K\) with N = 2, got \(2, 3\)"),
     (lambda: knn_gather(P, torch.full((2, 3, 1), 5)), ValueError, r"index must be .* in \[0, 5\), got 5"),
-    (lambda: masked_gather(P, torch.zeros(3, 3).long()), ValueError, "idx must be .* N = 2, got"),
+    (lambda: masked_gather(P, torch.zeros(3, 3).long()), ValueError, "idx must have .* N = 2, got"),
+    (lambda: masked_gather(P, torch.zeros(2, 1, 1, 1).long()), ValueError, "idx must be .* another format"),
+    (lambda: sample_farthest_points(P, torch.ones(3).long()), ValueError, r"same batch .* got \(2, 5, 3\) and \(3,\)"),
     (lambda: ball_query(P, P, radius=0.0), ValueError, "radius must be positive, got 0.0"),
     (lambda: ball_query(P, P, radius=-1.0), ValueError, "radius must be positive, got -1.0"),
     (lambda: ball_query(P, P, radius=float("nan")), ValueError, "radius must be positive, got nan"),
     (lambda: ball_query(P, P, radius="1"), TypeError, "radius must be a number, got str '1'"),
-    (lambda: sample_farthest_points(P, K=[1]), ValueError, "K must be one number for each of 2 clouds, got 1"),
+    (lambda: sample_farthest_points(P, K=[1]), ValueError, "K and points must have .* got 1 and 2"),
     (lambda: sample_farthest_points(P, K="2"), TypeError, "K must be an int, or a list or tensor of ints, got str '2'"),
     (lambda: sample_farthest_points(P, K=torch.tensor([[2]])), ValueError, r"K must be an int or \(N,\), got \(1, 1\)"),
     (lambda: sample_farthest_points(P, K=0), ValueError, "K must be at least 1, got 0"),
@@ -178,7 +182,7 @@ BAD = [
     (lambda: chamfer_distance(P, P, batch_reduction="max"), ValueError, "batch_reduction must be .* got 'max'"),
     (lambda: chamfer_distance(P, P, point_reduction=None), ValueError, "batch_reduction must be None if"),
     (lambda: chamfer_distance(P, P, norm=0), ValueError, "norm must be 1 or 2, got 0"),
-    (lambda: chamfer_distance(P, [1]), TypeError, "y must be a torch.Tensor, got list"),
+    (lambda: chamfer_distance(P, [1]), ValueError, "y must be Pointclouds objects or torch.Tensor .* got list"),
     (lambda: chamfer_distance(P, P[:, :, :2]), ValueError, r"y must be .* D = 3, like x, got \(2, 5, 2\)"),
     (lambda: chamfer_distance(P, P, x_normals=P[:, :2]), ValueError, r"x_normals must be .* \(2, 5\), got"),
     (lambda: chamfer_distance(P, P, weights=torch.tensor([1.0, -1.0])), ValueError, "weights must be at least 0"),
@@ -202,6 +206,25 @@ SIGNATURES = {
     packed_to_padded: "inputs, first_idxs, max_size",
     padded_to_packed: "inputs, first_idxs, num_inputs, max_size_dim=1",
     masked_gather: "points, idx",
+    ops.wmean: "x, weight=None, dim=-2, keepdim=True, eps=1e-09",
+    ops.get_point_covariances: "points_padded, num_points_per_cloud, neighborhood_size",
+    ops.estimate_pointcloud_normals: "pointclouds, neighborhood_size=50, disambiguate_directions=True, "
+    "use_symeig_workaround=True",
+    ops.corresponding_points_alignment: "X, Y, weights=None, estimate_scale=False, allow_reflection=False, eps=1e-09",
+    ops.iterative_closest_point: "X, Y, init_transform=None, max_iterations=100, relative_rmse_thr=1e-06, "
+    "estimate_scale=False, allow_reflection=False, verbose=False",
+    ops.add_pointclouds_to_volumes: "pointclouds, initial_volumes, mode='trilinear', min_weight=0.0001, "
+    "rescale_features=True, _python=False",
+    ops.add_points_features_to_volume_densities_features: "points_3d, points_features, volume_densities, "
+    "volume_features, mode='trilinear', min_weight=0.0001, mask=None, grid_sizes=None, rescale_features=True, "
+    "_python=False, align_corners=True",
+    structures.list_to_padded: "x, pad_size=None, pad_value=0.0, equisized=False",
+    structures.padded_to_packed: "x, split_size=None, pad_value=None",
+    transforms.axis_angle_to_matrix: "axis_angle, fast=False",
+    transforms.random_quaternions: "n, dtype=None, device=None",
+    transforms.so3_relative_angle: "R1, R2, cos_angle=False, cos_bound=0.0001, eps=0.0001",
+    transforms.so3_rotation_angle: "R, eps=0.0001, cos_angle=False, cos_bound=0.0001",
+    transforms.se3_log_map: "transform, eps=0.0001, cos_bound=0.0001",
     chamfer_distance: "x, y, x_lengths=None, y_lengths=None, x_normals=None, y_normals=None, weights=None, "
     "batch_reduction='mean', point_reduction='mean', norm=2, single_directional=False, abs_cosine=True",
 }
@@ -218,7 +241,7 @@ def test_signature(function):
 def test_missing_attributes():
     for module, name in (
         (pytorch3d, "renderer"),
-        (pytorch3d.ops, "iterative_closest_point"),
+        (pytorch3d.ops, "cubify"),
         (pytorch3d.loss, "point_mesh_face_distance"),
     ):
         original = module.__name__.removeprefix("pointgrad.compat.")

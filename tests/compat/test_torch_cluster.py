@@ -251,12 +251,37 @@ def test_bad_types(call, message):
         call()
 
 
-@pytest.mark.parametrize("name", ["graclus_cluster", "neighbor_sampler", "random_walk"])
-def test_graph_functions_raise(name):
+def test_voxel_numbers_wrap_around():
+    """Like the int64 products of the original."""
+    pos = torch.randint(0, 2**25, (20, 4)).double()
+    pos[:2] = torch.tensor([[0.0], [2.0**25]])
+    received = grid_cluster(pos, torch.ones(4, dtype=torch.float64))
+    stride = [(2**25 + 1) ** axis for axis in range(4)]
+    for row, number in zip(pos.long().tolist(), received.tolist(), strict=True):
+        assert number % 2**64 == sum(map(math.prod, zip(row, stride, strict=True))) % 2**64
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments"),
+    [("graclus", "graclus_cluster", 2), ("sampler", "neighbor_sampler", 3), ("rw", "random_walk", 4)],
+)
+def test_graph_functions_raise(module, name, arguments):
     """`import torch_geometric.nn` imports them too, up to PyG 2.7."""
     assert name not in torch_cluster.__all__
+    function = getattr(importlib.import_module(f"pointgrad.compat.torch_cluster.{module}"), name)
+    assert getattr(torch_cluster, name) is function
     with pytest.raises(NotImplementedError, match=f"does not provide {name}, which works on graphs, not on points"):
-        getattr(torch_cluster, name)(torch.zeros(3), k=2)
+        function(*[torch.zeros(3)] * arguments)
+
+
+def test_parameters_of_tests():
+    testing = importlib.import_module("pointgrad.compat.torch_cluster.testing")
+    assert testing.devices[0] == torch.device("cpu")
+    assert testing.tensor(None, torch.float, testing.devices[0]) is None
+    for dtype in {*testing.dtypes, *testing.grad_dtypes, *testing.floating_dtypes}:
+        assert testing.tensor([1, 2], dtype, testing.devices[0]).dtype == dtype
+    with pytest.raises(AttributeError, match="has no attribute missing"):
+        testing.missing  # noqa: B018
 
 
 SIGNATURES = {

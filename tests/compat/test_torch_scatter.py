@@ -68,21 +68,6 @@ def test_default_number_of_groups(reduce):
 
 
 @pytest.mark.parametrize("reduce", REDUCTIONS)
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3), (0, 4, 3)])
-def test_empty_input(shape, reduce):
-    """Illegal accesses have been reported for the original."""
-    for dim in range(len(shape)):
-        index = torch.zeros(shape[dim], dtype=torch.int64)
-        received = scatter(torch.empty(shape), index, dim, dim_size=4, reduce=reduce)
-        assert received.shape == (*shape[:dim], 4, *shape[dim + 1 :])
-        assert (received == (1 if reduce == "mul" and received.numel() else 0)).all()
-        if shape[dim] == 0:
-            assert scatter(torch.empty(shape), index, dim, reduce=reduce).shape == shape
-        received = scatter(torch.empty(shape), torch.zeros(shape, dtype=torch.int64), dim, dim_size=4, reduce=reduce)
-        assert received.shape == (*shape[:dim], 4, *shape[dim + 1 :])
-
-
-@pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("bad", [3, 2**40, -2])
 def test_index_out_of_range(bad, reduce):
     """The original reads and writes out of bounds."""
@@ -375,6 +360,23 @@ def test_segments_match_the_original(dtype, original):
     assert torch.equal(gather_coo(src, index.clamp(max=6)), original.gather_coo(src, index.clamp(max=6)))
     pointers = torch.tensor([[0, 3, 3, 7], [0, 2, 4, 7]])
     assert torch.equal(gather_csr(src[:, :3], pointers), original.gather_csr(src[:, :3], pointers))
+
+
+def test_parameters_of_tests_and_placeholders():
+    testing = importlib.import_module("pointgrad.compat.torch_scatter.testing")
+    assert testing.devices[0] == torch.device("cpu")
+    assert testing.tensor(None, torch.float, testing.devices[0]) is None
+    for dtype in {*testing.dtypes, *testing.grad_dtypes}:
+        assert testing.tensor([1, 2], dtype, testing.devices[0]).dtype == dtype
+    for reduce in testing.reductions:
+        scatter(torch.rand(2), torch.tensor([0, 1]), reduce=reduce)
+    with pytest.raises(AttributeError, match="has no attribute missing"):
+        testing.missing  # noqa: B018
+    placeholder = importlib.import_module("pointgrad.compat.torch_scatter.placeholder")
+    assert placeholder.cuda_version_placeholder() == -1
+    for name in ("scatter", "scatter_arg", "segment_csr", "segment_csr_arg", "gather_csr", "segment_coo_arg"):
+        with pytest.raises(ImportError, match="use the functions of torch_scatter"):
+            getattr(placeholder, f"{name}_placeholder")(torch.rand(2), torch.tensor([0, 1]), None)
 
 
 def test_dim_size_as_tensor():

@@ -95,3 +95,18 @@ def test_std_adds_squares_to_out():
 def test_std_of_integers():
     received = scatter_std(torch.tensor([1, 3, 9]), torch.tensor([0, 0, 1]), unbiased=False)
     torch.testing.assert_close(received, torch.tensor([1.0, 0]))
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_standard_deviation_in_double_precision(unbiased):
+    src, index = torch.rand(50, 2, dtype=torch.float64) * 9, torch.arange(50) % 3
+    counts = torch.bincount(index).double()
+    divisor = (counts - 1 if unbiased else counts) + 1e-6
+    expected = torch.stack(
+        [
+            ((src[index == group] - src[index == group].mean(0)) ** 2).sum(0).div(divisor[group]).sqrt()
+            for group in range(3)
+        ]
+    )
+    received = scatter_std(src, index, 0, unbiased=unbiased)
+    torch.testing.assert_close(received, expected, rtol=1e-14, atol=0)

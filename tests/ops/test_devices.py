@@ -6,7 +6,6 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from pointgrad.catalog import CASES, Make
-from pointgrad.ops import registry
 
 # Without a GPU torch allows any fake GPU; with one GPU it queries the driver for the second one.
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() == 1, reason="with one GPU torch refuses a fake second one")
@@ -49,10 +48,3 @@ def test_gpus_are_not_mixed(case):
             mixed[other] = on("cuda:1", arguments)[other]
             with pytest.raises(ValueError, match=r"must be on the device of \w+, cuda:\d, got cuda:\d"):
                 case(mixed)
-
-
-def test_kernels_are_launched_on_the_device_of_the_tensors():
-    """Triton launches on the current device, which is set to that of the tensors around every call."""
-    with FakeTensorMode():
-        points = torch.empty(4, 3, device="cuda:1")
-    assert registry._device_of((None, 3, points)) == torch.device("cuda:1")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pointgrad.catalog import Draw
-from reliability.fuzz import FAMILIES, __main__, rounds
+from reliability.fuzz import FAMILIES, RAW, __main__, rounds
 from reliability.fuzz.check import Bound, Mismatch, Tally, draw_and_check
 from tests.support import planted_family
 from tests.support.places import ROOT
@@ -35,6 +35,16 @@ def first_failure(family, cases):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family(family):
     assert first_failure(family, 20) is None
+
+
+def test_raw_calls(monkeypatch):
+    """In a process of its own: what goes wrong here crashes."""
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(ROOT), *sys.path]))
+    options = argparse.Namespace(cases=300, device="cpu", backend="cpu")
+    *_, result = __main__.run_family(RAW, options, seed=1)
+    assert result["failures"] == result["crashes"] == []
+    assert result["cases"] == 300
+    assert min(result["outcome"].values()) > 30
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,27 @@ def test_failed_situations_are_shown(monkeypatch):
 
 def test_line_breaks_and_bars_in_a_cell_are_escaped():
     assert page.table(["what"], [["exit status 1: a | b\nc"]]).splitlines()[-1] == r"| exit status 1: a \| b c |"
+
+
+def test_results_that_other_programs_write(monkeypatch, tmp_path):
+    """Tables of results that are not committed say so; failures are shown."""
+    facts = page.load("audit")["machine"]
+    run = {"cases": 12, "outcome": {"refused": 5}, "failures": [{}], "crashes": [{}, {}]}
+    suite = {"library": "a", "version": "1", "passed": 3, "failed": [{}, {}], "machine": facts}
+    suite |= {"skipped": {"GPU": 4}, "out_of_scope": {"graphs": 1, "meshes": 5}}
+    known = {"fuzz_calls": {"machine": facts, "families": {"raw": run}}, "foreign": {"a 1": suite}}
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    assert page.fuzz_calls() == page.libraries() == page.NOT_MEASURED
+    monkeypatch.setattr(page, "load_if_measured", known.__getitem__)
+    assert page.fuzz_calls().endswith("| registered operators, without the public function | 12 | 5 | 1 | 2 |")
+    assert page.libraries().endswith("| `a` 1 | 3 | 2 | 4 | 6 |")
+
+
+def test_missed_errors_and_false_alarms_of_the_audit_are_shown(monkeypatch):
+    def miss(record):
+        next(iter(record["planted"].values()))["found"] = 7
+        record["alarms"] = {"sine": ["gradcheck: wrong"]}
+
+    change_results(monkeypatch, miss)
+    assert "| one coordinate of many, 1.5 times | 28 | 7 |" in page.audit()
+    assert page.audit().endswith("| correct functions: alarms | 41 | 1 |")

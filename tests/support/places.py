@@ -20,8 +20,12 @@ class Place(NamedTuple):
         return self == ("cpu", "triton")
 
     @property
+    def default_backend(self) -> str:
+        return "cpu" if self.device == "cpu" else "triton"
+
+    @property
     def is_default(self) -> bool:
-        return self in (("cpu", "cpu"), ("cuda", "triton"))
+        return self.backend == self.default_backend
 
     @property
     def nondet_tol(self) -> float:

@@ -36,7 +36,7 @@ def taken():
 def panel_server():
     started = server.start("127.0.0.1", None, "test")
     yield started
-    server.stop(started)
+    started.stop()
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def opened(browser, scene):
     made = []
 
     def opens(*names, **options):
-        web = server.start("127.0.0.1", None, "pointgrad")
+        web = server.start("127.0.0.1", None, "pointgrad", token=True)
         viewer = Viewer(web, [scene / name for name in names], **options)
         page = Page(browser, server.address(web))
         made.append((web, viewer, page))
@@ -60,7 +60,7 @@ def opened(browser, scene):
     for web, viewer, page in made:
         page.close()
         viewer.close()
-        server.stop(web)
+        web.stop()
 
 
 def middle_of(page, color):

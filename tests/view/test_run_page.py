@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("no_pictures")
 def web():
     started = server.start("127.0.0.1", None, "test")
     yield started
-    server.stop(started)
+    started.stop()
 
 
 @pytest.fixture

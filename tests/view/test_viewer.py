@@ -2,13 +2,14 @@
 
 import errno
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from dataclasses import replace
 
 import numpy as np
@@ -136,7 +137,7 @@ def opened(tmp_path):
     yield opens
     for web, viewer in made:
         viewer.close()
-        server.stop(web)
+        web.stop()
 
 
 def test_hidden_classes_stay_hidden(opened):
@@ -211,7 +212,7 @@ def test_undecodable_file_name(tmp_path, capfd):
     for shown in (*viewer._file.options, viewer._file.value, viewer._status.content):
         assert shown.encode()
     viewer.close()
-    server.stop(web)
+    web.stop()
 
 
 def test_full_disk(opened, monkeypatch, capfd):
@@ -242,6 +243,7 @@ def test_errors_are_one_line(tmp_path, taken, capsys):
         (tmp_path / "nan.npy",): "nan.npy: expected at least one point with finite coordinates, got 4 with NaN",
         (tmp_path / "other",): "other: expected a folder with files that end in",
         (tmp_path / "good.npy", "--port", taken): f"cannot listen on port {taken} of 127.0.0.1",
+        (tmp_path / "good.npy", "--allow-host", "a:80"): "an allowed host must be a name without a port, got 'a:80'",
         (tmp_path / "good.npy", "--points", 0): "--points must be at least 1, got 0",
         (tmp_path / "good.npy", "--checkpoint", tmp_path / "none.pt"): "none.pt: no such file",
         (tmp_path / "good.npy", "--checkpoint", tmp_path / "good.npy"): "good.npy",
@@ -272,11 +274,12 @@ def test_serves_until_interrupted(tmp_path):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
         lines = [process.stdout.readline() for _ in range(3)]
-        assert lines[0].startswith("http://")
-        assert "listening on 0.0.0.0: everyone who can reach this machine" in lines[1]
+        found = re.fullmatch(r"http://\S+:(\d+)/([\w-]{20,})/  \(Ctrl-C quits\)\n", lines[0])
+        assert found, lines[0]
+        assert lines[1] == "listening on 0.0.0.0: everyone who knows this address can see and control the viewer\n"
         assert "good.npy: 50 points" in lines[2]
-        with socket.create_connection(("127.0.0.1", int(lines[0].split(":")[2].split()[0])), timeout=10):
-            pass
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/{found[2]}/", timeout=10) as page:
+            assert page.status == 200
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         errors = process.stderr.read()
@@ -333,7 +336,7 @@ def test_closing_does_not_wait_for_a_network(tmp_path):
     assert viewer.wait()
     assert started.wait(60)
     viewer.close()
-    server.stop(web)
+    web.stop()
     assert viewer.levels is None
     assert not done.is_set()
     go.set()

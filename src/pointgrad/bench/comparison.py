@@ -31,8 +31,8 @@ class Setup:
         return self.device == "cuda"
 
     def size(self, number: int) -> int:
-        """A number of points or rows: `number` itself, or a small fraction of it in a quick run."""
-        return max(number // 128, 8) if self.quick else number
+        """A number of clouds, points or rows: `number` itself, or a small fraction of a large number in a quick run."""
+        return max(number // 128, 8) if self.quick and number > 32 else number
 
 
 @dataclass(frozen=True)

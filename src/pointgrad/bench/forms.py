@@ -30,7 +30,7 @@ def close(truth: Callable[[], Any], tolerance: float) -> Check:
 
 
 def timed_call(passes: Passes, form: Form, arguments: dict[str, Any], sources: Sequence[str], upstream: Tensor) -> Call:
-    """A call that returns the output of a form, or its gradients, depending on `passes`."""
+    """A call that returns the output of a form, its gradients, or both, depending on `passes`."""
     if passes == "forward":
         return lambda: form(**arguments)
     inputs = [arguments[name].detach().requires_grad_() for name in sources]
@@ -38,7 +38,7 @@ def timed_call(passes: Passes, form: Form, arguments: dict[str, Any], sources: S
     if passes == "backward":
         output = form(**given)
         return lambda: torch.autograd.grad(output, inputs, upstream, retain_graph=True)
-    return lambda: torch.autograd.grad(form(**given), inputs, upstream)
+    return lambda: _both(form(**given), inputs, upstream)
 
 
 def compare(
@@ -75,7 +75,8 @@ def compare(
         if passes == "forward":
             return exact_form(**exact)
         inputs = [exact[name].requires_grad_() for name in sources]
-        return torch.autograd.grad(exact_form(**exact), inputs, upstream.double())
+        both = _both(exact_form(**exact), inputs, upstream.double())
+        return both[1:] if passes == "backward" else both
 
     def implementation(form: Form) -> Implementation:
         return Implementation(timed_call(passes, form, arguments, sources, upstream))
@@ -97,6 +98,10 @@ def compare(
         work=work,
         moved=moved,
     )
+
+
+def _both(output: Tensor, inputs: list[Tensor], upstream: Tensor) -> tuple[Tensor, ...]:
+    return output.detach(), *torch.autograd.grad(output, inputs, upstream)
 
 
 def _double(value: Any) -> Any:

@@ -1,17 +1,17 @@
 """Rows of the operators that have benchmarks in the catalogue."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pointgrad.catalog import FAMILIES, Benchmark, Make, OpInfo
-from pointgrad.catalog.base import Passes
+from pointgrad.catalog.base import Arguments, Check, Passes
 
 from . import forms
-from .comparison import Comparison, Row, Setup, short
+from .comparison import Comparison, Implementation, Row, Setup, short
 
 NAMES = tuple(family for family, operators in FAMILIES.items() if any(op.benchmarks for op in operators))
 
@@ -29,6 +29,8 @@ class DeviceMake(Make):
 def compare(op: OpInfo, benchmark: Benchmark, passes: Passes, sizes: list[int], device: str) -> Comparison:
     arguments = benchmark.build(DeviceMake(device=device), *sizes)
     work: tuple[str, dict[str, Any]] | None = (benchmark.work, arguments) if benchmark.work else None
+    if benchmark.check is not None:
+        return _checked(op, benchmark, benchmark.check, arguments, work)
 
     def ours(**given: Any) -> Any:
         return op.call(**{name: value for name, value in given.items() if name not in benchmark.only_plain})
@@ -39,12 +41,34 @@ def compare(op: OpInfo, benchmark: Benchmark, passes: Passes, sizes: list[int], 
     )  # fmt: skip
 
 
+def _checked(
+    op: OpInfo, benchmark: Benchmark, check: Check, arguments: Arguments, work: tuple[str, Arguments] | None
+) -> Comparison:
+    """Compare implementations whose results need a check of their own."""
+
+    def call(form: Callable[..., Any]) -> Implementation:
+        return Implementation(functools.partial(form, **arguments))
+
+    plain = benchmark.plain if benchmark.fits(arguments) else {}
+    compiled = benchmark.compiled or (lambda: torch.compile(next(iter(plain.values()))))
+    return Comparison(
+        Implementation(functools.partial(op.call, **arguments), benchmark.read),
+        functools.partial(check, arguments),
+        {name: call(form) for name, form in plain.items()},
+        (lambda: call(compiled())) if plain else None,
+        work=work,
+    )
+
+
 def rows(family: str, setup: Setup) -> Iterator[Row]:
     """The rows of a family of the catalogue."""
     for op in FAMILIES[family]:
         for benchmark in op.benchmarks:
-            full = benchmark.cuda if setup.gpu and benchmark.cuda else benchmark.sizes
+            full = benchmark.cuda if setup.gpu and benchmark.cuda is not None else benchmark.sizes
+            if not full:
+                continue
             sizes = [setup.size(size) for size in full]
             name = benchmark.name.format(*map(short, sizes))
             for suffix, passes in benchmark.passes.items():
-                yield Row(name + suffix, functools.partial(compare, op, benchmark, passes, sizes, setup.device))
+                build = functools.partial(compare, op, benchmark, passes, sizes, setup.device)
+                yield Row(name + suffix, build, benchmark.rounds)

@@ -84,26 +84,36 @@ class Benchmark:
         build: Keyword arguments, from `Make` and the sizes.
         sizes: Numbers of points or rows. A quick run divides them.
         plain: Plain forms for these arguments, by name. The first one, in float64, is the ground truth.
-        passes: Measured passes, by suffix of the name.
+        passes: Measured passes, by suffix of the name; by default only the forward pass.
         sources: Arguments whose gradients are computed.
         tolerance: Largest relative error.
         moved: Bytes that must pass through memory.
         work: Kind of work for peer libraries, see `pointgrad.bench.peers`, with the same arguments as the operator.
-        cuda: Sizes on a GPU, if they differ.
+        cuda: Sizes on a GPU, if they differ. Without sizes there is no row on this device.
         only_plain: Arguments of the plain forms and peers that the operator does not have.
+        check: Raises AssertionError for a wrong result, where the ground truth does not decide.
+        read: The part of the operator's result that is checked.
+        compiled: Builds the compiled form, if it is not `torch.compile` of the first plain form.
+        fits: Whether the plain forms can be run for these arguments.
+        rounds: Number of timed calls.
     """
 
     name: str
     build: Callable[..., Arguments]
     sizes: tuple[int, ...]
     plain: dict[str, Callable[..., Any]]
-    passes: dict[str, Passes]
+    passes: dict[str, Passes] = field(default_factory=lambda: {"": "forward"})
     sources: tuple[str, ...] = ()
     tolerance: float = 1e-5
     moved: Callable[[Arguments], int] = lambda arguments: 0
     work: str | None = None
     cuda: tuple[int, ...] | None = None
     only_plain: tuple[str, ...] = ()
+    check: Check | None = None
+    read: Callable[[Any], Any] = lambda result: result
+    compiled: Callable[[], Callable[..., Any]] | None = None
+    fits: Callable[[Arguments], bool] = lambda arguments: True
+    rounds: int = 11
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pointgrad.functional import cross_entropy, nll_loss
 
-from .base import OpInfo, Precision, Sample, Timing
+from .base import Benchmark, OpInfo, Precision, Sample, Timing
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled
@@ -32,6 +32,26 @@ def classes(m: Make, *shape: int, weight: bool = False, **others: Any) -> Argume
 def probabilities(m: Make, *shape: int, weight: bool = False, **others: Any) -> Arguments:
     arguments = {"input": m.floats(*shape), "target": m.floats(*shape).softmax(1), **others}
     return {**arguments, **({"weight": m.floats(shape[1]).abs()} if weight else {})}
+
+
+def entropy_benchmark(
+    name: str,
+    sizes: tuple[int, ...],
+    classes: int,
+    dtype: torch.dtype = torch.float32,
+    batch: int = 0,
+    cuda: tuple[int, ...] | None = None,
+) -> Benchmark:
+    """Loss and gradient of logits (N, C), or (batch, C, N)."""
+
+    def build(m: Make, rows: int) -> Arguments:
+        shape = (batch, classes, rows) if batch else (rows, classes)
+        return {"input": m.floats(*shape).to(dtype), "target": m.below(classes, shape[0], *shape[2:])}
+
+    return Benchmark(
+        f"cross entropy {name}", build, sizes, {"PyTorch": F.cross_entropy}, {", and back": "forward + backward"}, ("input",),
+        tolerance=1e-5 if dtype == torch.float32 else 1e-2, moved=lambda arguments: 2 * arguments["input"].nbytes, cuda=cuda,
+    )  # fmt: skip
 
 
 def draw_shape(d: Draw) -> list[int]:
@@ -175,6 +195,13 @@ OPERATORS = [
             Precision(lambda m: {**plain_rows(m, m.rows, 20), "weight": m.positive(20), "label_smoothing": 0.1, "reduction": "none"}, "weights and smoothing"),
         ],
         timing=Timing("100k x 40 logits", lambda m: plain_rows(m, 100_000, 40)),
+        benchmarks=[
+            entropy_benchmark("{0} x 200", (1_000_000,), 200),
+            entropy_benchmark("{0} x 200 bfloat16", (1_000_000,), 200, torch.bfloat16),
+            entropy_benchmark("4 x 50 x {0}", (16_384,), 50, batch=4, cuda=()),
+            entropy_benchmark("16 x 50 x {0}", (), 50, batch=16, cuda=(65_536,)),
+            entropy_benchmark("{0} x 50257", (256,), 50_257, cuda=(8192,)),
+        ],
     ),
     OpInfo(
         "cross_entropy, probabilities", cross_entropy, differentiable=GRADS, plain=F.cross_entropy,

@@ -11,7 +11,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import ball_query, knn, to_edges
 
-from .base import OpInfo, Precision, Sample, Scaling, Timing, ints
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums
@@ -121,6 +121,76 @@ def check_ball(arguments: Arguments, found: Any) -> None:
         assert (index[number:] == -1).all()
 
 
+def uniform(m: Make, batch: int, rows: int, queries: int = 0, **options: Any) -> Arguments:
+    """Clouds (B, N, 3) and queries in a unit cube."""
+    given = {"points": torch.rand(batch, rows, 3, device=m.device), **options}
+    return {**given, "queries": torch.rand(batch, queries, 3, device=m.device)} if queries else given
+
+
+def few_pairs(arguments: Arguments) -> bool:
+    points: Tensor = arguments["points"]
+    queries = arguments.get("queries", points)
+    return len(points) * points.shape[1] * queries.shape[1] <= (2**28 if points.is_cuda else 2**24)
+
+
+def all_pairs(points: Tensor, k: int, radius: float = torch.inf, queries: Tensor | None = None) -> Tensor:
+    """Indices (B, M, k) of the nearest inside the ball, -1 where there are fewer."""
+    distance, index = torch.cdist(points if queries is None else queries, points).topk(
+        min(k, points.shape[1]), largest=False
+    )
+    return torch.where(distance <= radius, index, -1)
+
+
+def listed(arguments: Arguments, received: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared distances in float64 from random queries of the first cloud to all points (S, N), and to those of their
+    lists (S, K), sorted, with infinity for -1."""
+    points: Tensor = arguments["points"]
+    queries = arguments.get("queries", points)
+    assert received.shape[:2] == queries.shape[:2], f"shape must begin with {queries.shape[:2]}, got {received.shape}"
+    chosen = torch.randperm(queries.shape[1], device=points.device)[: max(8, min(200, 20_000_000 // points.shape[1]))]
+    distance2 = (points[0].double() - queries[0, chosen].double()[:, None]).square().sum(-1)
+    index = received.to(points.device)[0, chosen].sort(dim=1).values
+    assert (index < points.shape[1]).all(), "an index is out of range"
+    assert not ((index[:, 1:] == index[:, :-1]) & (index[:, 1:] >= 0)).any(), "a neighbor is listed twice"
+    return distance2, torch.where(index < 0, torch.inf, distance2.gather(1, index.clamp(min=0))).sort(dim=1).values
+
+
+def check_nearest(arguments: Arguments, received: Tensor) -> None:
+    """k different neighbors, as near as the nearest up to the rounding of |a|^2 + |b|^2 - 2ab, in any order."""
+    distance2, found = listed(arguments, received)
+    exact = distance2.topk(arguments["k"], largest=False).values.sort(dim=1).values
+    assert found.shape == exact.shape, f"k must be {exact.shape[1]}, got {found.shape[1]}"
+    slack = 1e-5 * exact + 8 * torch.finfo(torch.float32).eps * float(arguments["points"].square().sum(-1).max())
+    wrong = int(((found - exact).abs() > slack).any(1).sum())
+    assert wrong == 0, f"{wrong} of {len(found)} lists are not the nearest"
+
+
+def check_inside(arguments: Arguments, received: Tensor) -> None:
+    """Different neighbors inside the ball: any k of them, or all if there are fewer."""
+    (distance2, found), square = listed(arguments, received), arguments["radius"] ** 2
+    assert (found[found.isfinite()] <= square * (1 + 1e-5)).all(), "a point is outside the ball"
+    expected = (distance2 < square * (1 - 1e-5)).sum(1).clamp(max=arguments["k"])
+    short = int((found.isfinite().sum(1) < expected).sum())
+    assert short == 0, f"{short} of {len(found)} lists miss points"
+
+
+def read_index(found: Any) -> Tensor:
+    return found.index
+
+
+def ball_benchmark(radius: float, sizes: tuple[int, ...], cuda: tuple[int, ...]) -> Benchmark:
+    return Benchmark(
+        f"ball {{0}} x {{1}}, {{2}} queries, r {radius}", functools.partial(uniform, radius=radius, k=32), sizes, {"cdist + topk": all_pairs},
+        cuda=cuda, work="ball", check=check_inside, read=read_index, fits=few_pairs,
+    )  # fmt: skip
+
+
+# On a CPU rows of one cloud do not name the number of clouds.
+KNN = functools.partial(
+    Benchmark, plain={"cdist + topk": all_pairs}, work="knn", check=check_nearest, read=read_index, fits=few_pairs
+)
+
+
 points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
 
 OPERATORS = [
@@ -171,6 +241,10 @@ OPERATORS = [
         precision=[Precision(lambda m: search(m, (m.rows, 3), (m.rows, 3), k=5))],
         timing=Timing("5k points, k 16", lambda m: search(m, (5000, 3), k=16)),
         scaling=Scaling(lambda count, device: {"points": cloud(count, device), "k": NEIGHBORS}, check_knn),
+        benchmarks=[
+            *(KNN("k nearest {0} x {1}, k 16", functools.partial(uniform, k=16), (), cuda=(batch, rows), rounds=rounds) for batch, rows, rounds in ((16, 4096, 31), (1, 100_000, 11), (1, 1_000_000, 11))),
+            *(KNN("k nearest {0}, k 16", lambda m, rows: uniform(m, 1, rows, k=16), (rows,), cuda=(), rounds=rounds) for rows, rounds in ((4096, 31), (100_000, 7), (1_000_000, 7))),
+        ],
     ),
     OpInfo(
         "ball_query", ball_query, differentiable=GRADS, plain=plain_ball,
@@ -199,6 +273,11 @@ OPERATORS = [
         precision=[Precision(lambda m: search(m, (m.rows, 3), (m.rows, 3), radius=0.75, k=5))],
         timing=Timing("5k points, r 0.2, k 16", lambda m: search(m, (5000, 3), radius=0.2, k=16)),
         scaling=Scaling(lambda count, device: {"points": cloud(count, device), "radius": 1.2, "k": NEIGHBORS}, check_ball),
+        benchmarks=[
+            ball_benchmark(0.1, (1, 4096, 1024), (16, 4096, 1024)),
+            ball_benchmark(0.1, (), (8, 16_384, 4096)),
+            ball_benchmark(0.02, (1, 100_000, 100_000), (1, 200_000, 50_000)),
+        ],
     ),
     OpInfo(
         "NeighborIndex", by_index, differentiable=GRADS,

@@ -1,5 +1,6 @@
 """farthest_point_sampling, random_sampling and voxel_sampling: the same bits on every backend."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import farthest_point_sampling, random_sampling, voxel_sampling
 
-from .base import OpInfo, Precision, Sample, Scaling, Timing, ints
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments
@@ -42,11 +43,11 @@ def step(points: Tensor, pick: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]
     return nearest.argmax(1), nearest
 
 
-def plain_fps(points: Tensor, count: int, step: Callable[..., tuple[Tensor, Tensor]] = step) -> Tensor:
-    """Picks (B, count) by a Python loop over tensor operations."""
+def plain_fps(points: Tensor, num_samples: int, step: Callable[..., tuple[Tensor, Tensor]] = step) -> Tensor:
+    """Picks (B, num_samples) by a Python loop over tensor operations."""
     pick, nearest = points.new_zeros(len(points), dtype=torch.long), points.new_full(points.shape[:2], torch.inf)
     picks = []
-    for _ in range(count):
+    for _ in range(num_samples):
         picks.append(pick)
         pick, nearest = step(points, pick, nearest)
     return torch.stack(picks, dim=1)
@@ -120,6 +121,48 @@ def check_farthest(arguments: Arguments, result: Any) -> None:
     assert (distance <= radius[-1] ** 2 * (1 + 1e-6)).all(), "a point lies outside the covering radius"
 
 
+def check_picks(arguments: Arguments, received: Tensor) -> None:
+    """The first picks are different and each a farthest point, up to rounding, from any first pick."""
+    points, count, offsets = arguments["points"], arguments["num_samples"], arguments.get("offsets")
+    if offsets is not None:
+        for cloud, picks, begin in zip(
+            points.split(offsets.diff().tolist()), received.view(-1, count), offsets, strict=False
+        ):
+            check_picks({"points": cloud[None], "num_samples": count}, picks[None] - begin)
+        return
+    index = received.to(points.device)
+    assert index.shape == (len(points), count), f"shape must be {(len(points), count)}, got {tuple(index.shape)}"
+    assert all(len(row.unique()) == count for row in index), "a point was picked twice"
+    nearest, ratios = points.new_full(points.shape[:2], torch.inf), [points.new_ones(len(points))]
+    for number in range(min(count, 200, max(20, 100_000_000 // points.shape[1])) - 1):
+        nearest = step(points, index[:, number], nearest)[1]
+        ratios.append(nearest.gather(1, index[:, number + 1, None])[:, 0] / nearest.amax(1))
+    worst = float(torch.stack(ratios).min())
+    assert worst > 1 - 1e-5, f"a pick is at {worst**0.5:.4f} of the farthest distance"
+
+
+def unit_cube(m: Make, batch: int, rows: int, count: int) -> Arguments:
+    return {"points": torch.rand(batch, rows, 3, device=m.device), "num_samples": count}
+
+
+def unit_cubes(m: Make, *sizes: int) -> Arguments:
+    """Packed clouds of all sizes but the last, which is the number of samples of each."""
+    *rows, count = sizes
+    return {
+        **clouds(m, sum(rows), 3, offsets=torch.tensor([0, *rows], device=m.device).cumsum(0)),
+        "num_samples": count,
+    }
+
+
+FPS = functools.partial(
+    Benchmark, "farthest points {0} x {1} -> {2}", unit_cube, plain={"loop of tensors": plain_fps}, work="fps", check=check_picks,
+    compiled=lambda: functools.partial(plain_fps, step=torch.compile(step)),
+    fits=lambda arguments: arguments["points"].shape[1] * arguments["num_samples"] <= 4096 * 1024,
+)  # fmt: skip
+FPS_CUDA = (32, 1024, 512), (32, 4096, 1024), (8, 16_384, 4096), (4, 24_000, 6000), (1, 100_000, 25_000), (1, 1_000_000, 20_000), (1, 4_000_000, 4000), (512, 1024, 256)  # fmt: skip
+FPS_CPU = (1, 4096, 1024), (1, 16_384, 4096), (1, 100_000, 25_000), (32, 4096, 1024)
+
+
 def check_voxels(arguments: Arguments, result: Any) -> None:
     cells = torch.floor(arguments["points"] / arguments["voxel_size"]).long()
     width = int(cells.max()) + 1
@@ -191,6 +234,11 @@ OPERATORS = [
         precision=[Precision(lambda m: radii(m, (m.rows, 3), 16), "radius", plain=covering_radius)],
         timing=Timing("20k points -> 2k", lambda m: samples(m, (20_000, 3), 2000)),
         scaling=Scaling(lambda count, device: {"points": cloud(count, device), "num_samples": 1024, "return_radius": True}, check_farthest),
+        benchmarks=[
+            *(FPS((), cuda=sizes) for sizes in FPS_CUDA),
+            *(FPS(sizes, cuda=(), rounds=7) for sizes in FPS_CPU),
+            Benchmark("farthest points {0}+{1}+{2}+{3} -> 4 x {4}", unit_cubes, (5000, 17_500, 2500, 25_000, 1250), {}, cuda=(20_000, 70_000, 10_000, 100_000, 5000), check=check_picks),
+        ],
     ),
     OpInfo(
         "random_sampling", random_sampling, plain=lambda points, num_samples: torch.randperm(len(points))[:num_samples],

@@ -116,6 +116,14 @@ def plain_segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
     return power / power.new_zeros(highest.shape).scatter_add(0, row, power).gather(0, row)
 
 
+def bincount(index: Tensor, size: int) -> Tensor:
+    return torch.bincount(index, minlength=size)
+
+
+def check_counts(arguments: Arguments, received: Tensor) -> None:
+    assert torch.equal(received, bincount(**arguments)), "counts differ"
+
+
 def plain_histogram(index: Tensor, size: int, weights: Tensor | None = None) -> Tensor:
     if weights is None:
         return torch.bincount(index[index >= 0], minlength=size)
@@ -348,6 +356,9 @@ OPERATORS = [
             *each(bad_values, "index must be -1 or in [0, 3)", got("3", index + 3, 3), got("3", index + 3, 3, values[:, 0])),
         ],
         draw=draw_histogram, magnitudes=linear_in_each(histogram, ("weights",)), bad_arguments={"size": [-1, 2.0, True, None, 2**63]},
+        benchmarks=[
+            Benchmark("histogram {0} -> {1}", lambda m, rows, size: {"index": m.below(size, rows), "size": size}, (1_600_000, 100_000), {"bincount": bincount}, check=check_counts),
+        ],
         precision=[Precision(lambda m: {**counted(m, 10, m.rows), "weights": m.positive(m.rows)}, "weights")],
     ),
 ]  # fmt: skip

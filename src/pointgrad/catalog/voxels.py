@@ -5,8 +5,9 @@ from torch import Tensor
 
 from pointgrad import gather, voxelize
 
-from .base import OpInfo, Precision, Sample, Timing, ints
+from .base import Benchmark, OpInfo, Precision, Sample, Timing, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
+from .magnitudes import Arguments
 from .sampling import BAD_EDGES, clouds, draw_edge
 
 points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
@@ -16,6 +17,15 @@ def center_of_each(points: Tensor, size: float) -> Tensor:
     """The center of every point's voxel."""
     found = voxelize(points, size)
     return gather(found.centers, found.inverse)
+
+
+def unique(points: Tensor, size: float) -> tuple[Tensor, ...]:
+    edge = torch.full((), size, device=points.device)  # on a GPU, torch multiplies by the reciprocal of a Python number
+    return torch.unique((points / edge).floor().long(), dim=0, return_inverse=True, return_counts=True)
+
+
+def check_unique(arguments: Arguments, received: tuple[Tensor, ...]) -> None:
+    assert all(map(torch.equal, received, unique(**arguments))), "voxels differ"
 
 
 OPERATORS = [
@@ -50,5 +60,8 @@ OPERATORS = [
             Precision(lambda m: clouds(m, m.rows, 3, size=0.3), "centers", call=center_of_each, plain=lambda points, size: ((points / size).floor() + 0.5) * size)
         ],
         timing=Timing("20k points, 0.2 voxels", lambda m: clouds(m, 20_000, 3, size=0.2)),
+        benchmarks=[
+            Benchmark("voxelize {0} points", lambda m, rows: {"points": 20 * m.floats(rows, 3), "size": 0.2}, (1_000_000,), {"unique": unique}, check=check_unique, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
+        ],
     ),
 ]  # fmt: skip

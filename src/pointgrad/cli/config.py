@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pointgrad.data import FileError
+from pointgrad.errors import PrintableError
 from pointgrad.train.untrusted import read_yaml
 
 T = TypeVar("T")
+INT_LIMIT = 2**63
 
 
-class ConfigError(ValueError):
+class ConfigError(PrintableError, ValueError):
     """A configuration cannot be used. The message starts with its path."""
 
 
@@ -86,6 +89,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     if hint is float:
         value = _number(value)
         _expect(isinstance(value, (int, float)) and not isinstance(value, bool), name, "a number", value)
+        _expect(math.isfinite(value), name, "a finite number", value)
         return float(value)
     if hint is Path:
         _expect(isinstance(value, str), name, "a path", value)
@@ -93,6 +97,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     words = {int: "a whole number", bool: "true or false", str: "text"}
     right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     _expect(right, name, words.get(hint, str(hint)), value)
+    _expect(hint is not int or abs(value) < INT_LIMIT, name, "an integer of 64 bits", value)
     return value
 
 
@@ -102,6 +107,19 @@ def _number(value: Any) -> Any:
         return float(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else value
     except (ValueError, OverflowError):
         return str(value)
+
+
+def check_numbers(flags: Any, prefix: str = "") -> None:
+    """Raise ValueError if a number in a dataclass is not finite, or is an integer of more than 64 bits."""
+    for each in dataclasses.fields(flags):
+        name, value = f"{prefix}{each.name}", getattr(flags, each.name)
+        if dataclasses.is_dataclass(value):
+            check_numbers(value, f"{name}.")
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float):
+                _expect(math.isfinite(number), name, "a finite number", number)
+            elif isinstance(number, int):
+                _expect(abs(number) < INT_LIMIT, name, "an integer of 64 bits", number)
 
 
 def _expect(right: bool, name: str, contract: str, value: Any) -> None:

@@ -8,7 +8,7 @@ import torch
 from tyro.conf import Positional, arg
 
 from pointgrad import data
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 from pointgrad.ops.sampling import voxel_sampling
 
 from .status import ExitStatus, fail
@@ -65,5 +65,5 @@ class Convert:
             data.write(self.target, cloud, encoding=self.encoding, like=like, lossy=self.lossy)
         except (ValueError, ModuleNotFoundError) as error:
             return fail("convert", ExitStatus.USAGE, one_line(error, first=True))
-        print(f"{self.target}: {len(cloud):,} points")
+        print(f"{printable(self.target)}: {len(cloud):,} points")
         return ExitStatus.OK

@@ -13,6 +13,7 @@ from tyro.conf import Positional
 
 from pointgrad import data, train
 from pointgrad.data import Cloud
+from pointgrad.errors import printable
 from pointgrad.train import Metrics, Trained, WriteError
 from pointgrad.train.files import write_atomically
 
@@ -71,7 +72,7 @@ class Evaluate:
             return fail("evaluate", ExitStatus.USAGE, error)
         print(table(trained.classes, metrics))
         if skipped:
-            print(f"unreadable samples skipped: {len(skipped)}; the first: {next(iter(skipped.values()))}")
+            print(printable(f"unreadable samples skipped: {len(skipped)}; the first: {next(iter(skipped.values()))}"))
         return ExitStatus.OK
 
     def _evaluate(self) -> tuple[Trained, Metrics, dict[int, str]]:
@@ -106,7 +107,7 @@ class Evaluate:
             raise ValueError(f"{self.data}: its {self.split} part has no labels")
         if getattr(dataset, "whole", False):
             note = f"evaluating all {len(dataset)} clouds of {self.data}, which has no test part"
-            print(f"{note}; if the network was trained on it, use --split val", file=sys.stderr)
+            print(f"{printable(note)}; if the network was trained on it, use --split val", file=sys.stderr)
         return trained, metrics, loader.skipped
 
     def _report(self, trained: Trained, metrics: Metrics) -> dict[str, Any]:
@@ -154,6 +155,7 @@ def match(trained: tuple[str, ...], own: tuple[str, ...], source: str) -> Tensor
 
 def table(classes: tuple[str, ...], metrics: Metrics) -> str:
     """Format the metrics as a table."""
+    classes = tuple(map(printable, classes))
     width = max(map(len, classes))
     lines = [f"{'class':{width}}  {'count':>10}  accuracy     iou"]
     for name, row in zip(classes, metrics.per_class(), strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tyro.conf import Positional
 
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 from pointgrad.inspect import graph
 
 from .status import ExitStatus, fail
@@ -61,7 +61,7 @@ class Graph:
         except OSError as error:
             return fail("graph", ExitStatus.USAGE, f"cannot write {out}: {error.strerror}")
         print(found)
-        print(f"\nwritten to {out}")
+        print(f"\nwritten to {printable(out)}")
         return ExitStatus.OK
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from pointgrad import data
+from pointgrad.errors import printable
 
 from .status import ExitStatus, fail
 
@@ -59,9 +60,10 @@ def _show(found: data.FileInfo) -> None:
     from rich.table import Table
 
     def row(name: str, cell: str) -> None:
-        table.add_row(escape(name), escape(cell))
+        table.add_row(escape(printable(name)), escape(printable(cell)))
 
-    table = Table(title=escape(found.path), title_justify="left", show_header=False, title_style="bold", min_width=60)
+    title = escape(printable(found.path))
+    table = Table(title=title, title_justify="left", show_header=False, title_style="bold", min_width=60)
     row("format", found.format)
     row("size", f"{found.size:,} bytes")
     row("points", f"{found.points:,}" + (f", {found.faces:,} faces" if found.faces else ""))

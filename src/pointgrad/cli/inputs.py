@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.formats import FORMATS
+from pointgrad.errors import printable
 
 
 def cloud_files(inputs: Sequence[Path], purpose: str, out: Path | None = None) -> list[tuple[Path, Path]]:
@@ -29,7 +30,9 @@ def cloud_files(inputs: Sequence[Path], purpose: str, out: Path | None = None) -
         files = [file for file in sorted(path.rglob("*")) if is_cloud(file)]
         inside = [file for file in files if out is None or out.resolve() not in file.resolve().parents]
         if not inside:
-            raise ValueError(f"{path}: expected a folder with files that end in {', '.join(FORMATS)}, found none")
+            raise ValueError(
+                f"{printable(path)}: expected a folder with files that end in {', '.join(FORMATS)}, found none"
+            )
         found += [(file, file.parent.relative_to(path)) for file in inside]
     if not found:
         raise ValueError(f"expected files or folders to {purpose}, got none")

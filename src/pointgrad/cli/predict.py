@@ -16,7 +16,7 @@ from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
 from pointgrad.data.files.workspace import publish_bytes
 from pointgrad.data.tiles import Progress
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 from pointgrad.predict.labels import Settings
 from pointgrad.writing import make_folder
 
@@ -113,7 +113,7 @@ class Predict:
             if report is None:
                 status = fail("predict", ExitStatus.FAILED, reason)
                 continue
-            print(f"{source} -> {report.target}: {_shares(trained.classes, report.counts)}")
+            print(printable(f"{source} -> {report.target}: {_shares(trained.classes, report.counts)}"))
             if report.unlabelled:
                 print(f"  {report.unlabelled} points without finite coordinates have no label")
             if report.metrics is not None:
@@ -144,7 +144,7 @@ class Predict:
                 best = chances.probabilities[0].topk(min(TOP, len(trained.classes)))
                 named = [(trained.classes[k], f"{p:.4f}") for p, k in zip(*(x.tolist() for x in best), strict=True)]
                 rows.append([str(source), *(cell for pair in named for cell in pair)])
-                print(f"{source}: {', '.join(f'{name} {chance}' for name, chance in named)}")
+                print(printable(f"{source}: {', '.join(f'{name} {chance}' for name, chance in named)}"))
                 if truth is not None:
                     right.append(truth == named[0][0])
         finally:  # also after an interruption
@@ -153,7 +153,7 @@ class Predict:
         if right:
             print(f"accuracy {sum(right) / len(right):.4f} of {len(right)} files")
         if rows:
-            print(f"written to {table}")
+            print(f"written to {printable(table)}")
         return status
 
 
@@ -169,12 +169,13 @@ def _check_targets(files: Sequence[tuple[Path, Path]]) -> None:
 def _progress_bar(source: Path) -> Iterator[Progress]:
     """Show a progress bar in the terminal while a file is labelled."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(source.name, total=None)
+        task = bar.add_task(escape(printable(source.name)), total=None)
         stage, total = "", 0
 
         def show(phase: str, done: int) -> None:
@@ -223,4 +224,4 @@ def _reason(source: Path, error: BaseException) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         return f"{source}: the GPU is out of memory; use a smaller --max-points"
     text = one_line(error)
-    return text if isinstance(error, data.FileError) or str(source) in text else f"{source}: {text}"
+    return text if isinstance(error, data.FileError) or printable(source) in text else f"{source}: {text}"

@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from pointgrad.data.files.formats import choose
 from pointgrad.data.files.workspace import exists
 from pointgrad.data.stream import Source
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 from pointgrad.render import class_names, save
 from pointgrad.render.legend import Title
 from pointgrad.render.save import LONGEST, SECONDS, check_suffix
@@ -149,7 +149,7 @@ class Render:
             scenes.append(scene)
             titles.append(Title(title))
             if scene.dropped:
-                print(f"{path}: {scene.dropped:,} points without finite coordinates are omitted")
+                print(f"{printable(path)}: {scene.dropped:,} points without finite coordinates are omitted")
         if not scenes:
             return 0
         try:
@@ -160,7 +160,7 @@ class Render:
         except ERRORS as error:
             fail("render", ExitStatus.USAGE, _about(target, error))
             return 0
-        print(f"{target}: {sum(scene.count for scene in scenes):,} points by {scales[0].by}")
+        print(f"{printable(target)}: {sum(scene.count for scene in scenes):,} points by {scales[0].by}")
         return len(scenes)
 
 
@@ -183,4 +183,4 @@ def _check_writable(target: Path) -> None:
 
 def _about(path: Path, error: BaseException) -> str:
     text = one_line(error)
-    return text if str(path) in text else f"{path}: {text}"
+    return text if printable(path) in text else f"{path}: {text}"

@@ -3,7 +3,7 @@
 import sys
 from enum import IntEnum
 
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 
 
 class ExitStatus(IntEnum):
@@ -20,5 +20,6 @@ class ExitStatus(IntEnum):
 
 def fail(command: str, status: ExitStatus, reason: BaseException | str) -> ExitStatus:
     """Print the reason on one line of standard error, and return the status."""
-    print(f"pointgrad {command}: {one_line(reason) if isinstance(reason, BaseException) else reason}", file=sys.stderr)
+    text = one_line(reason) if isinstance(reason, BaseException) else printable(reason)
+    print(f"pointgrad {command}: {text}", file=sys.stderr)
     return status

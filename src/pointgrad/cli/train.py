@@ -24,7 +24,7 @@ from pointgrad.train.processes import is_first_process
 from pointgrad.train.run_folder import RunFolder
 from pointgrad.train.untrusted import parse_yaml
 
-from .config import ConfigError, read_config
+from .config import ConfigError, check_numbers, read_config
 from .learning import DataFlags, Repeated, channels, cropped, preparation, resolve, workers
 from .status import ExitStatus, fail
 
@@ -68,6 +68,7 @@ class Train(TrainConfig, DataFlags):
             return fail("train", ExitStatus.USAGE, error)
 
     def _run(self) -> int:
+        check_numbers(self)
         if not self.data:
             raise ValueError("--data is required: shapes, a file of arrays, or a folder of point clouds")
         if self.resume and self.out is None:
@@ -178,11 +179,11 @@ def _value(arguments: list[str], flag: str) -> str | None:
 
 
 def build(name: str, **options: Any) -> models.Network:
-    """Build a network. Raises ValueError for options that it does not have."""
+    """Build a network. Raises ValueError for options that it does not have, or that make it too large for torch."""
     try:
         return models.build(name, **options)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"--model {name}: {one_line(error, first=True, limit=300)}") from error
 
 
 def option(text: str) -> tuple[str, Any]:

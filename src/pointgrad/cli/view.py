@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from tyro.conf import Positional
 
@@ -39,7 +39,15 @@ class View:
 
     host: str = "127.0.0.1"
     """Address to listen on. By default only this machine can connect;
-    with 0.0.0.0, everyone who can reach this machine can, without a password."""
+    with 0.0.0.0, everyone who can reach this machine and knows the token in the printed address can."""
+
+    allow_host: tuple[str, ...] = ()
+    """Host names under which browsers may open the viewer, for example behind a proxy,
+    besides localhost and, with another --host, IP addresses and the name of this machine."""
+
+    token: Literal["auto", "on", "off"] = "auto"
+    """Secret in the address of the page, without which no request is answered;
+    auto: on, unless only this machine can connect."""
 
     port: int | None = None
     """Port; by default the first free one from 8080."""
@@ -71,7 +79,8 @@ class View:
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
             trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))
-            web = server.start(self.host, self.port, "pointgrad")
+            token = None if self.token == "auto" else self.token == "on"
+            web = server.start(self.host, self.port, "pointgrad", allow_hosts=self.allow_host, token=token)
         except (ValueError, OSError, ModuleNotFoundError) as error:
             return fail("view", ExitStatus.USAGE, error)
         if runs:
@@ -83,15 +92,14 @@ class View:
         try:
             print(f"{server.address(web)}  (Ctrl-C quits)", flush=True)
             if not server.is_local(self.host):
-                print(
-                    f"listening on {self.host}: everyone who can reach this machine can see and control it", flush=True
-                )
+                who = "knows this address" if web.access.token else "can reach this machine"
+                print(f"listening on {self.host}: everyone who {who} can see and control the viewer", flush=True)
             if not runs and not _opened(viewer, paths):
                 return ExitStatus.USAGE
             while True:
                 time.sleep(3600)
         finally:
-            server.stop(web)
+            web.stop()
 
 
 def _quit() -> NoReturn:

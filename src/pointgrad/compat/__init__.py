@@ -10,7 +10,7 @@ import pkgutil
 import sys
 from types import ModuleType
 
-from ._finder import Finder
+from ._finder import Finder, is_library
 
 __all__ = ["install", "modules", "peers"]
 
@@ -49,8 +49,10 @@ def modules(name: str) -> list[ModuleType]:
 def install(*names: str) -> None:
     """Make `import <name>` import `pointgrad.compat.<name>` and its submodules in this process.
 
-    This package takes precedence over a library that is installed but not yet imported. Calling `install` twice has no
-    further effect.
+    A library takes precedence over one that is installed but not yet imported; its modules and attributes that this
+    package does not have are imported from the installed one. Names of modules that repositories compile from their own
+    copy of the source, such as `pointnet2._ext`, are only used where the program has no Python file of that name.
+    Calling `install` twice has no further effect.
 
     Args:
         names: Names of the libraries, such as "pytorch3d"; all of `peers()` if none is given.
@@ -70,12 +72,18 @@ def install(*names: str) -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"names must be among {', '.join(known)}, got {name!r}")
-    wanted = names or known
-    for name in wanted:
+    found = {name: modules(name) for name in names or known}
+    libraries = [name for name, (package, *_) in found.items() if is_library(package)]
+    for name in libraries:
         _check_not_imported(name)
-    found = {module.__name__.removeprefix(f"{__name__}."): module for name in wanted for module in modules(name)}
-    sys.modules.update(found)  # in one step, so that other threads never see part of a library
-    Finder.serve(wanted)
+    provided = {_original_name(module): module for part in found.values() for module in part}
+    # In one step, so that other threads never see part of a library.
+    sys.modules.update({_original_name(module): module for name in libraries for module in found[name]})
+    Finder.serve(provided)
+
+
+def _original_name(module: ModuleType) -> str:
+    return module.__name__.removeprefix(f"{__name__}.")
 
 
 def _check_not_imported(name: str) -> None:

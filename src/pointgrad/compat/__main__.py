@@ -8,16 +8,18 @@ import pkgutil
 import runpy
 import sys
 import textwrap
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 import pointgrad.compat
 
 USAGE = """\
-usage: python -m pointgrad.compat run [--only NAME,NAME] script.py [argument ...]
-       python -m pointgrad.compat run [--only NAME,NAME] -m module [argument ...]
+usage: python -m pointgrad.compat run [--only NAME,NAME] [--cpu] script.py [argument ...]
+       python -m pointgrad.compat run [--only NAME,NAME] [--cpu] -m module [argument ...]
        python -m pointgrad.compat list
 
-run   run an unchanged program with imports of other libraries provided by pointgrad (--only: just these libraries)
+run   run an unchanged program with imports of other libraries provided by pointgrad
+      --only: just these libraries
+      --cpu:  run on the CPU even where the program asks for CUDA, and report on stderr what was redirected
 list  print the libraries and the functions provided of each
 """
 USAGE_STATUS = 2
@@ -50,12 +52,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _parse(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
-    """Libraries, whether the program is a module, and the program with its own arguments."""
+def _parse(arguments: list[str]) -> tuple[list[str], bool, bool, list[str]]:
+    """Libraries, whether CUDA is redirected, whether the program is a module, and the program with its arguments."""
     names: list[str] = []
+    on_cpu = False
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-m":
         option, equals, value = rest.pop(0).partition("=")
+        if option == "--cpu" and not equals:
+            on_cpu = True
+            continue
         if option != "--only":
             raise UsageError(f"run has no option {option}; options of the script must follow its name")
         if not equals:
@@ -72,10 +78,10 @@ def _parse(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
         rest.pop(0)
     if not rest:
         raise UsageError(f"run needs {'a module after -m' if is_module else 'a script, or -m and a module'}")
-    return names, is_module, rest
+    return names, on_cpu, is_module, rest
 
 
-def _run(names: list[str], is_module: bool, arguments: list[str]) -> None:
+def _run(names: list[str], on_cpu: bool, is_module: bool, arguments: list[str]) -> None:
     """Run a program like Python itself, except for what `import` finds."""
     program = arguments[0]
     if is_module:
@@ -83,6 +89,10 @@ def _run(names: list[str], is_module: bool, arguments: list[str]) -> None:
             raise UsageError(f"no module named {program}")
     elif not os.path.exists(program):
         raise UsageError(f"no such file: {program}")
+    if on_cpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ["POINTGRAD_COMPAT_CPU"] = "1"
+        importlib.import_module("pointgrad.compat._cpu").redirect()
     pointgrad.compat.install(*names)
     os.environ["POINTGRAD_COMPAT"] = ",".join(names or pointgrad.compat.peers())
     # For the processes that the program starts.
@@ -128,7 +138,7 @@ def _hide_own_frames(error: BaseException) -> None:
 
 def _list() -> None:
     for name in pointgrad.compat.peers():
-        modules = sorted(pointgrad.compat.modules(name), key=lambda module: module.__name__.count("."))
+        modules = sorted(pointgrad.compat.modules(name), key=_depth)
         version = getattr(modules[0], "__version__", None)
         print(f"{name} {version}" if version else name)
         seen: list[object] = []  # a function is printed only for the module nearest to the root
@@ -139,6 +149,11 @@ def _list() -> None:
             if new:
                 title = f"  {module.__name__.removeprefix('pointgrad.compat.')}: "
                 print(textwrap.fill(", ".join(new), 100, initial_indent=title, subsequent_indent="    "))
+
+
+def _depth(module: ModuleType) -> tuple[int, bool]:
+    """Distance from the root of a library; private modules follow the others."""
+    return module.__name__.count("."), module.__name__.rpartition(".")[2].startswith("_")
 
 
 if __name__ == "__main__":

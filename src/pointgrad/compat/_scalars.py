@@ -9,7 +9,7 @@ from pointgrad.ops import checks
 
 def number(value: Any) -> Any:
     """Value of a zero-dimensional tensor, as in `dim_size=index.max() + 1`; other values unchanged."""
-    return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
+    return value.item() if isinstance(value, Tensor) and value.dim() == 0 and not value.is_meta else value
 
 
 def count_of(name: str, value: Any, least: int = 1) -> int:

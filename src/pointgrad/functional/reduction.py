@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pointgrad.ops import checks
+from pointgrad.ops.sums import fixed_sum
 
 
 def mean(
@@ -51,7 +52,13 @@ class _Mean(torch.autograd.Function):
 
     @staticmethod
     def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype | None) -> Tensor:
-        return torch.mean(input, dims, keepdim, dtype=dtype)
+        if len(dims) < input.dim() or not input.numel():
+            return torch.mean(input, dims, keepdim, dtype=dtype)
+        values = input if dtype is None else input.to(dtype)
+        total = fixed_sum(values) / input.numel()
+        if total.dtype != values.dtype:  # torch 2.11 compiles a cast that changes nothing to a gradient of zero
+            total = total.to(values.dtype)
+        return total.reshape([1] * input.dim()) if keepdim else total
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -8,7 +8,7 @@ because on a GPU they would stall the stream.
 import numbers
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -18,10 +18,11 @@ from .sums import sum_dtype
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INDICES = (torch.int64, torch.int32)
+NUMBERS = (*FLOATS, *INDICES)
 ANY = 2**63 - 1  # no limit on the number of dimensions
 
-# A contract that contains a size is a function: formatting a size while torch.compile traces would specialise the
-# compiled code to it.
+# A contract or a received value that formats a size is a function: formatting a size while torch.compile traces would
+# specialise the compiled code to it.
 Contract = str | Callable[[], str]
 
 
@@ -64,7 +65,13 @@ def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
 
 def value(ok: bool, name: str, contract: Contract, received: Any, *, verb: str = "be") -> None:
     if not ok:
-        raise ValueError(f"{name} must {verb} {_text(contract)}, got {received}")
+        raise ValueError(f"{name} must {verb} {_text(contract)}, got {received() if callable(received) else received}")
+
+
+def arguments(operator: str, contract: str, names: Sequence[str], received: Sequence[Any]) -> NoReturn:
+    """Refuse a call of a registered operator whose arguments do not fit each other."""
+    described = ", ".join(f"{name} {_metadata(given)}" for name, given in zip(names, received, strict=True))
+    raise ValueError(f"arguments of {operator} must be {contract}, got {described}")
 
 
 def dim(name: str, received: Any, rank: int) -> None:
@@ -179,6 +186,13 @@ def _describe(value: Any) -> str:
     cls = type(value)
     name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     return f"{name} {value!r}" if isinstance(value, (bool, int, float, str, type(None))) else name
+
+
+def _metadata(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return repr(value)
+    place = "" if value.device.type == "cpu" else f" on {value.device}"
+    return f"{_short(value.dtype)} {tuple(value.shape)}{place}"
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -18,6 +18,22 @@ def as_sizes(offsets: Tensor | None, lengths: Tensor | None) -> Tensor | None:
     return None if sizes is None else sizes.long()
 
 
+def fit(points: Tensor, sizes: Tensor | None) -> bool:
+    """Whether these are points of a floating dtype in one of the two layouts, with int64 sizes."""
+    shape = points.shape
+    if points.dtype not in checks.FLOATS or not 2 <= len(shape) <= 3 or shape[-1] == 0:
+        return False
+    if sizes is None:
+        return True
+    numbers = sizes.shape
+    if len(numbers) != 1 or sizes.dtype != torch.int64:
+        return False
+    return numbers[0] > 0 if len(shape) == 2 else numbers == shape[:1]
+
+
+CONTRACT = "points (N, D) with int64 offsets (B + 1,) or None, or (B, N, D) with int64 lengths (B,) or None"
+
+
 def batch_size(points: Tensor, sizes: Tensor | None) -> int:
     if points.dim() == 3:
         return points.shape[0]
@@ -94,7 +110,8 @@ def check_partner(
     layout = "(M, D)" if points.dim() == 2 else "(B, M, D)"
     checks.shape(fits, name, lambda: f"{layout} with D = {points.shape[-1]}, like points", partner)
     batch, other = batch_size(points, offsets), batch_size(partner, partner_offsets)
-    checks.value(other == batch, name, lambda: f"as many clouds as points, B = {batch}", f"B = {other}", verb="have")
+    contract, received = (lambda: f"as many clouds as points, B = {batch}"), (lambda: f"B = {other}")
+    checks.value(other == batch, name, contract, received, verb="have")
     if not checks.autocasts(points):
         checks.same_dtype(name, partner, "points", points)
     checks.device(name, partner, "points", points)

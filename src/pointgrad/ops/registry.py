@@ -21,12 +21,40 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import native
+from . import checks, native
 
 BACKENDS = ("reference", "cpu", "triton")
 _MODULES = {"reference": "reference", "cpu": "cpu", "triton": "kernels"}
 
-_library = torch.library.Library("pointgrad", "DEF")
+
+class _Library(torch.library.Library):
+    """A library whose operators skip torch's generic autograd code when no argument needs a gradient.
+
+    The result is the same, but a call takes about 4 µs less.
+    """
+
+    def impl(self, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **options: Any) -> Any:
+        if dispatch_key == "Autograd":
+            fn = _only_if_needed(getattr(torch.ops.pointgrad, op_name).default, fn)
+        return super().impl(op_name, fn, dispatch_key, **options)
+
+
+def _only_if_needed(op: torch._ops.OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
+    """Call `record`, the autograd kernel that torch generates, only if an argument needs a gradient."""
+    below, redispatch = torch._C._after_autograd_keyset, op.redispatch
+
+    def autograd(keyset: torch._C.DispatchKeySet, *args: Any) -> Any:
+        if torch.is_grad_enabled():
+            for arg in args:
+                if isinstance(arg, Tensor) and arg.requires_grad:
+                    return record(keyset, *args)
+        with torch._C._AutoDispatchBelowAutograd():
+            return redispatch(keyset & below, *args)
+
+    return autograd
+
+
+_library = _Library("pointgrad", "DEF")
 _HAS_TRITON = importlib.util.find_spec("triton") is not None  # evaluated once: torch.compile cannot trace find_spec
 _forced: str | None = None
 _from_environment: str | None = None  # POINTGRAD_BACKEND
@@ -46,6 +74,8 @@ registered: dict[str, Registered] = {}
 def operator(
     reference: Callable[..., Any],
     *,
+    contract: str,
+    fits: Callable[..., bool],
     fake: Callable[..., Any],
     check: Callable[..., None] | None = None,
     save: Callable[..., None] | None = None,
@@ -55,11 +85,14 @@ def operator(
 ) -> Callable[..., Any]:
     """Register `pointgrad::<name>`, where the name and the schema are those of the reference.
 
-    `fake` and `check` declare only the arguments they use; they are passed by name.
+    `fits`, `fake` and `check` declare only the arguments they use; they are passed by name.
 
     Args:
         reference: The definition in plain PyTorch, with type annotations and without default values. It runs wherever
             no kernel is available.
+        contract: The arguments that the operator accepts, for the message of an error.
+        fits: Whether ranks, sizes, dtypes and numbers are those that the kernels rely on. Reads metadata only. Called
+            before any backend, because compiled and traced programs call the operator without the public function.
         fake: Returns outputs of the right shape and dtype without computing them, for compile and export.
         check: Reads values and raises. Called for CPU tensors before any backend.
         save: `save(ctx, inputs, output)` stores what the backward needs. The fields of `inputs` are the arguments.
@@ -80,6 +113,7 @@ def operator(
     registered[name] = Registered(reference, kernels)
     op = getattr(torch.ops.pointgrad, name).default
     loaded: dict[str, Callable[..., Any]] = {"reference": reference}
+    arguments_fit = _by_name(fits, parameters)
     check_arguments = None if check is None else _by_name(check, parameters)
 
     def run(backend: str, args: tuple[Any, ...]) -> Any:
@@ -90,17 +124,28 @@ def operator(
         return kernel(*args)
 
     def on_cpu(*args: Any) -> Any:
+        # Tensors on other devices would have been dispatched to the other device.
+        if not arguments_fit(*args):
+            checks.arguments(qualified, contract, parameters, args)
         if check_arguments is not None:
             check_arguments(*args)
         return run(_forced_for("cpu") or _default_on_cpu(), args)
 
     def on_cuda(*args: Any) -> Any:
-        with torch.cuda.device(_device_of(args)):
+        device = _common_device(args)
+        if device is None or not arguments_fit(*args):
+            checks.arguments(qualified, contract, parameters, args)
+        with torch.cuda.device(device):  # Triton launches on the current device, which may be a different one
             return run(_forced_for("cuda") or _default_on_cuda(), args)
+
+    def elsewhere(*args: Any) -> Any:
+        if _common_device(args) is None or not arguments_fit(*args):
+            checks.arguments(qualified, contract, parameters, args)
+        return reference(*args)
 
     _library.impl(name, on_cpu, "CPU")
     _library.impl(name, on_cuda, "CUDA")
-    _library.impl(name, lambda *args: run("reference", args), "CompositeExplicitAutograd")
+    _library.impl(name, elsewhere, "CompositeExplicitAutograd")
     torch.library.register_fake(qualified, _by_name(fake, parameters), lib=_library)
     if backward is not None:
         _register_autograd(qualified, parameters, save, backward)
@@ -174,10 +219,10 @@ class _Whole(tuple[bool, ...]):
         return self if isinstance(item, slice) else super().__getitem__(item)
 
 
-def _device_of(args: tuple[Any, ...]) -> torch.device:
-    """The device of a call's tensors, which the public function has checked to be the same. Triton launches on the
-    current device, which may be a different one."""
-    return next(arg.device for arg in args if isinstance(arg, Tensor))
+def _common_device(args: tuple[Any, ...]) -> torch.device | None:
+    """The device of all tensors of a call; None if there are several."""
+    devices = [arg.device for arg in args if isinstance(arg, Tensor)]
+    return devices[0] if all(device == devices[0] for device in devices) else None
 
 
 class backend:

@@ -153,7 +153,7 @@ def _write(
         open_checked(source, evlrs=True) as reader,
         laspy.open(target, "w", header=header, do_compress=header.are_points_compressed) as writer,
     ):
-        for points in reader.chunk_iterator(las.CHUNK):
+        for points in reader.chunk_iterator(las.chunk_points(reader.header)):
             rows = np.fromfile(results, ROW, len(points), offset=done * ROW.itemsize)
             out = laspy.ScaleAwarePointRecord.zeros(len(points), header=header)
             for name in points.array.dtype.names:

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from pointgrad import models
 from pointgrad.data import FileError, Prepare
 from pointgrad.data.files.memory import check_regular
-from pointgrad.errors import one_line
+from pointgrad.errors import PrintableError, one_line
 
+from . import archive
 from .files import write_atomically
-from .untrusted import check_archive, limit_weights
 
 FORMAT = 1
 TYPES = {"model": dict, "state": dict, "task": str, "classes": list, "prepare": dict}
@@ -34,7 +34,7 @@ BEST, LAST, PREVIOUS = "best.pt", "last.pt", "previous.pt"
 SAFETENSORS = "best.safetensors"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(PrintableError, ValueError):
     """A file is not a checkpoint, or belongs to a different network. The message starts with its path."""
 
 
@@ -118,11 +118,14 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
     content = read(path)
     try:
         prepare = Prepare(**content["prepare"])
-        with limit_weights(content["state"]):
-            model = models.build(**content["model"])
+        with torch.device("meta"):  # without memory, until the shapes are known to be those of the file
+            expected = models.build(**content["model"])
+        check_weights(expected, content["state"], path)
+        model = models.build(**content["model"])
+    except CheckpointError:
+        raise
     except Exception as error:  # the file may hold any value
         raise CheckpointError(f"{path}: cannot build the network: {one_line(error, limit=300)}") from error
-    check_weights(model, content["state"], path)
     model.load_state_dict(content["state"])
     return Trained(model.to(device).eval(), content["task"], tuple(map(str, content["classes"])), prepare)
 
@@ -189,17 +192,17 @@ def read(path: Path) -> dict[str, Any]:
     try:
         check_regular(path)
         with open(path, "rb") as file:
-            check_archive(file)
             _check_seal(file)
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            content = archive.load(file)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except FileError as error:
         raise CheckpointError(f"{path}: is not a checkpoint, or is damaged: {error}") from None
     except Exception as error:  # zipfile, pickle and torch raise errors of their own
         raise CheckpointError(f"{path}: is not a checkpoint, or is damaged") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
+    found = content.get("format", "none") if isinstance(content, dict) else type(content).__name__
+    if type(found) is not int or found != FORMAT:
+        found = str(found)[:60] if type(found) in (int, str) else type(found).__name__
         raise CheckpointError(f"{path}: expected a pointgrad checkpoint of format {FORMAT}, got {found}")
     missing = TYPES.keys() - set(content)
     if missing:
@@ -208,20 +211,38 @@ def read(path: Path) -> dict[str, Any]:
         if not isinstance(content[name], kind):
             got = type(content[name]).__name__
             raise CheckpointError(f"{path}: {name} in a checkpoint must be a {kind.__name__}, got {got}")
+    for name in ("model", "prepare"):
+        if not all(isinstance(key, str) and _is_plain(value) for key, value in content[name].items()):
+            raise CheckpointError(f"{path}: {name} in a checkpoint must have plain values by name, got others")
+    for name in ("classes", "state"):
+        if not all(isinstance(each, str) for each in content[name]):
+            raise CheckpointError(f"{path}: {name} in a checkpoint must have names, got others")
     return content
 
 
-def _seal(archive: io.BytesIO) -> None:
-    """Append a checksum of the whole archive as its comment: torch.load does not verify those of the members, and the
-    table of contents has none."""
-    archive.seek(-2, os.SEEK_END)  # length of the comment, zero so far
-    archive.write((len(SEAL) + DIGEST).to_bytes(2, "little"))
-    digest = hashlib.sha256(archive.getbuffer()).hexdigest()
-    archive.write(SEAL + digest.encode())
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def read_weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    """Read the weights of a checkpoint. Raises `CheckpointError` if they do not fit the model."""
+    state: dict[str, Tensor] = read(path)["state"]
+    check_weights(model, state, path)
+    return state
+
+
+def _seal(memory: io.BytesIO) -> None:
+    """Append a checksum of the whole archive as its comment: its table of contents has none."""
+    memory.seek(-2, os.SEEK_END)  # length of the comment, zero so far
+    memory.write((len(SEAL) + DIGEST).to_bytes(2, "little"))
+    digest = hashlib.sha256(memory.getbuffer()).hexdigest()
+    memory.write(SEAL + digest.encode())
 
 
 def _check_seal(file: BinaryIO) -> None:
-    """Raise ValueError unless the checksum matches. Leaves the file at its beginning."""
+    """Raise ValueError unless the checksum matches."""
     length = max(file.seek(0, os.SEEK_END) - len(SEAL) - DIGEST, 0)
     file.seek(length)
     seal = file.read()
@@ -232,11 +253,10 @@ def _check_seal(file: BinaryIO) -> None:
             digest.update(file.read(min(2**20, length - start)))
         if seal != SEAL + digest.hexdigest().encode():
             raise ValueError("checksum mismatch")
-    else:  # written by an older version
-        with zipfile.ZipFile(file) as archive:
-            if archive.comment or archive.testzip() is not None:
-                raise ValueError("checksum mismatch, or a truncated checksum")
-    file.seek(0)
+    else:  # written by an older version, and only protected by the checksums of the records
+        with zipfile.ZipFile(file) as found:
+            if found.comment:
+                raise ValueError("a truncated checksum")
 
 
 def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
@@ -246,7 +266,7 @@ def check_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> Non
         if name not in state:
             raise CheckpointError(f"{path}: belongs to a different network: {name} is missing")
         if name not in own:
-            raise CheckpointError(f"{path}: belongs to a different network: the model has no {name}")
+            raise CheckpointError(f"{path}: belongs to a different network: the model has no {name[:100]}")
         if not isinstance(state[name], Tensor):
             raise CheckpointError(f"{path}: {name} must be a tensor, got {type(state[name]).__name__}")
         if own[name].shape != state[name].shape:

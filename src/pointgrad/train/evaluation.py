@@ -23,6 +23,7 @@ EVALUATION = "evaluation.npz"
 WORST, BEST = 32, 4  # numbers of the worst and best clouds that are kept
 OF_KINDS, OF_EACH = 64, 4  # limits on the worst clouds of all classes or categories together, and of each
 POINTS = 4096  # limit on the points of a cloud
+MOST = 1000  # limit on the clouds of a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +193,8 @@ def read(path: Path) -> Evaluation:
     """Read an evaluation. Raises FileNotFoundError, or ValueError if the file is not an evaluation."""
     try:
         with open_archive(path) as (specs, load):
+            if specs["sizes"].size > MOST or specs["confusion"].size != specs["classes"].size ** 2:
+                raise ValueError("too many clouds, or classes that do not fit the confusion matrix")
             held = {name: load(name) for name in specs}
         if int(held["format"]) != FORMAT:
             raise ValueError(f"format {held['format']}")

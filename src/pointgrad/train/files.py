@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pointgrad.errors import PrintableError
 from pointgrad.writing import replace_bytes
 
 
-class WriteError(RuntimeError):
+class WriteError(PrintableError, RuntimeError):
     """A file could not be written; its previous content is intact."""
 
 

@@ -9,6 +9,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 import pointgrad
+from pointgrad.errors import printable
 from pointgrad.locking import try_lock
 from pointgrad.writing import NO_FOLLOW, append, make_folder
 
@@ -24,6 +26,8 @@ from .checkpoint import LAST, PREVIOUS
 from .files import write_atomically, write_errors
 
 LOCK = ".lock"
+_held: set[tuple[int, int, int]] = set()  # process, device and inode of the lock files that this process has locked
+_guard = threading.Lock()
 ENDED = "ended early:"  # precedes the reason in the log
 PACKAGES = ("numpy", "lightning-fabric", "pytorch-lightning", "triton", "laspy", "h5py", "tyro")
 
@@ -40,15 +44,17 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
+        self._lock: tuple[int, tuple[int, int, int]] | None = None
         self.path, self._resume = Path(path), resume
-        self._lock: int | None = None
         if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path}: expected a folder for the run, this is a file")
+            raise ValueError(f"{printable(self.path)}: expected a folder for the run, this is a file")
         self._refuse_existing_run()
 
     def _refuse_existing_run(self) -> None:
         if not self._resume and self.path.exists() and any(file.name != LOCK for file in self.path.iterdir()):
-            raise ValueError(f"{self.path}: exists and is kept; continue it with --resume, or give a new name")
+            raise ValueError(
+                f"{printable(self.path)}: exists and is kept; continue it with --resume, or give a new name"
+            )
 
     @property
     def last(self) -> Path:
@@ -67,22 +73,30 @@ class RunFolder:
         not keep it.
 
         Raises:
-            ValueError: Another process is training in the folder, or has finished a run there in the meantime.
+            ValueError: Another process, or another trainer of this process, is training in the folder, or has finished
+                a run there in the meantime.
             WriteError: The folder cannot be written.
         """
         if self._lock is not None:
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        with write_errors(self.path / LOCK):
+        with _guard, write_errors(self.path / LOCK):
+            with contextlib.suppress(FileNotFoundError):
+                # Checked before the file is opened: closing it again would release the lock of this process.
+                if _key(os.lstat(self.path / LOCK)) in _held:
+                    raise ValueError(f"{printable(self.path)}: is being trained by another trainer of this process")
             lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o644)
-        obtained = True
-        with contextlib.suppress(OSError):  # a file system without locks
-            obtained = try_lock(lock)
-        if not obtained:
-            pid = os.read(lock, 20).decode(errors="replace").strip()
-            os.close(lock)
-            raise ValueError(f"{self.path}: is being trained by {f'process {pid}' if pid else 'another process'}")
-        self._lock = lock
+            obtained = True
+            with contextlib.suppress(OSError):  # a file system without locks
+                obtained = try_lock(lock)
+            if not obtained:
+                pid = os.read(lock, 20).decode(errors="replace").strip()
+                os.close(lock)
+                raise ValueError(
+                    f"{printable(self.path)}: is being trained by {f'process {pid}' if pid else 'another process'}"
+                )
+            self._lock = lock, _key(os.fstat(lock))
+            _held.add(self._lock[1])
         try:
             self._refuse_existing_run()  # another process may have trained here since the first check
         except ValueError:
@@ -98,8 +112,12 @@ class RunFolder:
     def release(self) -> None:
         """Unlock the folder."""
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            (lock, key), self._lock = self._lock, None
+            os.close(lock)  # first: a lock that is taken before the file is closed would be released with it
+            _held.discard(key)
+
+    def __del__(self) -> None:
+        self.release()
 
     def put_aside(self) -> None:
         """Rename an unusable last checkpoint, so that the next one does not overwrite `previous` with it."""
@@ -140,6 +158,10 @@ class RunFolder:
         write_atomically(self.path / "metrics.csv", text.getvalue().encode())
 
 
+def _key(state: os.stat_result) -> tuple[int, int, int]:
+    return os.getpid(), state.st_dev, state.st_ino
+
+
 def to_yaml(config: Mapping[str, Any]) -> str:
     """Write nested settings as YAML; values that YAML does not have become text."""
     import yaml  # type: ignore[import-untyped]
@@ -158,7 +180,7 @@ def environment(seed: int, device: torch.device) -> str:
     """Describe versions, device, git commit, command and seed, one per line."""
     lines = {
         "date": datetime.datetime.now().isoformat(" ", "seconds"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": printable(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
         "seed": seed,
         "pointgrad": pointgrad.__version__,
         "git": _git_commit(),

@@ -12,6 +12,7 @@ from .distributed import all_max, broadcast_result
 from .errors import NonFiniteLoss
 from .loops import gather
 from .metrics import Metrics
+from .state_check import check_run, settings
 from .weights import all_finite, get_optimizer, get_weights, set_optimizer, set_weights
 
 if TYPE_CHECKING:
@@ -87,10 +88,20 @@ def resume(trainer: "Trainer") -> list[str]:
             trainer.ema.restart()
         if run.weights is not None:
             set_weights(trainer.module, run.weights)
-        set_optimizer(trainer.module, trainer.optimizer, run.optimizer)
-        trainer.fabric.strategy.precision.load_state_dict(run.scaler)
+        set_optimizer(trainer.module, trainer.optimizer, _with_own_settings(trainer, run.optimizer))
+        if run.scaler and trainer.fabric.strategy.precision.state_dict():
+            trainer.fabric.strategy.precision.load_state_dict(run.scaler)
         trainer.state = replace(run, weights=None, optimizer={}, scaler={})
     return notes
+
+
+def _with_own_settings(trainer: "Trainer", saved: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of an optimizer with those settings of the trainer's own that are not numbers."""
+    groups = [
+        {**mine, **{name: group[name] for name in settings(mine).keys() & group.keys()}, "params": group["params"]}
+        for group, mine in zip(saved["param_groups"], trainer.optimizer.optimizer.param_groups, strict=True)
+    ]
+    return {**saved, "param_groups": groups}
 
 
 def _newest(trainer: "Trainer") -> tuple[tuple[dict[str, Any], RunState] | None, list[str]]:
@@ -105,6 +116,7 @@ def _newest(trainer: "Trainer") -> tuple[tuple[dict[str, Any], RunState] | None,
             content = checkpoint.read(path)
             run = RunState.from_content(content, path)
             _check(trainer, content, path)
+            check_run(trainer, run, path)
         except CheckpointError as error:
             errors.append(error)
             continue
@@ -113,11 +125,12 @@ def _newest(trainer: "Trainer") -> tuple[tuple[dict[str, Any], RunState] | None,
                 f"{path}: was saved in the middle of an epoch with {run.batches[0]} batches, {run.batches[1]} per "
                 f"step; now there are {batches[0]}, {batches[1]} per step"
             )
+        if run.step > trainer.steps:
+            raise CheckpointError(f"{path}: step must be at most {trainer.steps}, got {run.step}")
         notes = [f"{error}; continuing from {path.name}" for error in errors]
         if run.history and run.epoch < trainer.config.epochs:
             try:
-                best = folder.path / checkpoint.BEST
-                checkpoint.check_weights(trainer.module, checkpoint.read(best)["state"], best)
+                checkpoint.read_weights(folder.path / checkpoint.BEST, trainer.module)
             except CheckpointError as error:
                 run.best, run.since_best = math.nan, 0
                 notes.append(f"{error}; the best epoch is chosen among the remaining ones")
@@ -140,7 +153,9 @@ def _check(trainer: "Trainer", content: dict[str, Any], path: Path) -> None:
     for name in own:
         received = content["model"].get(name, own[name])  # older checkpoints may lack an option
         if received != own[name]:
-            raise CheckpointError(f"{path}: belongs to a different network: {name} must be {own[name]}, got {received}")
+            raise CheckpointError(
+                f"{path}: belongs to a different network: {name} must be {own[name]}, got {str(received)[:60]}"
+            )
     checkpoint.check_weights(trainer.module, content["state"], path)
 
 
@@ -158,4 +173,4 @@ def _batches(trainer: "Trainer") -> list[int]:
 
 def _first(names: Any) -> str:
     names = list(names)
-    return ", ".join(names[:5]) + (f" ... ({len(names)})" if len(names) > 5 else "")
+    return ", ".join(name[:60] for name in names[:5]) + (f" ... ({len(names)})" if len(names) > 5 else "")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pointgrad.data import Batch, Prepare
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 
 from . import checkpoint
 from .checkpoint import RunState
@@ -178,8 +178,9 @@ class Trainer:
         self._stop = True
 
     def log(self, line: str) -> None:
-        """Print a line and append it to the log, on rank 0."""
+        """Print a line and append it to the log, on rank 0. Line breaks and control characters are escaped."""
         if self.main:
+            line = printable(line)
             self._display.line(line)
             if self.folder is not None:
                 self.folder.log(line)
@@ -399,6 +400,6 @@ class Trainer:
         if self.folder is None or self.val_loader is None:
             return
         path = self.folder.path / checkpoint.BEST
-        best = broadcast_result(self.fabric, lambda: checkpoint.read(path))
-        with temporary_weights(self.module, best["state"]):
+        best = broadcast_result(self.fabric, lambda: checkpoint.read_weights(path, self.module))
+        with temporary_weights(self.module, best):
             self._report.results()

@@ -32,7 +32,12 @@ class Page:
 
     def _on_change(self, control: Any, name: str, task: Task) -> None:
         """Submit a task whenever a user, not the program, changes a control."""
-        control.on_update(lambda event: self.worker.submit(name, task) if event.client is not None else None)
+
+        async def changed(event: Any) -> None:  # a coroutine runs at once, without a thread
+            if event.client is not None:
+                self.worker.submit(name, task)
+
+        control.on_update(changed)
 
     def _clear(self) -> None:
         """Remove everything from the scene and close the cloud."""

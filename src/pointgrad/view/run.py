@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pointgrad.data import Cloud
+from pointgrad.errors import printable
 from pointgrad.render import Scale
 from pointgrad.render.colors import ERROR, HEIGHT, LABEL
 from pointgrad.train.checkpoint import BEST
@@ -98,7 +99,7 @@ class RunViewer(Page):
             if problem not in self._problems:
                 self.report_error(problem)
         if self._problems and not state.problems:
-            print(f"{self.path}: readable again", flush=True)
+            print(f"{printable(self.path)}: readable again", flush=True)
         self._problems = state.problems
         _set(self._header, text.header(self.path.name or str(self.path), state))
         _set(self._log, text.log(state.log))

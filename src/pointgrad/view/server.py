@@ -1,49 +1,54 @@
 """Web server of a viewer: by default on localhost and on a free port."""
 
-import contextlib
 import errno
-import http
-import io
-import ipaddress
 import logging
 import socket
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from pointgrad.view.access import is_local, rules
 
 if TYPE_CHECKING:
     import viser
+
+    from pointgrad.view.guard import GuardedServer
 
 PORT = 8080  # first port that is tried if none is given
 TRIED = 100  # number of ports that are tried
 
 
-def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
+def start(
+    host: str, port: int | None, label: str, *, allow_hosts: Collection[str] = (), token: bool | None = None
+) -> "GuardedServer":
     """Start a server.
 
     Args:
         host: Address to listen on.
         port: Port to listen on; None for the first free port from 8080 on.
         label: Title of the page.
+        allow_hosts: Host names that are accepted in requests, besides loopback names and, if the server listens on
+            other addresses, IP addresses and the name of this machine.
+        token: Whether the path of the page contains a secret token, without which no request is answered. By default,
+            unless `host` is a loopback address.
 
     Returns:
         The running server.
 
     Raises:
-        ValueError: If viser is not installed or the server cannot listen on this address and port.
+        ValueError: If viser is not installed, the server cannot listen on this address and port, or `allow_hosts`
+            contains something other than host names.
     """
     try:
-        import viser
+        from pointgrad.view.guard import GuardedServer
     except ModuleNotFoundError as error:
         raise ValueError(f"the viewer needs {error.name}: pip install 'pointgrad[view]'") from None
+    access = rules(host, allow_hosts, token)
     logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a disconnecting browser is not an error
     if port is not None:
         _check(host, port)
-    chosen = port if port is not None else _free(host)
-    with contextlib.redirect_stdout(io.StringIO()), _own_pages_only():  # suppresses viser's banner
-        server = viser.ViserServer(host=host, port=chosen, label=label, verbose=False)
+    server = GuardedServer(host, port if port is not None else _free(host), label, access)
     if port is not None and server.get_port() != port:  # taken since the check: viser silently uses the next port
-        stop(server)
+        server.stop()
         raise ValueError(f"port {port} on {host} must be free, but another program has just taken it")
     server.scene.set_up_direction("+z")
 
@@ -55,52 +60,11 @@ def start(host: str, port: int | None, label: str) -> "viser.ViserServer":
     return server
 
 
-@contextlib.contextmanager
-def _own_pages_only() -> Iterator[None]:
-    """Make servers that are started in this context reject connections from pages of other sites.
-
-    Any web page open in a local browser can reach a local port. viser has no option to reject such pages, which could
-    read the cloud and control the viewer.
-    """
-    from websockets.asyncio import server
-
-    serve = server.serve
-
-    def guarded(*arguments: Any, process_request: Any, **options: Any) -> Any:
-        def process(connection: Any, request: Any) -> Any:
-            origin = request.headers.get("Origin")  # browsers send it, other programs do not
-            if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
-                return connection.respond(http.HTTPStatus.FORBIDDEN, "Only pages of this server may connect.\n")
-            return process_request(connection, request)
-
-        return serve(*arguments, process_request=process, **options)
-
-    server.serve = guarded  # type: ignore[assignment,misc]
-    try:
-        yield
-    finally:
-        server.serve = serve  # type: ignore[misc]
-
-
-def stop(server: "viser.ViserServer") -> None:
-    """Stop a server without viser's messages."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        server.stop()
-
-
-def address(server: "viser.ViserServer") -> str:
-    """URL to open in a browser."""
-    host = server.get_host()
+def address(server: "GuardedServer") -> str:
+    """URL to open in a browser, including the token."""
+    host, path = server.get_host(), server.access.path
     shown = "localhost" if is_local(host) else socket.gethostname() if host in ("0.0.0.0", "::") else host
-    return f"http://{f'[{shown}]' if ':' in shown else shown}:{server.get_port()}"
-
-
-def is_local(host: str) -> bool:
-    """Whether only programs on this machine can connect."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{server.get_port()}{path if path != '/' else ''}"
 
 
 def _free(host: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 from pointgrad.render import Scale, colors
 from pointgrad.view.stage import Picked
 
@@ -65,10 +65,10 @@ def escape_markdown(text: str) -> str:
 
 def describe_error(path: Path, error: Exception) -> str:
     """Message of an error, prefixed with the file unless it names the file."""
+    name, text = printable(path), one_line(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"{path}: no space left in {tempfile.gettempdir()} (TMPDIR), which must hold all columns twice"
-    text = str(error) or type(error).__name__
-    return text if str(path) in text else f"{path}: {text}"
+        return f"{name}: no space left in {tempfile.gettempdir()} (TMPDIR), which must hold all columns twice"
+    return text if name in text else f"{name}: {text}"
 
 
 def _number(value: np.generic) -> str:

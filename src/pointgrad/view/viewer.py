@@ -1,7 +1,6 @@
 """The page that shows a point cloud."""
 
 import io
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ import numpy as np
 
 from pointgrad.data import Cloud
 from pointgrad.data.stream import Source
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 from pointgrad.render import Scale, first_choice
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.render.names import class_names
@@ -33,6 +32,7 @@ SAMPLE_POINTS = 100_000  # points that the panels compute on
 NONE = "none"
 BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 16, 20)}
 REST_SECONDS = 0.15  # time that a camera must rest before the level of detail is updated
+RENDER_SECONDS = 60.0  # time in which a browser must answer a request for a screenshot
 MARKER_COLOR = (255, 0, 160)
 
 
@@ -71,7 +71,7 @@ class Viewer(Page):
         self._names: dict[str, dict[int, str]] = {}
         self._sample: Part | None = None
         self._camera: Camera | None = None
-        self._moved = 0.0
+        self._rendering: set[int] = set()  # browsers that are rendering a screenshot
         self._expected = 0  # points of the file that is being opened
         self._path = self.paths[0]  # the open file
         self._build()
@@ -334,19 +334,11 @@ class Viewer(Page):
     def _connected(self, client: "viser.ClientHandle") -> None:
         client.camera.on_update(self._camera_moved)
 
-    def _camera_moved(self, camera: Any) -> None:
-        self._moved = moved = time.monotonic()
+    async def _camera_moved(self, camera: Any) -> None:
         axis = np.asarray(camera.look_at) - np.asarray(camera.position)
         half = np.arctan(np.tan(camera.fov / 2) * np.hypot(1.0, camera.aspect))
         self._camera = Camera(np.asarray(camera.position), axis / max(np.linalg.norm(axis), 1e-12), float(half))
-
-        def rested() -> None:
-            if self._moved == moved:
-                self.worker.submit("draw", self._draw)
-
-        timer = threading.Timer(REST_SECONDS, rested)
-        timer.daemon = True
-        timer.start()
+        self.worker.submit("rest", self._draw, REST_SECONDS)
 
     def _has_copy(self) -> bool:
         return bool(self._compare.value != NONE)
@@ -360,9 +352,17 @@ class Viewer(Page):
     def _screenshot(self, client: Any) -> None:
         from PIL import Image
 
-        if client is None:
+        if client is None or client.client_id in self._rendering:
             return
-        image = client.get_render(client.camera.image_height, client.camera.image_width, transport_format="png")
+        self._rendering.add(client.client_id)
+        size = client.camera.image_height, client.camera.image_width
+        try:
+            image = client.get_render(*size, transport_format="png", timeout=RENDER_SECONDS)
+        except TimeoutError:
+            self.report_error(f"the browser must send the screenshot within {RENDER_SECONDS:.0f} s, got none")
+            return
+        finally:
+            self._rendering.discard(client.client_id)
         memory = io.BytesIO()
         Image.fromarray(image).save(memory, "png")
         client.send_file_download(f"{one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
@@ -388,4 +388,4 @@ class Viewer(Page):
 
 
 def _display_name(path: Path) -> str:
-    return one_line(str(path))
+    return printable(path)

@@ -4,7 +4,7 @@ An adapter is a function `(module, **arguments) -> Implementation`, or `-> dict[
 several variants. It converts layouts before it returns, so that conversions are not timed. `read` of the implementation
 converts the result to the common form of the work:
 
-    fps       points (B, N, 3), count                    -> (B, count) index, with any first pick
+    fps       points (B, N, 3), num_samples              -> (B, num_samples) index, with any first pick
     knn       points (B, N, 3), k                        -> (B, N, k) index, which includes the point itself
     ball      points (B, N, 3), queries, radius, k       -> (B, M, any) index, padded with -1
     group     features (N, C), index (M, K)              -> (M, K, C)

@@ -50,9 +50,9 @@ def backward(output: Tensor, source: Tensor, grad: Tensor) -> Implementation:
 # pointnet2_ops, and functions of the same name in torch_points_kernels and mmcv.
 
 
-def furthest_point_sample(library: Any, points: Tensor, count: int) -> Implementation:
-    decline_all_visits(points, count)
-    return Implementation(lambda: library.furthest_point_sample(points, count), long)
+def furthest_point_sample(library: Any, points: Tensor, num_samples: int) -> Implementation:
+    decline_all_visits(points, num_samples)
+    return Implementation(lambda: library.furthest_point_sample(points, num_samples), long)
 
 
 def ball_query(library: Any, points: Tensor, queries: Tensor, radius: float, k: int) -> Implementation:
@@ -127,9 +127,9 @@ def kernels_interpolate(library: Any, features: Tensor, index: Tensor, weights: 
 # pytorch3d
 
 
-def pytorch3d_fps(ops: Any, points: Tensor, count: int) -> Implementation:
-    decline_all_visits(points, count)
-    return Implementation(lambda: ops.sample_farthest_points(points, K=count)[1])
+def pytorch3d_fps(ops: Any, points: Tensor, num_samples: int) -> Implementation:
+    decline_all_visits(points, num_samples)
+    return Implementation(lambda: ops.sample_farthest_points(points, K=num_samples)[1])
 
 
 def pytorch3d_knn(ops: Any, points: Tensor, k: int) -> Implementation:

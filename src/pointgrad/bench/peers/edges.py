@@ -50,9 +50,9 @@ def neighbors(edges: Tensor, points: Tensor, queries: Tensor) -> Tensor:
     return torch.where(rows < 0, -1, rows - starts(points)[:-1, None, None])
 
 
-def cluster_fps(torch_cluster: Any, points: Tensor, count: int) -> Implementation:
-    decline_all_visits(points, count)
-    packed, clouds, share = flat(points), batch(points), ratio(points, count)
+def cluster_fps(torch_cluster: Any, points: Tensor, num_samples: int) -> Implementation:
+    decline_all_visits(points, num_samples)
+    packed, clouds, share = flat(points), batch(points), ratio(points, num_samples)
     call = lambda: torch_cluster.fps(packed, clouds, share, random_start=False)  # noqa: E731
     return Implementation(call, lambda found: local(found, points))
 
@@ -91,9 +91,9 @@ def segment_softmax(torch_scatter: Any, logits: Tensor, offsets: Tensor, index: 
     return Implementation(lambda: torch_scatter.scatter_softmax(logits, index, dim=0))
 
 
-def pyg_fps(pyg: Any, points: Tensor, count: int) -> Implementation:
-    decline_all_visits(points, count)
-    packed, pointers, share = flat(points), starts(points), ratio(points, count)
+def pyg_fps(pyg: Any, points: Tensor, num_samples: int) -> Implementation:
+    decline_all_visits(points, num_samples)
+    packed, pointers, share = flat(points), starts(points), ratio(points, num_samples)
     call = lambda: pyg.fps(packed, pointers, share, random_start=False)  # noqa: E731
     return Implementation(call, lambda found: local(found, points))
 

@@ -23,9 +23,9 @@ def lists(found: Tensor, points: Tensor, queries: Tensor) -> Tensor:
     return torch.where(rows < 0, -1, rows - starts(points)[:-1, None, None])
 
 
-def fps(pointops: Any, points: Tensor, count: int) -> Implementation:
-    decline_all_visits(points, count)
-    packed, offset, new_offset = flat(points), ends(points), ends(points, count)
+def fps(pointops: Any, points: Tensor, num_samples: int) -> Implementation:
+    decline_all_visits(points, num_samples)
+    packed, offset, new_offset = flat(points), ends(points), ends(points, num_samples)
     call = lambda: pointops.farthest_point_sampling(packed, offset, new_offset)  # noqa: E731
     return Implementation(call, lambda found: local(found.long(), points))
 

@@ -38,12 +38,12 @@ def decline_all_visits(points: Tensor, count: int) -> None:
         raise Declined(f"visits all {points.shape[1]:,} points for each of {count:,} picks")
 
 
-def fpsample_fps(fpsample: Any, points: Tensor, count: int) -> dict[str, Implementation]:
+def fpsample_fps(fpsample: Any, points: Tensor, num_samples: int) -> dict[str, Implementation]:
     """One variant per height of the tree, since the best height depends on the cloud."""
     clouds = [cloud.numpy() for cloud in points]
 
     def sample(height: int) -> list[Any]:
-        return [fpsample.bucket_fps_kdline_sampling(cloud, count, h=height, start_idx=0) for cloud in clouds]
+        return [fpsample.bucket_fps_kdline_sampling(cloud, num_samples, h=height, start_idx=0) for cloud in clouds]
 
     heights = [height for height in range(3, 10) if 2**height <= points.shape[1]]
     return {f"h={h}": Implementation(lambda h=h: sample(h), per_cloud) for h in heights}  # type: ignore[misc]
@@ -85,8 +85,8 @@ def faiss_knn(faiss: Any, points: Tensor, k: int) -> Implementation:
     return Implementation(call, per_cloud)
 
 
-def open3d_fps(open3d: Any, points: Tensor, count: int) -> Implementation:
-    decline_all_visits(points, count)
+def open3d_fps(open3d: Any, points: Tensor, num_samples: int) -> Implementation:
+    decline_all_visits(points, num_samples)
     clouds = []
     for cloud in points:
         clouds.append(open3d.geometry.PointCloud())
@@ -97,7 +97,7 @@ def open3d_fps(open3d: Any, points: Tensor, count: int) -> Implementation:
         picked = [torch.from_numpy(np.asarray(each.points)) for each in found]
         return torch.stack([torch.cdist(a, b.double()).argmin(1) for a, b in zip(picked, points, strict=True)])
 
-    return Implementation(lambda: [cloud.farthest_point_down_sample(count) for cloud in clouds], read)
+    return Implementation(lambda: [cloud.farthest_point_down_sample(num_samples) for cloud in clouds], read)
 
 
 def open3d_knn(open3d: Any, points: Tensor, k: int) -> Implementation:

@@ -29,7 +29,8 @@ class _LazyInstaller:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in self.names:
+        parts = fullname.split(".")
+        if parts[0] == "pointgrad" or not any(name in parts for name in self.names):
             return None
         with contextlib.suppress(ValueError):  # another thread may have removed it
             sys.meta_path.remove(self)
@@ -40,20 +41,43 @@ class _LazyInstaller:
         except ImportError:  # another Python environment, without torch
             return None
         pointgrad.compat.install(*self.names)
-        return importlib.util.spec_from_loader(fullname, _Installed(sys.modules[fullname]))
+        return sys.meta_path[0].find_spec(fullname, path)
 
 
-class _Installed(Loader):
-    """Loader of a module that is already imported."""
+class _LazyRedirect:
+    """Redirects CUDA to the CPU when torch is imported."""
 
-    def __init__(self, module: ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        with contextlib.suppress(ValueError):  # another thread may have removed it
+            sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Redirecting(spec.loader)
+        return spec
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self.module
+
+class _Redirecting(Loader):
+    """Loader of torch."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec  # the import system has replaced it
+        self.loader.exec_module(module)
+        if _ROOT not in sys.path:
+            sys.path.append(_ROOT)
+        with contextlib.suppress(ModuleNotFoundError):  # another Python environment
+            importlib.import_module("pointgrad.compat._cpu").redirect()
 
 
 def _run_next_sitecustomize() -> None:
@@ -69,4 +93,6 @@ sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != _HERE
 _names = os.environ.get("POINTGRAD_COMPAT", "")
 if _names:
     sys.meta_path.insert(0, _LazyInstaller(_names.split(",")))
+if os.environ.get("POINTGRAD_COMPAT_CPU"):
+    sys.meta_path.insert(0, _LazyRedirect())
 _run_next_sitecustomize()

@@ -109,7 +109,7 @@ def three_interpolate(features: Tensor, idx: Tensor, weight: Tensor) -> Tensor:
     checks.dtype("weight", weight, checks.FLOATS)
     wide = torch.promote_types(features.dtype, weight.dtype)  # 16-bit weights would be too coarse
     out = pointgrad.interpolate_at(features.transpose(1, 2).to(wide), idx, weight.to(wide))
-    return out.to(features.dtype).transpose(1, 2).contiguous()
+    return fresh(out.to(features.dtype).transpose(1, 2).contiguous())
 
 
 def grouping_operation(features: Tensor, idx: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def grouping_operation(features: Tensor, idx: Tensor) -> Tensor:
         (B, C, M, K) features, differentiable in `features`.
     """
     _check_features(features, idx, "(B, M, K)", 3)
-    return _columns(features, idx.flatten(1)).unflatten(2, idx.shape[1:])
+    return fresh(_columns(features, idx.flatten(1)).unflatten(2, idx.shape[1:]))
 
 
 def ball_query(radius: float, nsample: int, xyz: Tensor, new_xyz: Tensor) -> Tensor:
@@ -249,6 +249,11 @@ def group_by(index: Tensor, xyz: Tensor, new_xyz: Tensor, features: Tensor | Non
         positions = {"points": xyz, "centers": new_xyz} if use_xyz else {}
         rows = pointgrad.group(features.transpose(1, 2), index, **positions)
     return rows.permute(0, 3, 1, 2)
+
+
+def fresh(tensor: Tensor) -> Tensor:
+    """The tensor without its relation to a base, so that a custom autograd function may return it."""
+    return tensor if tensor.requires_grad else tensor.detach()
 
 
 def three_nearest(unknown: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:

@@ -109,6 +109,13 @@ def no_edges(like: Tensor) -> Tensor:
     return torch.empty(2, 0, dtype=torch.int64, device=like.device)
 
 
-def check_flow(flow: object) -> None:
+def query_first(flow: object) -> bool:
+    """Whether row 0 of the edges is the query."""
     contract = '"source_to_target" or "target_to_source"'
     checks.value(flow in ("source_to_target", "target_to_source"), "flow", contract, repr(flow))
+    return flow == "target_to_source"
+
+
+def fake(x: Tensor, *args: object, **kwargs: object) -> Tensor:
+    """Edges (2, E) with unknown E."""
+    return x.new_empty((2, torch.library.get_ctx().new_dynamic_size()), dtype=torch.int64)

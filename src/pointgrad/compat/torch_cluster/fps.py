@@ -1,6 +1,5 @@
 """Farthest point sampling."""
 
-from collections.abc import Sequence
 from numbers import Real
 from typing import Literal
 
@@ -11,6 +10,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
+from .._torchscript import opaque
 from ._clouds import coordinates, count_clouds, offsets
 
 
@@ -20,7 +20,7 @@ def fps(
     ratio: float | Tensor | None = None,
     random_start: bool = True,
     batch_size: int | None = None,
-    ptr: Tensor | Sequence[int] | None = None,
+    ptr: Tensor | list[int] | None = None,
 ) -> Tensor:
     """Sample `ceil(ratio * n)` points of each cloud of n points by farthest point sampling.
 
@@ -48,6 +48,46 @@ def fps(
         >>> fps(square, ratio=0.5, random_start=False)
         tensor([0, 3])
     """
+    if torch.jit.is_scripting() or torch.compiler.is_compiling():
+        ratios: Tensor | None = None
+        if isinstance(ratio, float):
+            ratios = torch.tensor(ratio, dtype=torch.float64)
+        elif ratio is not None:
+            ratios = ratio
+        bounds: Tensor | None = None
+        if isinstance(ptr, Tensor):
+            bounds = ptr
+        elif ptr is not None:
+            bounds = torch.tensor(ptr)
+        return torch.ops.pointgrad_compat.fps_of_tensors(src, batch, ratios, random_start, batch_size, bounds)
+    return _fps(src, batch, ratio, random_start, batch_size, ptr)
+
+
+def _fake(src: Tensor, *args: object) -> Tensor:
+    return src.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
+
+
+@opaque(_fake, torch.Tag.nondeterministic_seeded)
+def fps_of_tensors(
+    src: Tensor,
+    batch: Tensor | None,
+    ratio: Tensor | None,
+    random_start: bool,
+    batch_size: int | None,
+    ptr: Tensor | None,
+) -> Tensor:
+    """`fps` with the types of an operator, which cannot be unions."""
+    return _fps(src, batch, ratio, random_start, batch_size, ptr)
+
+
+def _fps(
+    src: Tensor,
+    batch: Tensor | None,
+    ratio: float | Tensor | None,
+    random_start: bool,
+    batch_size: int | None,
+    ptr: Tensor | list[int] | None,
+) -> Tensor:
     points = coordinates("src", src)
     if points.numel() == 0:
         return torch.empty(0, dtype=torch.int64, device=points.device)

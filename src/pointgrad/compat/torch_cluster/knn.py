@@ -1,15 +1,18 @@
 """Nearest neighbors as edges."""
 
+import torch
 from torch import Tensor
 
 import pointgrad
 from pointgrad.ops.sums import sum_dtype
 
 from .._scalars import count_of
+from .._torchscript import opaque
 from . import _edges
 from ._clouds import pair, pair_offsets
 
 
+@opaque(_edges.fake)
 def knn(
     x: Tensor,
     y: Tensor,
@@ -47,9 +50,12 @@ def knn(
         tensor([[0, 0, 1, 1],
                 [1, 0, 2, 1]])
     """
-    return _nearest(x, y, k, batch_x, batch_y, cosine, batch_size)
+    if torch.jit.is_scripting() or torch.compiler.is_compiling():
+        return torch.ops.pointgrad_compat.knn(x, y, k, batch_x, batch_y, cosine, num_workers, batch_size)
+    return _nearest(x, y, k, batch_x, batch_y, cosine, batch_size, others=False, query_first=True)
 
 
+@opaque(_edges.fake)
 def knn_graph(
     x: Tensor,
     k: int,
@@ -81,8 +87,9 @@ def knn_graph(
         tensor([[1, 0, 1],
                 [0, 1, 2]])
     """
-    _edges.check_flow(flow)
-    query_first = flow == "target_to_source"
+    if torch.jit.is_scripting() or torch.compiler.is_compiling():
+        return torch.ops.pointgrad_compat.knn_graph(x, k, batch, loop, flow, cosine, num_workers, batch_size)
+    query_first = _edges.query_first(flow)
     return _nearest(x, x, k, batch, batch, cosine, batch_size, others=not loop, query_first=query_first)
 
 
@@ -95,8 +102,8 @@ def _nearest(
     cosine: bool,
     batch_size: int | None,
     *,
-    others: bool = False,
-    query_first: bool = True,
+    others: bool,
+    query_first: bool,
 ) -> Tensor:
     k = count_of("k", k)
     points, queries = pair(x, y)

@@ -1,12 +1,19 @@
 """Assignment of points to their nearest cluster center."""
 
+import torch
 from torch import Tensor
 
 import pointgrad
 
+from .._torchscript import opaque
 from ._clouds import pair, pair_offsets
 
 
+def _fake(x: Tensor, *args: object) -> Tensor:
+    return x.new_empty(x.shape[0], dtype=torch.int64)
+
+
+@opaque(_fake)
 def nearest(x: Tensor, y: Tensor, batch_x: Tensor | None = None, batch_y: Tensor | None = None) -> Tensor:
     """Find the nearest point of `y` for each point of `x`, in the cloud with the same number.
 
@@ -26,6 +33,12 @@ def nearest(x: Tensor, y: Tensor, batch_x: Tensor | None = None, batch_y: Tensor
         >>> nearest(torch.tensor([[0.], [1.], [5.]]), torch.tensor([[0.9], [4.]]))
         tensor([0, 0, 1])
     """
+    if torch.jit.is_scripting() or torch.compiler.is_compiling():
+        return torch.ops.pointgrad_compat.nearest(x, y, batch_x, batch_y)
+    return _nearest(x, y, batch_x, batch_y)
+
+
+def _nearest(x: Tensor, y: Tensor, batch_x: Tensor | None, batch_y: Tensor | None) -> Tensor:
     queries, points = pair(x, y)
     query_offsets, offsets = pair_offsets(queries, points, batch_x, batch_y, None)
     if offsets is None or query_offsets is None:

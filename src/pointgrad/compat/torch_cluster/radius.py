@@ -2,16 +2,19 @@
 
 from numbers import Real
 
+import torch
 from torch import Tensor
 
 import pointgrad
 from pointgrad.ops import checks
 
 from .._scalars import count_of
+from .._torchscript import opaque
 from . import _edges
 from ._clouds import pair, pair_offsets
 
 
+@opaque(_edges.fake)
 def radius(
     x: Tensor,
     y: Tensor,
@@ -49,10 +52,15 @@ def radius(
         tensor([[0, 0],
                 [0, 1]])
     """
+    if torch.jit.is_scripting() or torch.compiler.is_compiling():
+        return torch.ops.pointgrad_compat.radius(
+            x, y, r, batch_x, batch_y, max_num_neighbors, num_workers, batch_size, ignore_same_index
+        )
     others = bool(ignore_same_index)
     return _within(x, y, r, batch_x, batch_y, max_num_neighbors, batch_size, others=others, query_first=True)
 
 
+@opaque(_edges.fake)
 def radius_graph(
     x: Tensor,
     r: float,
@@ -84,8 +92,11 @@ def radius_graph(
         tensor([[1, 0],
                 [0, 1]])
     """
-    _edges.check_flow(flow)
-    query_first = flow == "target_to_source"
+    if torch.jit.is_scripting() or torch.compiler.is_compiling():
+        return torch.ops.pointgrad_compat.radius_graph(
+            x, r, batch, loop, max_num_neighbors, flow, num_workers, batch_size
+        )
+    query_first = _edges.query_first(flow)
     return _within(x, x, r, batch, batch, max_num_neighbors, batch_size, others=not loop, query_first=query_first)
 
 

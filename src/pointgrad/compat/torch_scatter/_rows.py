@@ -72,6 +72,8 @@ def by_index(src: Any, index: Any, dim: Any) -> Rows:
     checks.dtype("src", src, _NUMBERS)
     checks.dtype("index", index, checks.INDICES)
     checks.device("index", index, "src", src)
+    if src.numel() == 0:
+        index = torch.full_like(index, -1)  # without elements there are no groups, as in the original
     leading, entries, trailing = src.shape[:dim], src.shape[dim], src.shape[dim + 1 :]
     index = index.reshape(shape + (1,) * (dim + 1 - len(shape)))
     single = any(index.shape[d] != 1 and not _repeats(index, d) for d in range(dim + 1, index.dim()))
@@ -111,7 +113,7 @@ def group_count(src: Tensor, dim: int, out: Any, dim_size: Any) -> int | None:
         dim_size = number(dim_size)
         checks.kind(dim_size is None or checks.is_integer(dim_size), "dim_size", "an int or None", dim_size)
         checks.value(dim_size is None or dim_size >= 0, "dim_size", "at least 0", dim_size)
-        return dim_size
+        return 0 if dim_size is None and src.numel() == 0 else dim_size
     check_out(out, src, dim % src.dim(), None)
     return int(out.shape[dim])
 

@@ -1,25 +1,20 @@
 """Reductions by an unsorted index."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-import pointgrad
-from pointgrad.ops import checks
-from pointgrad.ops.sums import sum_dtype
-
-from ._rows import by_index, extremes, group_count
+from .._torchscript import operator
+from . import _reduce
 
 
+@operator
 def scatter_sum(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
     """`scatter` with "sum". The sums are added to `out`, if given."""
-    values, group, layout = by_index(src, index, dim)
-    size = group_count(src, dim, out, dim_size)
-    total = layout.unfold(pointgrad.scatter(values, group, size)).to(src.dtype)
-    return total if out is None else out.add_(total)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_sum(src, index, dim, out, dim_size)
+    return _reduce.total(src, index, dim, out, dim_size)
 
 
 def scatter_add(
@@ -29,28 +24,22 @@ def scatter_add(
     return scatter_sum(src, index, dim, out, dim_size)
 
 
+@operator
 def scatter_mul(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
     """`scatter` with "mul": the product, 1 for an empty group. `out`, if given, is multiplied by it.
 
-    The gradient is correct where factors are 0 (in the original it is 0). Computed with `torch.scatter_reduce`.
+    The gradient is correct where factors are 0 (in the original it is 0). Computed with `torch.scatter_reduce`. If
+    `src` has no elements and `out` is not given, all products are 0, as in the original. The second derivative raises
+    an error where two factors of a group are 0 (in the original it is NaN).
     """
-    values, group, layout = by_index(src, index, dim)
-    size = group_count(src, dim, out, dim_size)
-    if size is None:
-        size = int(group.max()) + 1 if group.numel() else 0
-    if group.device.type == "cpu" and not torch.compiler.is_compiling():
-        checks.index_values(group, size)
-    if values.is_floating_point():
-        values = values.to(sum_dtype(values.dtype))
-    ones = values.new_ones((*values.shape[:-2], size + 1, values.shape[-1]))
-    row = torch.where((group >= 0) & (group < size), group, size).long()  # ignored entries go to an additional row
-    product = ones.scatter_reduce(-2, row.unsqueeze(-1).expand_as(values), values, "prod")[..., :size, :]
-    product = layout.unfold(product.contiguous()).to(src.dtype)
-    return product if out is None else out.mul_(product)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_mul(src, index, dim, out, dim_size)
+    return _reduce.product(src, index, dim, out, dim_size)
 
 
+@operator
 def scatter_mean(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
@@ -58,9 +47,12 @@ def scatter_mean(
 
     If `out` is given, the sums are added to it, and the result is divided by the counts, as in the original.
     """
-    return mean(src, index, dim, out, dim_size, "floor")
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_mean(src, index, dim, out, dim_size)
+    return _reduce.mean(src, index, dim, out, dim_size, "floor")
 
 
+@operator
 def scatter_min(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -69,9 +61,12 @@ def scatter_min(
     Positions are int64: the first of equal values, `src.size(dim)` for an empty group. If `out` is given, only smaller
     values replace its entries and have a position.
     """
-    return _extreme(src, index, dim, out, dim_size, "min")
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_min(src, index, dim, out, dim_size)
+    return _reduce.extreme(src, index, dim, out, dim_size, "min")
 
 
+@operator
 def scatter_max(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -80,9 +75,12 @@ def scatter_max(
     Positions are int64: the first of equal values, `src.size(dim)` for an empty group. If `out` is given, only larger
     values replace its entries and have a position.
     """
-    return _extreme(src, index, dim, out, dim_size, "max")
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_max(src, index, dim, out, dim_size)
+    return _reduce.extreme(src, index, dim, out, dim_size, "max")
 
 
+@operator
 def scatter(
     src: Tensor,
     index: Tensor,
@@ -118,58 +116,6 @@ def scatter(
         tensor([[ 5.,  2.],
                 [40., 16.]])
     """
-    if reduce in ("sum", "add"):
-        return scatter_sum(src, index, dim, out, dim_size)
-    if reduce == "mul":
-        return scatter_mul(src, index, dim, out, dim_size)
-    if reduce == "mean":
-        return scatter_mean(src, index, dim, out, dim_size)
-    if reduce == "min":
-        return _extreme_values(src, index, dim, out, dim_size, "min")
-    if reduce == "max":
-        return _extreme_values(src, index, dim, out, dim_size, "max")
-    raise ValueError(f'reduce must be "sum", "add", "mul", "mean", "min" or "max", got {reduce!r}')
-
-
-def mean(
-    src: Tensor,
-    index: Tensor,
-    dim: int,
-    out: Tensor | None,
-    dim_size: int | None,
-    rounding: Literal["floor", "trunc"],
-) -> Tensor:
-    """Mean of groups. The rounding of integers differs between the functions of torch-scatter."""
-    values, group, layout = by_index(src, index, dim)
-    size = group_count(src, dim, out, dim_size)
-    floating = src.is_floating_point()
-    if floating and out is None:
-        return layout.unfold(pointgrad.scatter(values, group, size, "mean"))
-    total = pointgrad.scatter(values if floating else values.long(), group, size)
-    count = pointgrad.histogram(group, total.shape[-2]).clamp(min=1).unsqueeze(-1).expand_as(total)
-    total, count = layout.unfold(total), layout.unfold(count)
-    if out is not None:
-        total = total + out
-    divided = torch.div(total, count, rounding_mode=None if floating else rounding).to(src.dtype)
-    return divided if out is None else out.copy_(divided)
-
-
-def _extreme(
-    src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, reduce: Literal["max", "min"]
-) -> tuple[Tensor, Tensor]:
-    values, group, layout = by_index(src, index, dim)
-    size = group_count(src, dim, out, dim_size)
-    best, arg = pointgrad.scatter(values, group, size, reduce, return_arg=True)
-    best, arg = layout.unfold(best).to(src.dtype), layout.unfold(arg)
-    return extremes(best, arg, out, src.shape[dim], reduce == "max")
-
-
-def _extreme_values(
-    src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, reduce: Literal["max", "min"]
-) -> Tensor:
-    """Extreme values without positions, which would double the cost."""
-    if out is not None:
-        return _extreme(src, index, dim, out, dim_size, reduce)[0]
-    values, group, layout = by_index(src, index, dim)
-    size = group_count(src, dim, out, dim_size)
-    return layout.unfold(pointgrad.scatter(values, group, size, reduce)).to(src.dtype)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter(src, index, dim, out, dim_size, reduce)
+    return _reduce.by_name(src, index, dim, out, dim_size, reduce)

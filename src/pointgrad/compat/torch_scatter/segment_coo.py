@@ -2,18 +2,23 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import pointgrad
 from pointgrad.ops import checks
 
+from .._torchscript import operator
+from . import _reduce, _small
 from ._rows import check_out, leading_index
-from .scatter import mean, scatter, scatter_max, scatter_min, scatter_sum
 
 
+@operator
 def segment_sum_coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None) -> Tensor:
     """`segment_coo` with "sum". The sums are added to `out`, if given."""
-    return scatter_sum(src, index, _last(index), out, dim_size)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.segment_sum_coo(src, index, out, dim_size)
+    return _reduce.total(src, index, _last(index), out, _size(src, index, out, dim_size))
 
 
 def segment_add_coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None) -> Tensor:
@@ -21,28 +26,38 @@ def segment_add_coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_s
     return segment_sum_coo(src, index, out, dim_size)
 
 
+@operator
 def segment_mean_coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None) -> Tensor:
     """`segment_coo` with "mean"; integer results are rounded towards 0, as in the original's CPU version.
 
     If `out` is given, the sums are added to it, and the result is divided by the counts.
     """
-    return mean(src, index, _last(index), out, dim_size, "trunc")
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.segment_mean_coo(src, index, out, dim_size)
+    return _reduce.mean(src, index, _last(index), out, _size(src, index, out, dim_size), "trunc")
 
 
+@operator
 def segment_min_coo(
     src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """`segment_coo` with "min", and the position of each minimum, as for `scatter_min`."""
-    return scatter_min(src, index, _last(index), out, dim_size)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.segment_min_coo(src, index, out, dim_size)
+    return _reduce.extreme(src, index, _last(index), out, _size(src, index, out, dim_size), "min")
 
 
+@operator
 def segment_max_coo(
     src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """`segment_coo` with "max", and the position of each maximum, as for `scatter_max`."""
-    return scatter_max(src, index, _last(index), out, dim_size)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.segment_max_coo(src, index, out, dim_size)
+    return _reduce.extreme(src, index, _last(index), out, _size(src, index, out, dim_size), "max")
 
 
+@operator
 def segment_coo(
     src: Tensor,
     index: Tensor,
@@ -70,13 +85,12 @@ def segment_coo(
                 [ 0.,  0.],
                 [16., 32.]])
     """
-    if reduce == "mean":
-        return segment_mean_coo(src, index, out, dim_size)
-    if reduce in ("sum", "add", "min", "max"):
-        return scatter(src, index, _last(index), out, dim_size, reduce)
-    raise ValueError(f'reduce must be "sum", "add", "mean", "min" or "max", got {reduce!r}')
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.segment_coo(src, index, out, dim_size, reduce)
+    return _by_name(src, index, out, dim_size, reduce)
 
 
+@operator
 def gather_coo(src: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
     """Gather values along the last dimension of `index`: `out[i] = src[index[i]]`, the opposite of `segment_coo`.
 
@@ -94,6 +108,22 @@ def gather_coo(src: Tensor, index: Tensor, out: Tensor | None = None) -> Tensor:
                 [1., 2.],
                 [3., 4.]])
     """
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.gather_coo(src, index, out)
+    return _gather(src, index, out)
+
+
+def _by_name(src: Tensor, index: Tensor, out: Tensor | None, dim_size: int | None, reduce: str) -> Tensor:
+    if reduce == "mean":
+        return segment_mean_coo(src, index, out, dim_size)
+    if reduce in ("sum", "add", "min", "max"):
+        return _reduce.by_name(src, index, _last(index), out, _size(src, index, out, dim_size), reduce)
+    raise ValueError(f'reduce must be "sum", "add", "mean", "min" or "max", got {reduce!r}')
+
+
+def _gather(src: Tensor, index: Tensor, out: Tensor | None) -> Tensor:
+    if out is None and (small := _small.gather(src, index)) is not None:
+        return small
     index, layout = leading_index("index", src, index)
     gathered = layout.unfold(pointgrad.gather(layout.fold(src), index))
     if out is None:
@@ -106,3 +136,10 @@ def _last(index: Any) -> int:
     checks.tensor("index", index)
     checks.shape(index.dim() >= 1, "index", "a tensor of at least one dimension", index)
     return int(index.dim()) - 1
+
+
+def _size(src: Any, index: Tensor, out: Tensor | None, dim_size: int | None) -> int | None:
+    """`dim_size`, or the number of groups of an index without values, for which `scatter` has none."""
+    if dim_size is None and out is None and isinstance(src, Tensor) and src.numel() == 0 and index.numel() > 0:
+        return int(index.max()) + 1
+    return dim_size

@@ -20,6 +20,7 @@ def broadcast(src: Tensor, other: Tensor, dim: int) -> Tensor:
         >>> broadcast(torch.tensor([0, 1, 0]), torch.empty(2, 3, 4), dim=1).shape
         torch.Size([2, 3, 4])
     """
-    if src.dim() == 1:
-        src = src.reshape((1,) * (dim % other.dim()) + src.shape)
-    return src.reshape(src.shape + (1,) * (other.dim() - src.dim())).expand(other.shape)
+    shape = list(src.shape)
+    if len(shape) == 1:
+        shape = [1] * (dim % other.dim()) + shape
+    return src.reshape(shape + [1] * (other.dim() - len(shape))).expand(other.shape)

@@ -15,6 +15,7 @@ from pointgrad.data.datasets.tables import read_h5, read_npz
 from pointgrad.data.files import FileError
 from pointgrad.data.files.table import WIDER
 
+MAX_CLASSES = 100_000  # without a list of their names
 RESERVED = ("points", "offsets", "label", "val", "classes", "category", "categories")
 
 
@@ -116,9 +117,12 @@ class Arrays(Dataset[Cloud]):
 
     def _parts(self, category: Tensor) -> tuple[tuple[int, ...], ...]:
         """Return the classes that occur in each category, over the whole file."""
-        of_point = category.repeat_interleave(torch.tensor(self._offsets).diff())
-        pairs = torch.stack([of_point, self._label])[:, self._label >= 0].unique(dim=1)
-        return tuple(tuple(pairs[1, pairs[0] == number].tolist()) for number in range(len(self.categories)))
+        count = len(self.classes)
+        pairs = (category * count).repeat_interleave(torch.tensor(self._offsets).diff()).add_(self._label)
+        found = pairs[self._label >= 0].unique()
+        return tuple(
+            tuple((found[found // count == number] % count).tolist()) for number in range(len(self.categories))
+        )
 
 
 class _Reader:
@@ -189,7 +193,7 @@ class _Reader:
             items = self.arrays[key].reshape(-1).tolist()
             names = tuple(item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in items)
         else:
-            names = tuple(str(number) for number in range(high + 1))
+            names = tuple(str(number) for number in range(min(high + 1, MAX_CLASSES)))
         if low < least or high >= len(names):
             what = "label" if key == "classes" else "category"
             self.fail(f"{what} must be from {least} to {len(names) - 1} for {len(names)} {key}", f"{low} to {high}")

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .errors import FileError
-from .table import Array, Table, coordinates, from_columns
+from .memory import check_fits
+from .table import Array, Table, converted_size, coordinates, from_columns, peak_bytes
 
 POINTS = ("points", "xyz", "pos", "coord", "coords", "data")
+MAX_EMPTY = 1_000_000  # rows of arrays without data
 CLOUD_SCALARS = ("label", "category")  # if stored as scalars, they describe the whole cloud
 
 
@@ -18,8 +20,19 @@ class Spec(NamedTuple):
     dtype: np.dtype[np.generic]
 
     @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+        return self.size * self.dtype.itemsize
+
+
+def check_spec(name: str, spec: Spec) -> Spec:
+    """Return the spec, or raise `FileError` if an array without data has huge dimensions, as lists of its rows have."""
+    if not spec.nbytes and math.prod(max(size, 1) for size in spec.shape) > MAX_EMPTY:
+        raise FileError(f"expected data in {name}, found none for the shape {spec.shape}")
+    return spec
 
 
 def arrange(specs: Mapping[str, Spec], load: Callable[[str], Array], kind: str) -> Table:
@@ -39,6 +52,9 @@ def arrange(specs: Mapping[str, Spec], load: Callable[[str], Array], kind: str) 
     for name, spec in specs.items():
         if spec.dtype.kind not in "fiubc":  # Table refuses complex numbers
             raise FileError(f"expected numbers in the column {name}, found {spec.dtype}")
+    features = sum(spec.size * converted_size(spec.dtype) for name, spec in specs.items() if name != main)
+    stored = sum(spec.nbytes for spec in specs.values())
+    check_fits(peak_bytes(count[0] if count else 0, stored, features), "points")
     found = {name: load(name) for name in specs}
     rest: dict[str, Any] = {name: int(found[name]) for name in scalars}
     columns = {name: array for name, array in found.items() if name not in scalars and name != main}

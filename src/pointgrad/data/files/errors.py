@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import NoReturn
 
-from pointgrad.errors import one_line
+from pointgrad.errors import PrintableError, one_line, printable
 
 MAX_LENGTH = 1000  # characters of a message, which may contain names from a file
 
 
-class FileError(ValueError):
+class FileError(PrintableError, ValueError):
     """A file cannot be read or written. The message is one line: path, expected content, actual content."""
 
 
@@ -31,7 +31,9 @@ def naming(path: str | PathLike[str], task: str) -> Iterator[None]:
     except FileError as error:
         raise FileError(f"{path}: {one_line(error, limit=MAX_LENGTH)}") from error.__cause__
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"{path}: needs {error.name}: pip install 'pointgrad[io]'", name=error.name) from None
+        raise ModuleNotFoundError(
+            f"{printable(path)}: needs {error.name}: pip install 'pointgrad[io]'", name=error.name
+        ) from None
     except OSError as error:
         raise FileError(f"{path}: expected {task}, got: {error.strerror or _line(error)}") from error
     except MemoryError as error:

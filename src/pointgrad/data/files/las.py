@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from .errors import FileError, naming
 from .las_check import open_checked
-from .table import Array, Table, scalars, survives
+from .memory import check_fits
+from .table import Array, Table, peak_bytes, scalars, survives
 
 CHUNK = 1_000_000  # points read at once
+COPIES = 4  # that the decoder and laspy make of the points read at once
+CHUNK_BYTES = 64 << 20  # and their bytes in the file
 INT32 = np.iinfo(np.int32)
 # Decimal digits tried for the scale. Common ones come first, so that the integers of real files are restored.
 DIGITS = (2, 3, 4, 5, 6, 7, 8, 9, 1, 0, -1, -2, -3)
@@ -21,6 +24,11 @@ KEPT = "original_"  # prefix of columns that do not fit into the standard dimens
 
 
 def read(path: Path) -> Table:
+    with open_checked(path) as reader:
+        dimensions = [each for each in reader.header.point_format if each.name not in ("X", "Y", "Z")]
+        count, point = reader.header.point_count, 24 + sum(map(_width, dimensions))
+    decoder = COPIES * min(count * point, CHUNK_BYTES)
+    check_fits(decoder + peak_bytes(count, count * point, count * point), "points")
     parts = list(chunks(path))
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     return Table(np.concatenate([part.xyz for part in parts]), columns, kind=parts[0].kind)
@@ -35,7 +43,7 @@ def chunks(path: Path) -> Iterator[Table]:
         names = [name for name in header.point_format.dimension_names if name not in ("X", "Y", "Z")]
         done = 0
         while True:
-            points = reader.read_points(CHUNK)
+            points = reader.read_points(chunk_points(header))
             if done and not len(points):
                 break
             done += len(points)
@@ -48,6 +56,16 @@ def chunks(path: Path) -> Iterator[Table]:
                 break
     if done != header.point_count:
         raise FileError(f"expected {header.point_count} points, the file ends after {done}")
+
+
+def _width(dimension: Any) -> int:
+    """Return the bytes of a dimension in a table: scaled ones become float64."""
+    return int(8 * dimension.num_elements if dimension.is_scaled else -(-dimension.num_bits // 8))
+
+
+def chunk_points(header: Any) -> int:
+    """Return the number of points to read at once."""
+    return int(min(CHUNK, max(1, CHUNK_BYTES // header.point_format.size)))
 
 
 def write(stream: IO[bytes], table: Table, *, packed: bool, like: str | os.PathLike[str] | None = None) -> None:

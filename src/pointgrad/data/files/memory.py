@@ -2,9 +2,18 @@
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import FileError
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+CGROUPS = Path("/sys/fs/cgroup")
+PAGE = 4096  # bytes, where the system does not report it
 
 DEFLATE = 1032  # maximum compression ratio of zlib, gzip and ZIP
 MAX_COLUMNS = 10_000  # each takes about a kilobyte, even with few points
@@ -26,9 +35,33 @@ def check_file(path: Path) -> None:
         raise FileError("expected a file with points, found an empty one")
 
 
+def memory_limit() -> int:
+    """Return the bytes that this process may use: the memory of the machine or of its control group (a container), or
+    what is left of its address space (`ulimit -v`)."""
+    limits = []
+    page = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else PAGE
+    with suppress(AttributeError, ValueError, OSError):
+        limits.append(page * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError, IndexError):
+        own = Path("/proc/self/cgroup").read_text().splitlines()[-1].rpartition(":")[2].strip("/")
+        for group in (CGROUPS / own, *(CGROUPS / own).parents):
+            with suppress(OSError, ValueError):  # "max" is no limit
+                limits.append(int((group / "memory.max").read_text()))
+            if group == CGROUPS:
+                break
+    with suppress(OSError, ValueError):  # version 1 of control groups
+        limits.append(int((CGROUPS / "memory" / "memory.limit_in_bytes").read_text()))
+    if resource is not None:
+        space = resource.getrlimit(resource.RLIMIT_AS)[0]
+        with suppress(OSError, ValueError):
+            if space != resource.RLIM_INFINITY:
+                limits.append(space - page * int(Path("/proc/self/statm").read_text().split()[0]))
+    return max(0, min(limits, default=1 << 62))
+
+
 def check_fits(size: int, what: str) -> None:
-    """Raise `FileError` if `size` bytes exceed the machine's memory."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Raise `FileError` if `size` bytes, the peak of reading and converting a file, exceed the memory limit."""
+    memory = memory_limit()
     if size > memory:
         raise FileError(f"expected {what} to fit in memory ({memory / 2**30:.3g} GiB), found {size / 2**30:.3g} GiB")
 

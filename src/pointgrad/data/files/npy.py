@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
-from .arrays import Spec, arrange, named_arrays
+from .arrays import Spec, arrange, check_spec, named_arrays
 from .errors import FileError
 from .memory import DEFLATE, check_columns, check_fits, check_regular, check_unpacked
 from .table import Array, Table, axes, default_names, from_columns, name_columns, records
@@ -37,8 +37,11 @@ def open_archive(path: Path) -> Iterator[tuple[dict[str, Spec], Callable[[str], 
     """
     check_regular(path)
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-        members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-        check_columns(len(members))
+        entries = archive.infolist()
+        check_columns(len(entries))
+        members = {entry.filename.removesuffix(".npy"): entry for entry in entries}
+        if len(members) < len(entries):
+            raise FileError("expected unique names of arrays, found one twice")
         packed = sum(entry.compress_size for entry in members.values())
         if packed > (size := os.fstat(file.fileno()).st_size):
             raise FileError(f"expected arrays that fit in {size} bytes, found {packed}")
@@ -104,7 +107,7 @@ def _check(stream: IO[bytes], size: int, what: str) -> Spec:
         raise FileError(f"expected numbers, found Python objects in {what}")
     if spec.nbytes != size - stream.tell():
         raise FileError(f"expected {spec.nbytes} bytes for {what} {shape}, found {size - stream.tell()}")
-    return spec
+    return check_spec(what, spec)
 
 
 def _plain(array: Array) -> Array:

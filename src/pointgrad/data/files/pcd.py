@@ -1,5 +1,6 @@
 """PCD, the format of PCL: ascii, binary and LZF-compressed. Packed colors become separate columns."""
 
+import math
 import struct
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -7,9 +8,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from .errors import FileError
-from .memory import check_unpacked
+from .memory import check_fits, check_unpacked
 from .rows import decode, load_rows, write_rows
-from .table import Array, Table, axes, from_columns, records, scalars
+from .table import Array, Table, axes, converted_size, from_columns, peak_bytes, records, scalars
 
 ENCODINGS = ("binary_compressed", "binary", "ascii")
 KEYS = ("VERSION", "FIELDS", "COLUMNS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "VIEWPOINT", "POINTS", "DATA")
@@ -146,6 +147,8 @@ def _compressed(body: bytes, header: Header) -> Array:
     if packed > len(body) - 8 or body[8 + packed :].strip(PADDING):
         raise FileError(f"expected {packed} compressed bytes, found {len(body) - 8}")
     check_unpacked(size, packed, LZF, "points")
+    features = sum(converted_size(each.base) * math.prod(each.shape) for each, *_ in (header.row.fields or {}).values())
+    check_fits(len(body) + peak_bytes(header.points, size, max(size, features * header.points)), "points")
     plain = lzf.decompress(body[8 : 8 + packed], size)
     if plain is None or len(plain) != size:
         raise FileError(f"expected {packed} compressed bytes that decompress to {size}, found damaged data")

@@ -56,7 +56,8 @@ def read_header(raw: bytes) -> tuple[str, list[Element], int]:
     """Read the encoding, the elements, and the position of their first row."""
     if not re.match(rb"ply\r?\n", raw):
         raise FileError(f"expected a PLY file, which begins with the line ply, found {raw[:10]!r}")
-    encoding, elements, start = "", list[Element](), raw.index(b"\n") + 1
+    encoding, elements, start = "", dict[str, Element](), raw.index(b"\n") + 1
+    last: Element | None = None
     while True:
         end = raw.find(b"\n", start, LIMIT)
         if end < 0:
@@ -64,15 +65,15 @@ def read_header(raw: bytes) -> tuple[str, list[Element], int]:
         line = raw[start:end].decode("ascii", "replace")
         words, start = line.split(), end + 1
         if words == ["end_header"] and encoding:
-            return encoding, elements, start
+            return encoding, list(elements.values()), start
         if words[:1] == ["format"] and not encoding and words[2:] == ["1.0"] and words[1] in ENCODINGS:
             encoding = words[1]
         elif words[:1] == ["element"] and encoding and len(words) == 3:
-            elements.append(Element(words[1], _count(words[1], words[2], len(raw)), []))
-            if len({element.name for element in elements}) < len(elements):
+            if words[1] in elements:
                 raise FileError(f"expected unique element names, found {words[1]} twice")
-        elif words[:1] == ["property"] and elements:
-            elements[-1].properties.append(_property(words[1:], line))
+            last = elements[words[1]] = Element(words[1], _count(words[1], words[2], len(raw)), [])
+        elif words[:1] == ["property"] and last is not None:
+            last.properties.append(_property(words[1:], line))
         elif words and words[0] not in ("comment", "obj_info"):
             raise FileError(f"expected a line of a PLY header, found {line[:60]!r}")
 

@@ -19,11 +19,16 @@ def read_text(path: Path) -> str:
     return decode(path.read_bytes())
 
 
-def decode(raw: bytes) -> str:
+def decode(raw: bytes, position: int = 0) -> str:
+    """Decode text that begins at a position of a file."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FileError(f"expected text, found the byte {raw[error.start]:#04x} at {error.start}") from error
+        raise not_text(error, position) from error
+
+
+def not_text(error: UnicodeDecodeError, position: int) -> FileError:
+    return FileError(f"expected text, found the byte {error.object[error.start]:#04x} at {position + error.start}")
 
 
 def load_rows(lines: Sequence[str], dtype: Any, count: int, what: str) -> Array:

@@ -1,6 +1,5 @@
 """STL, ascii and binary. Equal corners of triangles are merged into one vertex."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +30,10 @@ def _ascii(text: str) -> Array:
     words = [line.split(None, 1) for line in text.lower().splitlines() if line.strip()]
     vertices = [rest[0] if rest else "" for word, *rest in words if word == "vertex"]
     facets = sum(word == "facet" for word, *_ in words)
-    closed = re.findall(r"^\s*(endfacet|endsolid)\b", text, re.IGNORECASE | re.MULTILINE)
-    if len(vertices) != 3 * facets or [word.lower() for word in closed].count("endfacet") != facets:
+    closed = [word for word, *_ in words if word in ("endfacet", "endsolid")]
+    if len(vertices) != 3 * facets or closed.count("endfacet") != facets:
         raise FileError(f"expected 3 vertices in each facet, found {len(vertices)} in {facets}")
-    if not closed or closed[-1].lower() != "endsolid":
+    if not closed or closed[-1] != "endsolid":
         raise FileError(f"expected endsolid at the end, the file ends after {facets} facets")
     corners = load_rows(vertices, np.float64, 3 * facets, "vertices")
     if facets and corners.shape[1] != 3:

@@ -20,6 +20,7 @@ Array = NDArray[Any]
 LABELS = ("label", "labels", "class", "classification", "semantic_label", "sem_class", "scalar_label", "scalar_labels",
           "scalar_class", "scalar_classification")  # fmt: skip
 FAR = 1000.0  # larger coordinates are stored relative to an origin, so that float32 resolves a tenth of a millimetre
+PER_POINT = 112  # bytes for the coordinates of the table and of the cloud, intermediate results, and labels
 WIDER = {"uint16": np.int32, "uint32": np.int64, "float16": np.float32}  # dtypes that torch hardly supports
 
 
@@ -54,6 +55,22 @@ class Table:
     def take(self, rows: Array) -> "Table":
         columns = {name: column[rows] for name, column in self.columns.items()}
         return replace(self, xyz=self.xyz[rows], columns=columns, faces=None)
+
+
+def peak_bytes(rows: int, stored: int, converted: int) -> int:
+    """Return the peak of memory for making a cloud, which `check_fits` takes.
+
+    Args:
+        rows: Number of points.
+        stored: Bytes of the decoded columns, including x, y, z.
+        converted: Bytes of the features of the cloud.
+    """
+    return stored + converted + PER_POINT * rows
+
+
+def converted_size(dtype: np.dtype[Any]) -> int:
+    """Return the bytes of a number of this dtype in a cloud."""
+    return int(np.dtype(WIDER.get(dtype.name, dtype)).itemsize)
 
 
 def from_columns(columns: Mapping[str, Array], **rest: Any) -> Table:

@@ -1,10 +1,11 @@
 """XYZ, TXT and CSV, also gzipped: numbers separated by spaces, tabs, commas or semicolons, with optional header."""
 
+import codecs
 import gzip
 import io
 import re
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO
 
@@ -13,19 +14,19 @@ from numpy.typing import NDArray
 
 from .errors import FileError
 from .memory import check_columns, check_fits
-from .rows import decode, doubles, parse_rows, write_rows
-from .table import Array, Table, axes, default_names, from_columns, scalars
+from .rows import decode, doubles, not_text, parse_rows, write_rows
+from .table import Array, Table, axes, default_names, from_columns, peak_bytes, scalars
 
 GZIP = b"\x1f\x8b"  # first bytes of gzip files
 COMMENTS = ("#", "//", "%")
+LINE = 1 << 20  # maximum bytes of a line, and of all lines before the first numbers
 INTEGER = re.compile(r"[+-]?\d+")
 
 
 def read(path: Path, columns: Sequence[str] | None = None) -> Table:
-    with open(path, "rb") as stream:
-        packed = stream.read(2) == GZIP
-    text = decode(_unpacked(path) if packed else path.read_bytes())
-    heads, first, start = _start(text)
+    with open(path, "rb") as file:
+        packed = file.read(2) == GZIP
+    heads, first, start = _start(path)
     delimiter = next((sign for sign in (";", ",") if sign in first), None)
     tokens = _split(first, delimiter)
     check_columns(len(tokens))
@@ -34,7 +35,8 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Table:
         raise FileError(f"expected {len(names)} columns ({' '.join(names)}), found {len(tokens)}: {first[:60]!r}")
     if len(set(names)) < len(names):
         raise FileError(f"expected unique column names, found {' '.join(names)}")
-    values = _parse(text, start, delimiter, len(tokens))
+    comments = _scan(path, len(tokens))
+    values = _parse(path, start, delimiter, comments, len(tokens))
     found: dict[str, Array] = {name: values[:, position] for position, name in enumerate(names)}
     for position, (name, token) in enumerate(zip(names, tokens, strict=True)):
         column = values[:, position]
@@ -44,7 +46,7 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Table:
             found[name] = column.astype(np.int64)
         else:  # not exact in float64; the column stays float64 if int64 cannot hold it either
             with suppress(FileError):
-                found[name] = _parse(text, start, delimiter, 1, position)[:, 0]
+                found[name] = _parse(path, start, delimiter, comments, 1, position)[:, 0]
     kind = {None: "blanks", ",": "commas", ";": "semicolons"}[delimiter]
     return from_columns(found, kind=f"text, {kind}" + (", gzipped" if packed else ""))
 
@@ -61,29 +63,65 @@ def write(stream: IO[bytes], table: Table, *, delimiter: str, packed: bool) -> N
         write_rows(out, columns, delimiter)  # type: ignore[arg-type]
 
 
-def _unpacked(path: Path) -> bytes:
-    parts, total = [], 0
-    with gzip.open(path, "rb") as stream:
-        while part := stream.read(1 << 24):
-            total += len(part)
-            check_fits(2 * total, "text")
-            parts.append(part)
-    return b"".join(parts)
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, decompressed if it is gzipped."""
+    with open(path, "rb") as file:
+        packed = file.read(2) == GZIP
+        file.seek(0)
+        with gzip.GzipFile(fileobj=file) if packed else nullcontext(file) as stream:
+            yield stream  # type: ignore[misc]
 
 
-def _start(text: str) -> tuple[list[str], str, int]:
+def _start(path: Path) -> tuple[list[str], str, int]:
     """Return the header lines, the first line of numbers, and its line index."""
     heads: list[str] = []
-    for number, line in enumerate(io.StringIO(text)):
-        line = line.strip()
-        if line and not line.startswith(COMMENTS):
-            if _is_numbers(line):
-                return heads, line, number
-            if any(not head.startswith(COMMENTS) for head in heads):
-                raise FileError(f"expected numbers, found line {number + 1}: {line[:60]!r}")
-        if line:
-            heads.append(line)
+    with _open(path) as stream:
+        position = number = 0
+        while raw := stream.readline(LINE + 1):
+            line = decode(raw, position).strip()
+            position += len(raw)
+            _check_line(len(raw))
+            if line and not line.startswith(COMMENTS):
+                if _is_numbers(line):
+                    return heads, line, number
+                if any(not head.startswith(COMMENTS) for head in heads):
+                    raise FileError(f"expected numbers, found line {number + 1}: {line[:60]!r}")
+            if line:
+                heads.append(line)
+            if position > LINE:
+                raise FileError(f"expected numbers within {LINE} bytes, found none")
+            number += 1
     raise FileError("expected lines of numbers, found none")
+
+
+def _scan(path: Path, width: int) -> list[str]:
+    """Check the encoding, the length of lines, and the memory for rows of `width` numbers; return comment signs."""
+    signs, decoder = set[str](), codecs.getincrementaldecoder("utf-8-sig")()
+    position = rows = rest = 0  # rest: bytes after the last line break
+    last = ""
+    with _open(path) as stream:
+        while True:
+            raw = stream.read(LINE)
+            try:
+                text = last + decoder.decode(raw, final=not raw)
+            except UnicodeDecodeError as error:
+                raise not_text(error, position - (len(error.object) - len(raw))) from error
+            signs.update(sign for sign in COMMENTS if sign in text)
+            last = text[-1:]
+            if not raw:
+                return [sign for sign in COMMENTS if sign in signs]
+            position += len(raw)
+            rows += raw.count(b"\n")
+            _check_line(rest + (raw.find(b"\n") if b"\n" in raw else len(raw)))
+            rest = len(raw) - raw.rfind(b"\n") - 1 if b"\n" in raw else rest + len(raw)
+            # Columns of integers are converted once more, and the array of all rows grows in steps of a quarter.
+            check_fits(peak_bytes(rows, 10 * width * rows, 16 * max(width - 3, 0) * rows), "points")
+
+
+def _check_line(length: int) -> None:
+    if length > LINE:
+        raise FileError(f"expected lines of at most {LINE} bytes, found a longer one")
 
 
 def _is_numbers(line: str) -> bool:
@@ -110,19 +148,21 @@ def _names(heads: list[str], delimiter: str | None, count: int) -> list[str] | N
     return None
 
 
-def _parse(text: str, start: int, delimiter: str | None, width: int, only: int | None = None) -> NDArray[np.generic]:
+def _parse(
+    path: Path, start: int, delimiter: str | None, comments: list[str], width: int, only: int | None = None
+) -> NDArray[np.generic]:
     """Parse all columns to float64 (N, width), or the column `only` to int64 (N, 1)."""
-    comments = [sign for sign in COMMENTS if sign in text]
     try:
-        return parse_rows(
-            io.StringIO(text),
-            dtype=np.float64 if only is None else np.int64,
-            delimiter=delimiter,
-            skiprows=start,
-            comments=comments or None,
-            usecols=only,
-            ndmin=2,
-        )
+        with _open(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text:
+            return parse_rows(
+                text,
+                dtype=np.float64 if only is None else np.int64,
+                delimiter=delimiter,
+                skiprows=start,
+                comments=comments or None,
+                usecols=only,
+                ndmin=2,
+            )
     except ValueError as error:
         reason = str(error).partition(";")[0]
         raise FileError(f"expected {width} numbers on every line, found: {reason}") from error

@@ -11,7 +11,20 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.gradcheck import GradcheckError
 
 from .differences import COORDINATES, finite_differences
-from .subject import Failed, Passed, Run, Skipped, Subject, Warned, compare, describe_error, difference, upstream_like
+from .subject import (
+    Failed,
+    Passed,
+    Run,
+    Skipped,
+    Subject,
+    Warned,
+    compare,
+    describe_error,
+    difference,
+    differentiate,
+    needs_backward,
+    upstream_like,
+)
 
 
 def runs(subject: Subject) -> None:
@@ -40,14 +53,14 @@ def gradcheck(subject: Subject) -> None:
         raise Skipped("no floating-point outputs")
     if not base.live:
         _check_constant(subject)
-    wrong, kinks, compared = finite_differences(subject, subject.inputs(subject.dtype), base)
-    subject.cache["kinks"] = kinks
-    if wrong:
+    found = finite_differences(subject, subject.inputs(subject.dtype), base)
+    subject.cache["kinks"] = found.kinks
+    if found.wrong:
         subject.cache["wrong"] = True
-        raise Failed("; ".join(wrong))
-    if not compared:
-        raise Skipped("no coordinates to compare: inputs are empty" + (" or lie on kinks" if kinks else ""))
-    if subject.precise and not kinks:
+        raise Failed("; ".join(found.wrong))
+    if not found.compared:
+        raise Skipped("no coordinates to compare: inputs are empty" + (" or lie on kinks" if found.kinks else ""))
+    if subject.precise and not found.kinks:
         function, sources = as_function(subject)
         tolerance = 0.0 if subject.device == "cpu" else 1e-10
         fast = max(sum(s.numel() for s in sources), sum(v.numel() for v in base.live)) > COORDINATES
@@ -55,13 +68,15 @@ def gradcheck(subject: Subject) -> None:
             torch.autograd.gradcheck(function, sources, fast_mode=fast, nondet_tol=tolerance)
         except GradcheckError as error:
             raise Failed(describe_error(error)) from error
+        except RuntimeError as error:
+            if not needs_backward(error):
+                raise
     dead = _dead_outputs(subject)
     if dead:
         raise Warned(f"output {dead[0]} depends on the inputs but has no gradient; ignore this if it is intended")
-    if kinks:
-        raise Passed(f"{kinks} of {kinks + compared} coordinates lie on kinks and were not compared")
-    if not subject.precise:
-        raise Passed(f"compared in {subject.dtype}, to within a few percent")
+    precision = "" if subject.precise else f"compared in {subject.dtype}, to within a few percent"
+    if notes := [note for note in (found.describe(), precision) if note]:
+        raise Passed("; ".join(notes))
 
 
 def gradgradcheck(subject: Subject) -> None:
@@ -147,13 +162,18 @@ def needs_input_grad(subject: Subject) -> None:
             live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
             if not live:
                 if (gradient := base.grads[k]) is not None and gradient.count_nonzero():
+                    if "reentrant checkpoint" in subject.checkpoints:
+                        raise Warned(
+                            f"when only {subject.name(i)} needs a gradient, no output has one: reentrant checkpoints "
+                            "need an input that requires grad, use_reentrant=False does not"
+                        )
                     raise Failed(f"when only {subject.name(i)} needs a gradient, no output has one")
                 continue
             wasted += _nodes_with_unneeded_gradients(live)
             if len(live) != len(base.live):
                 continue  # the random upstream gradients would differ from those of `base`
             received = subject.run(leaves, only=[i]).grads[0]
-        except (Failed, Skipped):
+        except (Failed, Skipped, Warned):
             raise
         except Exception as error:
             raise Failed(f"when only {subject.name(i)} needs a gradient: {describe_error(error)}") from error
@@ -230,7 +250,7 @@ def _check_single_outputs(subject: Subject, leaves: Sequence[Any], given: list[T
         sources = {i: leaves[i].detach().requires_grad_() for i in subject.differentiable}
         outputs = subject.call([sources.get(i, leaf) for i, leaf in enumerate(leaves)])
         live = [value for value in outputs if isinstance(value, Tensor) and value.requires_grad]
-        received = torch.autograd.grad(live[k], list(sources.values()), given[k], allow_unused=True)
+        received = differentiate([live[k]], list(sources.values()), [given[k]])
         for i, actual, desired in zip(subject.differentiable, received, expected, strict=True):
             if actual is not None and desired is not None and difference(actual, desired, tolerance):
                 raise Failed(f"with only output {k} used, the gradient of {subject.name(i)} differs")
@@ -252,7 +272,7 @@ def _describe_second_derivative(subject: Subject, error: GradcheckError) -> str:
 def _refuses_twice(error: Exception) -> bool:
     text = str(error)
     known = ("once_differentiable", "not implemented", "is not differentiable", "does not support", "double backward")
-    return isinstance(error, NotImplementedError) or any(part in text for part in known)
+    return isinstance(error, NotImplementedError) or needs_backward(error) or any(part in text for part in known)
 
 
 def _nodes_with_unneeded_gradients(live: Sequence[Tensor]) -> list[str]:

@@ -178,9 +178,9 @@ def _check_shortened(subject: Subject, leaves: list[Any], expected: Run | None) 
         and all(v.isfinite().all() for v in run.live)
         and any(leaves[i].numel() for i in subject.differentiable)
     ):
-        wrong, _, _ = finite_differences(subject, leaves, run)
-        if wrong:
-            raise Failed("; ".join(wrong))
+        compared = finite_differences(subject, leaves, run)
+        if compared.wrong:
+            raise Failed("; ".join(compared.wrong))
 
 
 def _depends(subject: Subject, which: Sequence[int]) -> bool:

@@ -1,5 +1,6 @@
 """Check of low precision: results in float32, float16 and bfloat16 against results in the most precise dtype."""
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from torch import Tensor
 from .subject import DTYPES, Failed, Passed, Run, Skipped, Subject, Warned, describe_error, largest, upstream_like
 
 FACTOR = 8  # allowed error of a low-precision result, in rounding errors of the result or of the inputs
+BIAS = 3  # allowed difference of a common factor from one, in rounding errors
 
 
 def dtypes(subject: Subject) -> None:
@@ -36,7 +38,8 @@ def dtypes(subject: Subject) -> None:
         }
         if kinds - {name}:
             notes.append(f"{name} inputs give {', '.join(sorted(kinds))}")
-        found = _overflows(subject, leaves, run, dtype, exact) or _imprecise(subject, leaves, None, dtype, exact)
+        found = _missing(subject, run) or _overflows(subject, leaves, run, dtype, exact)
+        found = found or _imprecise(subject, leaves, None, dtype, exact)
         if not found and dtype.itemsize == 2:
             for probe, upstream, what in _swamped(leaves, run):
                 if time.perf_counter() > stop:
@@ -56,6 +59,14 @@ def dtypes(subject: Subject) -> None:
         raise Warned("; ".join([*remarks, *notes]))
     if notes:
         raise Passed("; ".join(notes))
+
+
+def _missing(subject: Subject, run: Run) -> str:
+    """Describe a gradient that exists in the most precise dtype only; empty if there is none."""
+    for i, grad, expected in zip(subject.differentiable, run.grads, subject.base.grads, strict=True):
+        if grad is None and expected is not None and expected.count_nonzero():
+            return f"the gradient of {subject.name(i)} is missing (None)"
+    return ""
 
 
 def _overflows_when_scaled(subject: Subject, leaves: list[Any], exact: torch.dtype) -> str:
@@ -81,7 +92,7 @@ def _imprecise(
     The inputs are perturbed by one rounding error several times, and each result is compared with the exact one for the
     same inputs. The spread of the exact results is the unavoidable error. At each element, only the smallest error over
     all perturbations counts: a choice between nearly equal values changes with the perturbation, but a lost term is
-    always missing.
+    always missing. Over all elements, rounding errors cancel, but a common factor does not.
 
     Args:
         subject: The function under audit.
@@ -92,36 +103,39 @@ def _imprecise(
         what: "outputs" or "gradients" to compare only those; both by default.
     """
     eps, generator = torch.finfo(dtype).eps, torch.Generator().manual_seed(5)
-    fn = subject.reference or subject.fn
     upstream = upstream_like(subject.run(leaves).live) if upstream is None else upstream
-    errors: list[list[Tensor]] = []
-    truths: list[list[Tensor]] = []
+    mine: list[list[Tensor | None]] = []
+    truths: list[list[Tensor | None]] = []
     theirs: list[float] | None = None
     for k in range(6):
         noise = eps if k else 0.0
         given, ups = ([_noisy(v, noise, generator) for v in values] for values in (leaves, upstream))
         run = subject.run(given, ups)
-        truth = [v.double() for v in _floats(subject.run(_widened(given, exact), _widened(ups, exact), fn))]
-        received = [v.double() for v in _floats(run)]
-        if [v.shape for v in received] != [v.shape for v in (truths[0] if truths else truth)]:
-            return ""  # shapes depend on values
-        errors.append([(a - b).abs() for a, b in zip(received, truth, strict=True)])
+        truth = _exact(subject, given, ups, exact)
+        mine.append(_floats(run))
         truths.append(truth)
+        if _shapes(mine[-1]) != _shapes(truths[0]):
+            return ""  # shapes depend on values
         if k == 0:
             theirs = _reference_error(subject, given, ups, truth)
-    outputs = sum(isinstance(v, Tensor) and v.is_floating_point() for v in run.outputs)
+    outputs = len(truths[0]) - len(subject.differentiable)
     terms = max((v.numel() for v in leaves if isinstance(v, Tensor)), default=1)
     summed = torch.finfo(torch.float32 if dtype.itemsize < 4 else dtype).eps * terms**0.5
+    largest_gradient = max((largest(grad) for grad in truths[0][outputs:]), default=0.0)
     for k, right in enumerate(truths[0]):
-        if what and (k < outputs) != (what == "outputs"):
+        if (what and (k < outputs) != (what == "outputs")) or right is None or not right.numel():
             continue
+        received, exactly = (torch.stack([_tensor(each[k]) for each in values]) for values in (mine, truths))
         limit = torch.finfo(dtype).max
-        error = torch.stack([each[k] for each in errors]).amin(0)
-        spread = torch.stack([(each[k] - right).abs() for each in truths]).amax(0)
+        error = (received - exactly).abs().amin(0)
+        spread = (exactly - right).abs().amax(0)
         valid = right.isfinite() & spread.isfinite() & (right.abs() < limit / 2) & error.isfinite()
+        valid &= (received.isfinite() & exactly.isfinite()).all(0)
         if not valid.any():
             continue
         scale = right[valid].abs().max()
+        cancels = k >= outputs and scale <= 1e-10 * largest_gradient  # as of a bias before a normalization
+        scale = scale.clamp(min=largest_gradient) if cancels else scale
         allowed = FACTOR * (spread + (eps + summed) * scale) + torch.finfo(dtype).tiny
         error, allowed, right = error[valid], allowed[valid], right[valid]
         if (error > allowed).any() and not (
@@ -129,21 +143,42 @@ def _imprecise(
         ):
             worst = int((error / allowed).argmax())
             return (
-                f"{_named(subject, run, k)} is off by {error[worst]:.3g} where the exact value is {right[worst]:.5g}: "
-                f"{FACTOR * error[worst] / allowed[worst]:.0f} rounding errors"
+                f"{_named(subject, outputs, k)} is off by {error[worst]:.3g} where the exact value is "
+                f"{right[worst]:.5g}: {FACTOR * error[worst] / allowed[worst]:.0f} rounding errors"
             )
+        if cancels:
+            continue
+        found = _common_factor(received[:, valid], exactly[:, valid], spread[valid], eps + summed, dtype)
+        if found and not (theirs and abs(found - 1) * right.norm() <= 2 * theirs[k]):
+            return f"{_named(subject, outputs, k)} is {found:.3g} times the exact one"
     return ""
+
+
+def _common_factor(received: Tensor, exact: Tensor, spread: Tensor, eps: float, dtype: torch.dtype) -> float | None:
+    """A factor between results of several runs (R, N) that rounding errors do not explain; None if there is none."""
+    norm = exact[0].norm()
+    if not norm:
+        return None
+    factor = float((received * exact).sum() / exact.square().sum())
+    scatter = (received - factor * exact).norm() / exact.norm() / exact.shape[1] ** 0.5
+    underflow = torch.finfo(dtype).tiny * eps * exact.shape[1] ** 0.5
+    limit = BIAS * eps + 2 * float((spread.norm() + underflow) / norm) + 4 * float(scatter)
+    return factor if abs(factor - 1) > limit else None
 
 
 def _overflows(subject: Subject, leaves: list[Any], run: Run, dtype: torch.dtype, exact: torch.dtype) -> str:
     """Describe a result that is infinite or NaN where the exact one is well within range; empty if there is none."""
-    fn = subject.reference or subject.fn
-    truth = _floats(subject.run(_widened(leaves, exact), _widened(upstream_like(run.live), exact), fn))
-    for k, (mine, right) in enumerate(zip(_floats(run), truth, strict=True)):
-        if mine.shape == right.shape:
+    received, truth = _floats(run), _exact(subject, leaves, upstream_like(run.live), exact)
+    if len(received) != len(truth):
+        return ""
+    outputs = len(received) - len(subject.differentiable)
+    for k, (mine, right) in enumerate(zip(received, truth, strict=True)):
+        if mine is not None and right is not None and mine.shape == right.shape:
             lost = right.isfinite() & (right.abs() < torch.finfo(dtype).max / 2) & ~mine.isfinite()
+            if k < outputs and (right.abs() >= torch.finfo(dtype).max / 2).any():
+                return ""  # the result itself is out of range
             if lost.any():
-                what = _named(subject, run, k)
+                what = _named(subject, outputs, k)
                 return f"{what} overflows to {mine[lost][0]:.3g} where the exact value is {right[lost][0]:.5g}"
     return ""
 
@@ -159,21 +194,38 @@ def _widened(values: Sequence[Any], exact: torch.dtype) -> list[Any]:
     return [v.to(exact) if isinstance(v, Tensor) and v.is_floating_point() else v for v in values]
 
 
-def _floats(run: Run) -> list[Tensor]:
-    """Floating-point outputs and gradients of a run."""
-    return [v.detach() for v in (*run.outputs, *run.grads) if isinstance(v, Tensor) and v.is_floating_point()]
+def _exact(subject: Subject, leaves: list[Any], upstream: Sequence[Tensor], exact: torch.dtype) -> list[Tensor | None]:
+    """The exact values for inputs in low precision: those of the reference, or of the function itself."""
+    wide, ups = _widened(leaves, exact), _widened(upstream, exact)
+    if subject.reference is not None:
+        with contextlib.suppress(Exception):  # the `reference` check describes it
+            run = subject.run(wide, ups, subject.reference)
+            if [grad is None for grad in run.grads] == [grad is None for grad in subject.base.grads]:
+                return _floats(run)
+    return _floats(subject.run(wide, ups))
 
 
-def _named(subject: Subject, run: Run, k: int) -> str:
-    outputs = sum(isinstance(v, Tensor) and v.is_floating_point() for v in run.outputs)
-    if k < outputs:
-        return "the result"
-    with_grads = [i for i, grad in zip(subject.differentiable, run.grads, strict=True) if grad is not None]
-    return f"the gradient of {subject.name(with_grads[k - outputs])}"
+def _floats(run: Run) -> list[Tensor | None]:
+    """Floating-point outputs of a run, then the gradient of each differentiable input, in float64."""
+    outputs = [v.detach().double() for v in run.outputs if isinstance(v, Tensor) and v.is_floating_point()]
+    return [*outputs, *(None if grad is None else grad.detach().double() for grad in run.grads)]
+
+
+def _shapes(values: Sequence[Tensor | None]) -> list[torch.Size | None]:
+    return [None if value is None else value.shape for value in values]
+
+
+def _tensor(value: Tensor | None) -> Tensor:
+    assert value is not None
+    return value
+
+
+def _named(subject: Subject, outputs: int, k: int) -> str:
+    return "the result" if k < outputs else f"the gradient of {subject.name(subject.differentiable[k - outputs])}"
 
 
 def _reference_error(
-    subject: Subject, leaves: list[Any], upstream: list[Tensor], truth: list[Tensor]
+    subject: Subject, leaves: list[Any], upstream: list[Tensor], truth: list[Tensor | None]
 ) -> list[float] | None:
     if subject.reference is None:
         return None
@@ -181,10 +233,10 @@ def _reference_error(
         values = _floats(subject.run(leaves, upstream, subject.reference))
     except Exception:
         return None
-    if [v.shape for v in values] != [v.shape for v in truth]:
+    if _shapes(values) != _shapes(truth):
         return None
     return [
-        ((v.double() - right)[right.isfinite() & v.isfinite()]).norm().item()
+        0.0 if v is None or right is None else (v - right)[right.isfinite() & v.isfinite()].norm().item()
         for v, right in zip(values, truth, strict=True)
     ]
 

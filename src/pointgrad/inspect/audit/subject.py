@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pointgrad.errors import one_line
 
+from .modules import MakeInputs, as_function, same_signature, with_parameters
+
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 LIBRARY_PATHS = (  # code that is never reported as the location of an error
     str(Path(torch.__file__).parent),
@@ -21,7 +23,6 @@ LIBRARY_PATHS = (  # code that is never reported as the location of an error
     str(Path(__file__).parents[2] / "cli"),
 )
 NOT_RUNNING = "the function does not run, see `runs`"
-MakeInputs = Callable[[torch.dtype, str], Any]
 
 
 class Outcome(Exception):
@@ -76,6 +77,7 @@ class Subject:
     isolated: bool = False  # this process exists for the audit alone and may crash
     progress: Callable[[str], None] = lambda what: None  # called before each step that may crash the process
     cache: dict[str, Any] = field(default_factory=dict)
+    checkpoints: set[str] = field(default_factory=set)  # kinds of `torch.utils.checkpoint` that a module uses
 
     def __post_init__(self) -> None:
         self._names = input_names(self.fn)
@@ -83,11 +85,11 @@ class Subject:
         self.parameters = 0  # number of leading inputs that are parameters of a module; their layout and size is fixed
         if isinstance(self.fn, nn.Module):
             parameters = dict(self.fn.named_parameters())
-            self.make_inputs = _with_parameters(self.make_inputs, list(parameters.values()))
+            self.make_inputs = with_parameters(self.make_inputs, list(parameters.values()))
             self._names = [*parameters, *self._names]
             self.parameters = len(parameters)
-            self.reference = _same_signature(self.reference, list(parameters))
-            self.fn = _as_function(self.fn)
+            self.reference = same_signature(self.reference, list(parameters))
+            self.fn = as_function(self.fn, self.checkpoints.add)
 
     # Inputs
 
@@ -190,8 +192,7 @@ class Subject:
         if not live or not sources:
             return Run(outputs, [], [None] * len(only))
         given = upstream_like(live) if upstream is None else list(upstream)
-        grads = torch.autograd.grad(live, list(sources.values()), given, allow_unused=True, **options)
-        return Run(outputs, live, list(grads))
+        return Run(outputs, live, differentiate(live, list(sources.values()), given, **options))
 
     @functools.cached_property
     def base(self) -> Run:
@@ -227,6 +228,27 @@ class Subject:
         if not self.base.live:
             raise Skipped("no output has a gradient")
         return self.base
+
+
+def differentiate(
+    outputs: Sequence[Tensor], sources: Sequence[Tensor], upstream: Sequence[Tensor], **options: Any
+) -> list[Tensor | None]:
+    """Gradients of the sources, which must be leaves; None for those that are not used."""
+    options = {"retain_graph": True, **options}  # a refusal may come after part of the graph was used
+    try:
+        return list(torch.autograd.grad(outputs, sources, upstream, allow_unused=True, **options))
+    except RuntimeError as error:
+        if not needs_backward(error):
+            raise
+    for source in sources:
+        source.grad = None
+    torch.autograd.backward(outputs, upstream, **options)
+    return [source.grad for source in sources]
+
+
+def needs_backward(error: Exception) -> bool:
+    """Whether torch refused to compute gradients otherwise than with `backward()`: reentrant checkpoints."""
+    return "torch.utils.checkpoint is incompatible with .grad()" in str(error)
 
 
 def snapshot(run: Run) -> Run:
@@ -350,36 +372,3 @@ def _is_float(leaf: Any) -> bool:
 
 def _kinds(values: Sequence[Any]) -> str:
     return ", ".join(type(value).__name__ for value in values) or "nothing"
-
-
-def _with_parameters(make_inputs: MakeInputs, parameters: list[Tensor]) -> MakeInputs:
-    def make(dtype: torch.dtype, device: str) -> Any:
-        made = make_inputs(dtype, device)
-        made = made if isinstance(made, tuple | list) else (made,)
-        return (*(parameter.detach().to(device, dtype, copy=True) for parameter in parameters), *made)
-
-    return make
-
-
-def _as_function(module: nn.Module) -> Callable[..., Any]:
-    """The module as a function of its parameters and inputs; calls do not modify its buffers."""
-    names = [name for name, _ in module.named_parameters()]
-
-    def call(*arguments: Any) -> Any:
-        parameters = dict(zip(names, arguments, strict=False))
-        dtype = next((value.dtype for value in parameters.values()), None)
-        buffers = {
-            name: value.to(dtype, copy=True) if dtype and value.is_floating_point() else value.clone()
-            for name, value in module.named_buffers()
-        }
-        return torch.func.functional_call(module, {**parameters, **buffers}, tuple(arguments[len(names) :]))
-
-    return call
-
-
-def _same_signature(reference: Callable[..., Any] | None, parameters: list[str]) -> Callable[..., Any] | None:
-    if reference is None:
-        return None
-    if isinstance(reference, nn.Module) and [name for name, _ in reference.named_parameters()] == parameters:
-        return _as_function(reference)
-    return lambda *arguments: reference(*arguments[len(parameters) :])

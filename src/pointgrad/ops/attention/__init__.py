@@ -151,9 +151,8 @@ def neighbor_attention(
             checks.same_dtype(name, given, "query", query)
     for name, given in tensors:
         checks.device(name, given, "query", query)
-    if scale is None:
-        scale = max(query.shape[-1], 1) ** -0.5
-    out, _ = register.neighbor_attention(query, key, value, index.long(), bias, float(scale))
+    scale = None if scale is None else float(scale)
+    out, _ = register.neighbor_attention(query, key, value, index.long(), bias, scale)
     return out
 
 

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from ..launch import power_of_2
 from ..sums import sum_dtype
+from .reference import factor
 from .row_kernels import channels_of, load_rows, neighbor, place
 
 
 def neighbor_attention(
-    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float | None
 ) -> tuple[Tensor, Tensor]:
     out = query.new_empty((*query.shape[:-1], value.shape[-1]))
     norm = query.new_empty((*query.shape[:-1], 2), dtype=sum_dtype(query.dtype))
@@ -28,7 +29,7 @@ def neighbor_attention_backward(
     value: Tensor,
     index: Tensor,
     bias: Tensor | None,
-    scale: float,
+    scale: float | None,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad_query = query.new_empty(query.shape)
@@ -53,7 +54,7 @@ def _launch_attention(
     value: Tensor,
     index: Tensor,
     bias: Tensor | None,
-    scale: float,
+    scale: float | None,
     elements: int = 128,
     unroll: int = 2,
     num_warps: int = 1,
@@ -74,7 +75,9 @@ def _launch_attention(
         value_ptr=value.contiguous(),
         index_ptr=index.contiguous(),
         bias_ptr=query if bias is None else bias.contiguous(),  # without a bias, it is not used
-        scale_ptr=query.new_full((), scale, dtype=wide),  # a tensor, because Triton passes a Python float as float32
+        scale_ptr=query.new_full(
+            (), factor(scale, query), dtype=wide
+        ),  # a tensor, because Triton passes a Python float as float32
         rows=key.shape[-3],
         centers=centers,
         neighbors=neighbors,

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from .. import native
 from ..sums import sum_dtype
+from .reference import factor
 
 
 def aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
@@ -48,7 +49,7 @@ def aggregate_weights(grad: Tensor, values: Tensor, index: Tensor, groups: int) 
 
 
 def neighbor_attention(
-    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float | None
 ) -> tuple[Tensor, Tensor]:
     out = native.empty(query, (*query.shape[:-1], value.shape[-1]))
     norm = native.empty(query, (*query.shape[:-1], 2), sum_dtype(query.dtype))
@@ -63,7 +64,7 @@ def neighbor_attention_backward(
     value: Tensor,
     index: Tensor,
     bias: Tensor | None,
-    scale: float,
+    scale: float | None,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The kernel does not need `norm`: it has all logits of a center at once."""
@@ -98,7 +99,7 @@ def _channels(values: Tensor, groups: int) -> dict[str, int]:
 
 
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float | None
 ) -> dict[str, Any]:
     """The arguments that describe queries, keys, values and lists of neighbors."""
     *batch, num_rows, heads, depth = key.shape
@@ -108,7 +109,7 @@ def _attention(
         "key": key.contiguous(),
         "value": value.contiguous(),
         "bias": None if bias is None else bias.contiguous(),
-        "scale": scale,
+        "scale": factor(scale, query),
         "dtype": query.dtype,
         "heads": heads,
         "depth": depth,

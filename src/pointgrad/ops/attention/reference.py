@@ -44,7 +44,7 @@ def aggregate_weights(grad: Tensor, values: Tensor, index: Tensor, groups: int) 
 
 
 def neighbor_attention(
-    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float
+    query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, scale: float | None
 ) -> tuple[Tensor, Tensor]:
     wide, heads, valid = sum_dtype(query.dtype), query.shape[-2], _inside(index, key.shape[-3]).unsqueeze(-1)
     logits = _logits(query.to(wide), key.to(wide), index, bias, scale)
@@ -65,7 +65,7 @@ def neighbor_attention_backward(
     value: Tensor,
     index: Tensor,
     bias: Tensor | None,
-    scale: float,
+    scale: float | None,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     wide, heads, valid = sum_dtype(query.dtype), query.shape[-2], _inside(index, key.shape[-3]).unsqueeze(-1)
@@ -74,13 +74,18 @@ def neighbor_attention_backward(
     slopes = aggregate_weights(grad.to(wide).flatten(-2), value.to(wide).flatten(-2), index, heads)
     # Missing neighbors must not contribute, not even as zero times infinity.
     slopes = torch.where(valid, weights * (slopes - (weights * slopes).sum(-2, keepdim=True)), 0)
-    grad_query = scale * aggregate(slopes, key.to(wide).flatten(-2), index)
+    grad_query = factor(scale, query) * aggregate(slopes, key.to(wide).flatten(-2), index)
     return grad_query.reshape(query.shape).to(query.dtype), weights, slopes
 
 
-def _logits(query: Tensor, key: Tensor, index: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+def factor(scale: float | None, query: Tensor) -> float:
+    """The factor of the dot products; None, which does not fix the size in compiled code, means 1 / sqrt(D)."""
+    return max(query.shape[-1], 1) ** -0.5 if scale is None else scale
+
+
+def _logits(query: Tensor, key: Tensor, index: Tensor, bias: Tensor | None, scale: float | None) -> Tensor:
     """(M, K, H) logits, meaningless where there is no neighbor."""
-    logits = scale * aggregate_weights(query.flatten(-2), key.flatten(-2), index, query.shape[-2])
+    logits = factor(scale, query) * aggregate_weights(query.flatten(-2), key.flatten(-2), index, query.shape[-2])
     return logits if bias is None else logits + bias.to(logits.dtype)
 
 

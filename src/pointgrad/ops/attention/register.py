@@ -16,6 +16,17 @@ from ..sums import sum_dtype
 from . import reference
 
 
+def _fits_softmax(logits: Tensor, mask: Tensor, dim: int) -> bool:
+    shape, masks = logits.shape, mask.shape
+    return (
+        0 <= dim < len(shape)
+        and len(masks) <= len(shape)
+        and all(m in (1, n) for m, n in zip(reversed(masks), reversed(shape), strict=False))
+        and mask.dtype == torch.bool
+        and logits.dtype in checks.FLOATS
+    )
+
+
 def _fake_softmax(logits: Tensor) -> Tensor:
     return torch.empty_like(logits)
 
@@ -35,8 +46,34 @@ def _grad_softmax(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 
 masked_softmax = operator(
-    reference.masked_softmax, fake=_fake_softmax, save=_save_softmax, backward=_grad_softmax, kernels=()
+    reference.masked_softmax,
+    contract="logits of floats, a bool mask that broadcasts to their shape, and dim from 0 to their rank",
+    fits=_fits_softmax,
+    fake=_fake_softmax,
+    save=_save_softmax,
+    backward=_grad_softmax,
+    kernels=(),
 )
+
+
+_AGGREGATED = "of one floating dtype, and int64 index (M, K), where G divides C; or all with a leading B"
+
+
+def _fit_neighbors(index: Tensor, first: Tensor, second: Tensor) -> int:
+    """The rank of an index (M, K) or (B, M, K) that belongs to two tensors of one floating dtype; 0 if it does not."""
+    rank, dtype = index.dim(), first.dtype
+    fits = index.dtype == torch.int64 and dtype in checks.FLOATS and second.dtype == dtype and 2 <= rank <= 3
+    return rank if fits else 0
+
+
+def _fits_aggregate(weights: Tensor, values: Tensor, index: Tensor) -> bool:
+    rank = _fit_neighbors(index, weights, values)
+    shape, rows, lists = weights.shape, values.shape, index.shape
+    if rank == 0 or len(shape) != rank + 1 or len(rows) != rank:
+        return False
+    groups = shape[-1]
+    in_clouds = rank == 2 or rows[0] == lists[0]
+    return in_clouds and shape == (*lists, groups) and groups > 0 and rows[-1] % groups == 0
 
 
 def _check_values(values: Tensor, index: Tensor) -> None:
@@ -64,12 +101,24 @@ def _grad_aggregate(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 aggregate = operator(
     reference.aggregate,
+    contract=f"weights (M, K, G) and values (N, C) {_AGGREGATED}",
+    fits=_fits_aggregate,
     fake=_fake_aggregate,
     check=_check_values,
     save=_save_aggregate,
     backward=_grad_aggregate,
     autocast="widest",
 )
+
+
+def _fits_aggregate_values(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int) -> bool:
+    rank = _fit_neighbors(index, weights, grad)
+    shape, sums, lists = weights.shape, grad.shape, index.shape
+    if rank == 0 or len(shape) != rank + 1 or len(sums) != rank or num_rows < 0:
+        return False
+    groups = shape[-1]
+    in_clouds = sums[-2] == lists[-2] and (rank == 2 or sums[0] == lists[0])
+    return in_clouds and shape == (*lists, groups) and groups > 0 and sums[-1] % groups == 0
 
 
 def _check_aggregate_values(index: Tensor, num_rows: int) -> None:
@@ -96,11 +145,22 @@ def _grad_aggregate_values(ctx: Any, grad_out: Tensor) -> dict[str, Tensor | Non
 
 aggregate_values = operator(
     reference.aggregate_values,
+    contract=f"num_rows >= 0, weights (M, K, G) and grad (M, C) {_AGGREGATED}",
+    fits=_fits_aggregate_values,
     fake=_fake_aggregate_values,
     check=_check_aggregate_values,
     save=_save_aggregate_values,
     backward=_grad_aggregate_values,
 )
+
+
+def _fits_aggregate_weights(grad: Tensor, values: Tensor, index: Tensor, groups: int) -> bool:
+    rank = _fit_neighbors(index, grad, values)
+    sums, rows, lists = grad.shape, values.shape, index.shape
+    if rank == 0 or len(sums) != rank or len(rows) != rank or groups < 1:
+        return False
+    in_clouds = sums[-2] == lists[-2] and (rank == 2 or sums[0] == rows[0] == lists[0])
+    return in_clouds and sums[-1] == rows[-1] and sums[-1] % groups == 0
 
 
 def _fake_aggregate_weights(grad: Tensor, index: Tensor, groups: int) -> Tensor:
@@ -123,11 +183,34 @@ def _grad_aggregate_weights(ctx: Any, grad_out: Tensor) -> dict[str, Tensor | No
 
 aggregate_weights = operator(
     reference.aggregate_weights,
+    contract=f"groups G >= 1, grad (M, C) and values (N, C) {_AGGREGATED}",
+    fits=_fits_aggregate_weights,
     fake=_fake_aggregate_weights,
     check=_check_values,
     save=_save_aggregate_weights,
     backward=_grad_aggregate_weights,
 )
+
+
+_ATTENTION = (
+    "query (M, H, D), key (N, H, D), value (N, H, Dv) and bias (M, K, H), (M, K, 1) or None of one floating dtype, "
+    "and int64 index (M, K), with H >= 1; or all with a leading B"
+)
+
+
+def _fits_attention(query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None) -> bool:
+    shape, keys, values, lists, dtype = query.shape, key.shape, value.shape, index.shape, query.dtype
+    rank = len(shape)
+    if not 3 <= rank <= 4 or len(keys) != rank or len(values) != rank or len(lists) != rank - 1:
+        return False
+    if index.dtype != torch.int64 or dtype not in checks.FLOATS or key.dtype != dtype or value.dtype != dtype:
+        return False
+    rows, heads, depth = keys[-3:]
+    if shape[-2] != heads or shape[-1] != depth or heads == 0 or values[-3] != rows or values[-2] != heads:
+        return False
+    if lists[-2] != shape[-3] or (rank == 4 and not shape[0] == keys[0] == values[0] == lists[0]):
+        return False
+    return bias is None or (bias.dtype == dtype and bias.shape in ((*lists, heads), (*lists, 1)))
 
 
 def _check_attention(key: Tensor, index: Tensor) -> None:
@@ -153,7 +236,7 @@ def _grad_attention(ctx: Any, grad: Tensor, _: Tensor) -> dict[str, Tensor | Non
     if ctx.needed.query:
         found["query"] = grad_query
     if ctx.needed.key:
-        scaled = ctx.scale * query.to(slopes.dtype)
+        scaled = reference.factor(ctx.scale, query) * query.to(slopes.dtype)
         grad_key = aggregate_values(slopes, scaled.flatten(-2), index, key.shape[-3])
         found["key"] = grad_key.reshape(key.shape).to(key.dtype)
     if ctx.needed.value:
@@ -166,12 +249,28 @@ def _grad_attention(ctx: Any, grad: Tensor, _: Tensor) -> dict[str, Tensor | Non
 
 neighbor_attention = operator(
     reference.neighbor_attention,
+    contract=_ATTENTION,
+    fits=_fits_attention,
     fake=_fake_attention,
     check=_check_attention,
     save=_save_attention,
     backward=_grad_attention,
     autocast="widest",
 )
+
+
+def _fits_attention_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None, norm: Tensor
+) -> bool:
+    if not _fits_attention(query, key, value, index, bias):
+        return False
+    shape = query.shape
+    return (
+        grad.dtype == query.dtype
+        and norm.dtype == sum_dtype(query.dtype)
+        and grad.shape == (*shape[:-1], value.shape[-1])
+        and norm.shape == (*shape[:-1], 2)
+    )
 
 
 def _fake_attention_backward(query: Tensor, index: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,23 +302,25 @@ def _grad_attention_backward(ctx: Any, *grads: Tensor) -> dict[str, Tensor | Non
 
 
 def _composed_backward(
-    scale: float, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None
+    scale: float | None, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`neighbor_attention_backward`, composed of operators that are differentiable to any order."""
     wide, heads, rows = sum_dtype(query.dtype), query.shape[-2], key.shape[-3]
     keys = key.to(wide).flatten(-2)
-    logits = scale * aggregate_weights(query.to(wide).flatten(-2), keys, index, heads)
+    logits = reference.factor(scale, query) * aggregate_weights(query.to(wide).flatten(-2), keys, index, heads)
     logits = logits if bias is None else logits + bias.to(wide)
     valid = ((index >= 0) & (index < rows)).unsqueeze(-1)
     weights = masked_softmax(logits, valid, logits.dim() - 2)
     slopes = aggregate_weights(grad.to(wide).flatten(-2), value.to(wide).flatten(-2), index, heads)
     slopes = torch.where(valid, weights * (slopes - (weights * slopes).sum(-2, keepdim=True)), 0)
-    grad_query = scale * aggregate(slopes, keys, index)
+    grad_query = reference.factor(scale, query) * aggregate(slopes, keys, index)
     return grad_query.reshape(query.shape).to(query.dtype), weights, slopes
 
 
 neighbor_attention_backward = operator(
     reference.neighbor_attention_backward,
+    contract=f"grad (M, H, Dv), norm (M, H, 2) in at least float32, {_ATTENTION}",
+    fits=_fits_attention_backward,
     fake=_fake_attention_backward,
     check=_check_attention,
     save=_save_attention_backward,

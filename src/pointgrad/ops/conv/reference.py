@@ -113,7 +113,7 @@ def max_pool2d_backward(
     pixels = size[0] * size[1]
     wide = grad.to(sum_dtype(grad.dtype))
     total = wide.new_zeros(*grad.shape[:2], pixels + 1)
-    total.scatter_add_(2, torch.where(index >= 0, index, pixels).flatten(2), wide.flatten(2))
+    total.scatter_add_(2, torch.where((index >= 0) & (index < pixels), index, pixels).flatten(2), wide.flatten(2))
     return total[..., :pixels].to(grad.dtype, copy=True).reshape(*grad.shape[:2], *size)
 
 

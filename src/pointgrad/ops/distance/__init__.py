@@ -8,6 +8,7 @@ from torch import Tensor
 from .. import checks, clouds
 from ..neighbors import knn
 from ..scatter import segment
+from ..sums import fixed_sum
 
 __all__ = ["NearestDistances", "chamfer_distance"]
 
@@ -94,7 +95,8 @@ def chamfer_distance(
     total = torch.stack(sides).sum(0)
     if batch_reduction == "none":
         return total
-    return total.sum() if batch_reduction == "sum" else total.sum() / max(total.shape[0], 1)
+    summed = fixed_sum(total)
+    return summed if batch_reduction == "sum" else summed / max(total.shape[0], 1)
 
 
 Clouds = tuple[Tensor, Tensor | None, Tensor | None]

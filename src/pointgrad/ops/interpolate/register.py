@@ -12,8 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import checks
 from ..registry import operator
 from . import reference
+
+
+def _fit_points(values: Tensor, points: Tensor, tangent: Tensor | None) -> bool:
+    """Whether points (..., 3) and a tangent have the floating dtype of the values."""
+    dtype, shape = points.dtype, points.shape
+    if dtype not in checks.FLOATS or values.dtype != dtype or len(shape) == 0 or shape[-1] != 3:
+        return False
+    return tangent is None or (tangent.dtype == dtype and tangent.shape == shape)
+
+
+_POINTS = "points (N, 3), and tangent (N, 3) or None, of one floating dtype"
+
+
+def _fits_trilinear(corners: Tensor, points: Tensor, tangent: Tensor | None) -> bool:
+    shape = corners.shape
+    return len(shape) == 3 and shape[1] == 8 and points.shape == (shape[0], 3) and _fit_points(corners, points, tangent)
 
 
 def _fake_trilinear(corners: Tensor) -> Tensor:
@@ -36,8 +53,19 @@ def _grad_trilinear(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 
 trilinear = operator(
-    reference.trilinear, fake=_fake_trilinear, save=_save_trilinear, backward=_grad_trilinear, autocast="widest"
+    reference.trilinear,
+    contract=f"corners (N, 8, F), {_POINTS}",
+    fits=_fits_trilinear,
+    fake=_fake_trilinear,
+    save=_save_trilinear,
+    backward=_grad_trilinear,
+    autocast="widest",
 )
+
+
+def _fits_spread(grad: Tensor, points: Tensor, tangent: Tensor | None) -> bool:
+    shape = grad.shape
+    return len(shape) == 2 and points.shape == (shape[0], 3) and _fit_points(grad, points, tangent)
 
 
 def _fake_spread(grad: Tensor) -> Tensor:
@@ -59,7 +87,21 @@ def _grad_spread(ctx: Any, grad_out: Tensor) -> dict[str, Tensor | None]:
     }
 
 
-trilinear_spread = operator(reference.trilinear_spread, fake=_fake_spread, save=_save_spread, backward=_grad_spread)
+trilinear_spread = operator(
+    reference.trilinear_spread,
+    contract=f"grad (N, F), {_POINTS}",
+    fits=_fits_spread,
+    fake=_fake_spread,
+    save=_save_spread,
+    backward=_grad_spread,
+)
+
+
+def _fits_slope(grad: Tensor, corners: Tensor, points: Tensor, tangent: Tensor | None) -> bool:
+    shape = grad.shape
+    return (
+        _fits_spread(grad, points, tangent) and corners.shape == (shape[0], 8, shape[1]) and corners.dtype == grad.dtype
+    )
 
 
 def _fake_slope(grad: Tensor) -> Tensor:
@@ -82,7 +124,14 @@ def _grad_slope(ctx: Any, grad_out: Tensor) -> dict[str, Tensor | None]:
     }
 
 
-trilinear_slope = operator(reference.trilinear_slope, fake=_fake_slope, save=_save_slope, backward=_grad_slope)
+trilinear_slope = operator(
+    reference.trilinear_slope,
+    contract=f"grad (N, F), corners (N, 8, F), {_POINTS}",
+    fits=_fits_slope,
+    fake=_fake_slope,
+    save=_save_slope,
+    backward=_grad_slope,
+)
 
 
 def _through_reference(
@@ -97,6 +146,28 @@ def _through_reference(
         output = fn(*inputs, *settings)
         grads = torch.autograd.grad(output, tuple(sources.values()), grad_out, create_graph=create_graph)
     return dict(zip(sources, grads, strict=True))
+
+
+_MODES = ("zeros", "border", "reflection")
+_GRID = "grid (B, C, D, H, W) with at least one voxel"
+_PLACES = (
+    'points (B, N, 3) and tangent (B, N, 3) or None of one floating dtype, and padding_mode "zeros", "border" or '
+    '"reflection"'
+)
+
+
+def _fits_sample(grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str) -> bool:
+    shape, places = grid.shape, points.shape
+    return (
+        len(shape) == 5
+        and len(places) == 3
+        and places[0] == shape[0]
+        and shape[2] > 0
+        and shape[3] > 0
+        and shape[4] > 0
+        and padding_mode in _MODES
+        and _fit_points(grid, points, tangent)
+    )
 
 
 def _fake_sample(grid: Tensor, points: Tensor) -> Tensor:
@@ -120,8 +191,36 @@ def _grad_sample(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 
 grid_sample = operator(
-    reference.grid_sample, fake=_fake_sample, save=_save_sample, backward=_grad_sample, autocast="widest"
+    reference.grid_sample,
+    contract=f"{_GRID}, {_PLACES}",
+    fits=_fits_sample,
+    fake=_fake_sample,
+    save=_save_sample,
+    backward=_grad_sample,
+    autocast="widest",
 )
+
+
+def _fits_splat(
+    features: Tensor,
+    points: Tensor,
+    tangent: Tensor | None,
+    depth: int,
+    height: int,
+    width: int,
+    padding_mode: str,
+) -> bool:
+    shape = features.shape
+    return (
+        len(shape) == 3
+        and points.shape == (shape[0], shape[1], 3)
+        and depth > 0
+        and height > 0
+        and width > 0
+        and depth * height * width < 2**48  # more than a processor can address
+        and padding_mode in _MODES
+        and _fit_points(features, points, tangent)
+    )
 
 
 def _fake_splat(features: Tensor, depth: int, height: int, width: int) -> Tensor:
@@ -144,7 +243,23 @@ def _grad_splat(ctx: Any, grad_out: Tensor) -> dict[str, Tensor | None]:
     }
 
 
-grid_splat = operator(reference.grid_splat, fake=_fake_splat, save=_save_splat, backward=_grad_splat, autocast="widest")
+grid_splat = operator(
+    reference.grid_splat,
+    contract=f"features (B, N, C), depth, height and width of at least 1, {_PLACES}",
+    fits=_fits_splat,
+    fake=_fake_splat,
+    save=_save_splat,
+    backward=_grad_splat,
+    autocast="widest",
+)
+
+
+def _fits_grid_slope(grad: Tensor, grid: Tensor, points: Tensor, tangent: Tensor | None, padding_mode: str) -> bool:
+    return (
+        _fits_sample(grid, points, tangent, padding_mode)
+        and grad.shape == (*points.shape[:2], grid.shape[1])
+        and grad.dtype == grid.dtype
+    )
 
 
 def _fake_grid_slope(grad: Tensor, points: Tensor) -> Tensor:
@@ -169,4 +284,11 @@ def _grad_grid_slope(ctx: Any, grad_out: Tensor) -> dict[str, Tensor | None]:
     }
 
 
-grid_slope = operator(reference.grid_slope, fake=_fake_grid_slope, save=_save_grid_slope, backward=_grad_grid_slope)
+grid_slope = operator(
+    reference.grid_slope,
+    contract=f"grad (B, N, C), {_GRID}, {_PLACES}",
+    fits=_fits_grid_slope,
+    fake=_fake_grid_slope,
+    save=_save_grid_slope,
+    backward=_grad_grid_slope,
+)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import checks
-from ..sums import sum_dtype
+from ..sums import fixed_sum, sum_dtype
 from . import register
 from .reference import counted
 
@@ -214,7 +214,7 @@ def _reduced(rows: Tensor, counts: Tensor | None, input: Tensor, dtype: torch.dt
     dtype = rows.dtype if checks.autocasts(input) else dtype
     if reduction == "none":
         return rows.reshape(_position_shape(input)).to(dtype)
-    total = rows.sum()
+    total = fixed_sum(rows)
     if reduction == "mean":
-        total = total / (rows.numel() if counts is None else counts.sum())
+        total = total / (rows.numel() if counts is None else fixed_sum(counts))
     return total.to(dtype)

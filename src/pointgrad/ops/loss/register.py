@@ -16,6 +16,37 @@ from . import reference
 from .reference import coefficients, counted
 
 
+def _fits_weight(weight: Tensor | None, classes: int, wide: torch.dtype) -> bool:
+    return weight is None or (weight.dtype == wide and weight.shape == (classes,))
+
+
+def _fits_classes(logits: Tensor, target: Tensor, weight: Tensor | None) -> bool:
+    shape = logits.shape
+    return (
+        len(shape) == 3
+        and target.shape == (shape[0], shape[2])
+        and target.dtype == torch.int64
+        and logits.dtype in checks.FLOATS
+        and _fits_weight(weight, shape[1], sum_dtype(logits.dtype))
+    )
+
+
+def _fits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None) -> bool:
+    if not target.is_floating_point():
+        return _fits_classes(logits, target, weight)
+    dtype = logits.dtype
+    return (
+        logits.dim() == 3
+        and target.shape == logits.shape
+        and dtype in checks.FLOATS
+        and target.dtype in (dtype, sum_dtype(dtype))
+    )
+
+
+_WEIGHT = "weight (C,) in at least float32 or None"
+_LOGITS = f"logits (N, C, S) of floats, int64 target (N, S) or floating target (N, C, S), and {_WEIGHT}"
+
+
 def _check_target(target: Tensor, classes: int, ignore_index: int) -> None:
     if target.is_floating_point() or target.numel() == 0:
         return
@@ -60,11 +91,23 @@ def _grad_cross_entropy(ctx: Any, grad: Tensor, *_: Tensor) -> dict[str, Tensor 
 
 cross_entropy = operator(
     reference.cross_entropy,
+    contract=_LOGITS,
+    fits=_fits_cross_entropy,
     fake=_fake_cross_entropy,
     check=_check_cross_entropy,
     save=_save_cross_entropy,
     backward=_grad_cross_entropy,
 )
+
+
+def _fits_backward(
+    grad: Tensor, logits: Tensor, target: Tensor, weight: Tensor | None, top: Tensor, total: Tensor
+) -> bool:
+    if not _fits_cross_entropy(logits, target, weight):
+        return False
+    clouds, _, positions = logits.shape
+    shape, wide = (clouds, positions), sum_dtype(logits.dtype)
+    return grad.shape == top.shape == total.shape == shape and grad.dtype == top.dtype == total.dtype == wide
 
 
 def _fake_backward(logits: Tensor) -> Tensor:
@@ -110,11 +153,17 @@ def _is_flat(x: Tensor, target: Tensor, ignore_index: int) -> Tensor:
 
 cross_entropy_backward = operator(
     reference.cross_entropy_backward,
+    contract=f"grad, top and total (N, S) in at least float32, {_LOGITS}",
+    fits=_fits_backward,
     fake=_fake_backward,
     check=_check_cross_entropy,
     save=_save_backward,
     backward=_grad_backward,
 )
+
+
+def _fits_nll(input: Tensor, target: Tensor, weight: Tensor | None) -> bool:
+    return _fits_classes(input, target, weight)
 
 
 def _check_nll(input: Tensor, target: Tensor, ignore_index: int) -> None:
@@ -137,7 +186,29 @@ def _grad_nll(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
     return {"input": nll_backward(grad, target, weight, ctx.ignore_index, ctx.classes, ctx.dtype)}
 
 
-nll = operator(reference.nll, fake=_fake_nll, check=_check_nll, save=_save_nll, backward=_grad_nll, kernels=())
+nll = operator(
+    reference.nll,
+    contract=f"input (N, C, S) of floats, int64 target (N, S), and {_WEIGHT}",
+    fits=_fits_nll,
+    fake=_fake_nll,
+    check=_check_nll,
+    save=_save_nll,
+    backward=_grad_nll,
+    kernels=(),
+)
+
+
+def _fits_nll_backward(grad: Tensor, target: Tensor, weight: Tensor | None, classes: int, dtype: torch.dtype) -> bool:
+    wide = grad.dtype
+    return (
+        grad.dim() == 2
+        and target.shape == grad.shape
+        and target.dtype == torch.int64
+        and classes >= 0
+        and dtype in checks.FLOATS
+        and wide == sum_dtype(dtype)
+        and _fits_weight(weight, classes, wide)
+    )
 
 
 def _fake_nll_backward(grad: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
@@ -156,6 +227,8 @@ def _grad_nll_backward(ctx: Any, upstream: Tensor) -> dict[str, Tensor | None]:
 
 nll_backward = operator(
     reference.nll_backward,
+    contract=f"grad (N, S) in at least float32, int64 target (N, S), {_WEIGHT}, classes C >= 0, and a floating dtype",
+    fits=_fits_nll_backward,
     fake=_fake_nll_backward,
     save=_save_nll_backward,
     backward=_grad_nll_backward,

@@ -14,7 +14,8 @@ def index_bytes(points: Tensor, sizes: Tensor | None) -> int:
     """An upper bound of the bytes that the tree of the CPU or the buckets of the GPU take for these points."""
     itemsize = sum_dtype(points.dtype).itemsize
     num_clouds = clouds.batch_size(points, sizes)
-    return 5 * points.shape[:-1].numel() * itemsize + 192 * num_clouds * (itemsize + 1) + 4096
+    num_points = points.numel() // points.shape[-1]  # numel() of a shape would fix the sizes in compiled code
+    return 5 * num_points * itemsize + 192 * num_clouds * (itemsize + 1) + 4096
 
 
 def squared(radius: float, dtype: torch.dtype, closed: bool = True) -> float:

@@ -24,7 +24,39 @@ def _fake_index(points: Tensor, sizes: Tensor | None) -> Tensor:
     return points.new_empty(index_bytes(points, sizes), dtype=torch.uint8)
 
 
-neighbor_index = operator(reference.neighbor_index, fake=_fake_index, check=_check_index)
+neighbor_index = operator(
+    reference.neighbor_index, contract=clouds.CONTRACT, fits=clouds.fit, fake=_fake_index, check=_check_index
+)
+
+
+def _fits_search(
+    points: Tensor,
+    sizes: Tensor | None,
+    queries: Tensor | None,
+    query_sizes: Tensor | None,
+    index: Tensor | None,
+    k: int,
+    select: str,
+    seed: Tensor | None,
+) -> bool:
+    if not clouds.fit(points, sizes) or k < 1 or select not in ("nearest", "first", "random"):
+        return False
+    if seed is None:
+        if select == "random":
+            return False
+    elif seed.dtype != torch.int64 or seed.numel() != 1:
+        return False
+    if index is not None and (index.dtype != torch.uint8 or index.dim() != 1):
+        return False
+    if queries is None:
+        return query_sizes is None
+    return (
+        clouds.fit(queries, query_sizes)
+        and queries.dtype == points.dtype
+        and queries.dim() == points.dim()
+        and queries.shape[-1] == points.shape[-1]
+        and clouds.batch_size(queries, query_sizes) == clouds.batch_size(points, sizes)
+    )
 
 
 def _check_search(points: Tensor, sizes: Tensor | None, queries: Tensor | None, query_sizes: Tensor | None) -> None:
@@ -65,5 +97,14 @@ def _grad_search(ctx: Any, grad: Tensor, _found: None, _count: None) -> dict[str
 
 
 neighbor_search = operator(
-    reference.neighbor_search, fake=_fake_search, check=_check_search, save=_save_search, backward=_grad_search
+    reference.neighbor_search,
+    contract=(
+        f"{clouds.CONTRACT}, queries that match them in layout, number of clouds, D and dtype or None, uint8 index "
+        '(bytes,) or None, k >= 1, select "nearest", "first" or "random", and an int64 seed if select is "random"'
+    ),
+    fits=_fits_search,
+    fake=_fake_search,
+    check=_check_search,
+    save=_save_search,
+    backward=_grad_search,
 )

@@ -77,6 +77,8 @@ def farthest_point_sampling(
     distance2 = points.new_zeros(shape if radii else (0,), dtype=wide)
     if not index.numel() or not num_points:
         return index, distance2
+    if counts is not None:
+        counts = reference.fitting_counts(counts, num_samples, points.dim() == 2)
     processors = 1 if INTERPRETED else torch.cuda.get_device_properties(points.device).multi_processor_count
     chosen = plan(batch, num_points, wide, processors)
     arguments = (index, distance2, points.contiguous(), sizes, num_samples, counts, start, radii)

@@ -74,6 +74,12 @@ def _farthest(points: Tensor, start: list[int], count: int, radii: bool) -> tupl
     return index, torch.stack(covering) if covering else points.new_zeros(len(picks))
 
 
+def fitting_counts(counts: Tensor, num_samples: int, packed: bool) -> Tensor:
+    """Counts whose sum (packed) or maximum (padded) is at most `num_samples`. On a GPU they were not checked."""
+    inside = counts.clamp(0, num_samples)
+    return inside.cumsum(0).clamp(max=num_samples).diff(prepend=inside.new_zeros(1)) if packed else inside
+
+
 def random_sampling(
     points: Tensor,
     sizes: Tensor | None,
@@ -82,7 +88,9 @@ def random_sampling(
     seed: Tensor,
 ) -> Tensor:
     begin, size = clouds.bounds(points, sizes)
-    wanted = torch.full_like(size, num_samples) if counts is None else counts
+    wanted = torch.full_like(size, num_samples)
+    if counts is not None:
+        wanted = fitting_counts(counts, num_samples, points.dim() == 2)
     if points.dim() == 3:
         places = torch.arange(points.shape[1], device=points.device)
         keys = _shuffle_keys(seed, points.shape[:2].numel()).reshape(points.shape[:2])
@@ -109,9 +117,9 @@ def _places(wanted: Tensor, num_samples: int, counts: Tensor | None) -> tuple[Te
     if counts is None:
         place = torch.arange(num_samples, device=wanted.device)
         return torch.arange(batch, device=wanted.device).repeat_interleave(num_samples), place.repeat(batch)
-    cloud = torch.arange(batch, device=wanted.device).repeat_interleave(counts, output_size=num_samples)
-    before = counts.cumsum(0) - counts
-    return cloud, torch.arange(num_samples, device=wanted.device) - before[cloud]
+    place, ends = torch.arange(num_samples, device=wanted.device), wanted.cumsum(0)
+    cloud = torch.searchsorted(ends, place, right=True).clamp(max=batch - 1)
+    return cloud, place - (ends - wanted)[cloud]
 
 
 def _shuffle_keys(seed: Tensor, count: int) -> Tensor:

@@ -12,8 +12,6 @@ from . import register
 
 __all__ = ["Extremes", "histogram", "scatter", "segment", "segment_softmax"]
 
-_NUMBERS = (*checks.FLOATS, torch.int64, torch.int32)
-
 Reduce = Literal["sum", "mean", "max", "min"]
 
 
@@ -80,7 +78,7 @@ def scatter(
     checks.shape(values.dim() in (2, 3), "values", "(E, C) or (B, E, C)", values)
     fits = index.shape == values.shape[:-1]
     checks.shape(fits, "index", "(E,) with values (E, C), or (B, E) with (B, E, C)", index)
-    checks.dtype("values", values, checks.FLOATS if reduce == "mean" else _NUMBERS)
+    checks.dtype("values", values, checks.FLOATS if reduce == "mean" else checks.NUMBERS)
     checks.dtype("index", index, checks.INDICES)
     checks.device("index", index, "values", values)
     index = index.long()
@@ -125,7 +123,7 @@ def segment(values: Tensor, offsets: Tensor, reduce: Reduce = "sum", *, return_a
     """
     checks.tensor("values", values)
     _check_reduce(reduce, return_arg)
-    _check_segments("values", values, offsets, checks.FLOATS if reduce == "mean" else _NUMBERS)
+    _check_segments("values", values, offsets, checks.FLOATS if reduce == "mean" else checks.NUMBERS)
     offsets = offsets.long()
     if reduce in ("max", "min"):
         extremes = Extremes(*register.segment_extreme(values, offsets, reduce == "max"))
@@ -183,7 +181,7 @@ def histogram(index: Tensor, size: int, weights: Tensor | None = None) -> Tensor
         checks.shape(weights.shape == index.shape, "weights", lambda: f"{tuple(index.shape)} like index", weights)
     checks.dtype("index", index, checks.INDICES)
     if weights is not None:
-        checks.dtype("weights", weights, _NUMBERS)
+        checks.dtype("weights", weights, checks.NUMBERS)
         checks.device("weights", weights, "index", index)
     index = index.long()
     size = _size(size, index)

@@ -15,6 +15,10 @@ from ..sums import sum_dtype
 from . import reference
 
 
+def _fits_histogram(index: Tensor, size: int) -> bool:
+    return 1 <= index.dim() <= 2 and index.dtype == torch.int64 and size >= 0
+
+
 def _check_histogram(index: Tensor, size: int) -> None:
     checks.index_values(index, size)
 
@@ -23,7 +27,24 @@ def _fake_histogram(index: Tensor, size: int) -> Tensor:
     return index.new_empty((*index.shape[:-1], size))
 
 
-histogram = operator(reference.histogram, fake=_fake_histogram, check=_check_histogram)
+histogram = operator(
+    reference.histogram,
+    contract="int64 index (E,) or (B, E), and size >= 0",
+    fits=_fits_histogram,
+    fake=_fake_histogram,
+    check=_check_histogram,
+)
+
+
+def _fits_scatter_extreme(values: Tensor, index: Tensor, num_rows: int) -> bool:
+    shape = values.shape
+    return (
+        2 <= len(shape) <= 3
+        and shape == (*index.shape, shape[-1])
+        and num_rows >= 0
+        and index.dtype == torch.int64
+        and values.dtype in checks.NUMBERS
+    )
 
 
 def _check_scatter_extreme(index: Tensor, num_rows: int) -> None:
@@ -49,11 +70,19 @@ def _grad_extreme(ctx: Any, grad: Tensor, _: None) -> dict[str, Tensor | None]:
 
 scatter_extreme = operator(
     reference.scatter_extreme,
+    contract="values (E, C) of floats, int64 or int32 and int64 index (E,), or (B, E, C) and (B, E), and num_rows >= 0",
+    fits=_fits_scatter_extreme,
     fake=_fake_scatter_extreme,
     check=_check_scatter_extreme,
     save=_save_extreme,
     backward=_grad_extreme,
 )
+
+
+def _fits_pick(values: Tensor, arg: Tensor) -> bool:
+    shape, picks = values.shape, arg.shape
+    same = len(picks) == len(shape) and picks[-1] == shape[-1] and (len(shape) == 2 or picks[0] == shape[0])
+    return 2 <= len(shape) <= 3 and same and arg.dtype == torch.int64
 
 
 def _fake_pick(values: Tensor, arg: Tensor) -> Tensor:
@@ -70,7 +99,20 @@ def _grad_pick(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
     return {"values": place_elements(grad, arg, ctx.num_rows)}
 
 
-pick_elements = operator(reference.pick_elements, fake=_fake_pick, save=_save_pick, backward=_grad_pick, kernels=())
+pick_elements = operator(
+    reference.pick_elements,
+    contract="values (E, C) and int64 arg (G, C), or (B, E, C) and (B, G, C)",
+    fits=_fits_pick,
+    fake=_fake_pick,
+    save=_save_pick,
+    backward=_grad_pick,
+    kernels=(),
+)
+
+
+def _fits_place(grad: Tensor, arg: Tensor, num_rows: int) -> bool:
+    shape = grad.shape
+    return 2 <= len(shape) <= 3 and shape == arg.shape and num_rows >= 0 and arg.dtype == torch.int64
 
 
 def _fake_place(grad: Tensor, num_rows: int) -> Tensor:
@@ -86,7 +128,27 @@ def _grad_place(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
     return {"grad": pick_elements(grad, arg)}
 
 
-place_elements = operator(reference.place_elements, fake=_fake_place, save=_save_place, backward=_grad_place)
+place_elements = operator(
+    reference.place_elements,
+    contract="grad (G, C) or (B, G, C), int64 arg of the same shape, and num_rows >= 0",
+    fits=_fits_place,
+    fake=_fake_place,
+    save=_save_place,
+    backward=_grad_place,
+)
+
+
+_SEGMENTS = "(E, C) of floats, int64 or int32, and int64 offsets (S + 1,)"
+
+
+def _fits_segments(values: Tensor, offsets: Tensor) -> bool:
+    return (
+        values.dim() == 2
+        and offsets.dim() == 1
+        and offsets.numel() > 0
+        and offsets.dtype == torch.int64
+        and values.dtype in checks.NUMBERS
+    )
 
 
 def _check_offsets(offsets: Tensor, num_rows: int) -> None:
@@ -113,11 +175,18 @@ def _grad_segment_sum(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 segment_sum = operator(
     reference.segment_sum,
+    contract=f"values {_SEGMENTS}",
+    fits=_fits_segments,
     fake=_fake_segment_sum,
     check=_check_segments,
     save=_save_segment_sum,
     backward=_grad_segment_sum,
 )
+
+
+def _fits_segment_spread(grad: Tensor, offsets: Tensor, num_rows: int) -> bool:
+    shape = grad.shape
+    return _fits_segments(grad, offsets) and shape[0] == offsets.numel() - 1 and num_rows >= 0
 
 
 def _fake_segment_spread(grad: Tensor, num_rows: int) -> Tensor:
@@ -136,6 +205,8 @@ def _grad_segment_spread(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 segment_spread = operator(
     reference.segment_spread,
+    contract="grad (S, C) of floats, int64 or int32, int64 offsets (S + 1,), and num_rows >= 0",
+    fits=_fits_segment_spread,
     fake=_fake_segment_spread,
     check=_check_offsets,
     save=_save_segment_spread,
@@ -150,11 +221,17 @@ def _fake_segment_extreme(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tens
 
 segment_extreme = operator(
     reference.segment_extreme,
+    contract=f"values {_SEGMENTS}",
+    fits=_fits_segments,
     fake=_fake_segment_extreme,
     check=_check_segments,
     save=_save_extreme,
     backward=_grad_extreme,
 )
+
+
+def _fits_softmax(logits: Tensor, offsets: Tensor) -> bool:
+    return _fits_segments(logits, offsets) and logits.dtype in checks.FLOATS
 
 
 def _check_softmax(logits: Tensor, offsets: Tensor) -> None:
@@ -175,8 +252,18 @@ def _grad_softmax(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 
 segment_softmax = operator(
-    reference.segment_softmax, fake=_fake_softmax, check=_check_softmax, save=_save_softmax, backward=_grad_softmax
+    reference.segment_softmax,
+    contract="logits (E, C) of floats and int64 offsets (S + 1,)",
+    fits=_fits_softmax,
+    fake=_fake_softmax,
+    check=_check_softmax,
+    save=_save_softmax,
+    backward=_grad_softmax,
 )
+
+
+def _fits_softmax_backward(grad: Tensor, output: Tensor, offsets: Tensor) -> bool:
+    return grad.shape == output.shape and grad.dtype == output.dtype and _fits_softmax(grad, offsets)
 
 
 def _check_softmax_backward(grad: Tensor, offsets: Tensor) -> None:
@@ -210,6 +297,8 @@ def _grad_softmax_backward(ctx: Any, upstream: Tensor) -> dict[str, Tensor | Non
 
 segment_softmax_backward = operator(
     reference.segment_softmax_backward,
+    contract="grad and output (E, C) of the same floating dtype, and int64 offsets (S + 1,)",
+    fits=_fits_softmax_backward,
     fake=_fake_softmax_backward,
     check=_check_softmax_backward,
     save=_save_softmax_backward,

@@ -76,8 +76,11 @@ def voxelize(
     groups = register.voxel_groups(points, clouds.as_sizes(offsets, lengths), *map(float, edges))
     inverse, coordinates, count, occupied = groups
     wide = sum_dtype(points.dtype)
-    edge = torch.stack([points.new_full((), length, dtype=wide) for length in edges])
-    centers = (coordinates.to(wide) + 0.5) * edge
+    centers = coordinates.to(wide) + 0.5
+    if edges[0] == edges[1] == edges[2]:
+        centers *= float(edges[0])
+    else:
+        centers *= torch.stack([points.new_full((), length, dtype=wide) for length in edges])
     if points.dim() == 3:
         centers = torch.where((count > 0).unsqueeze(-1), centers, 0)
         return Voxels(inverse, coordinates, count, centers.to(points.dtype), None, occupied)

@@ -8,6 +8,10 @@ from ..registry import operator
 from . import reference
 
 
+def _fits(points: Tensor, sizes: Tensor | None) -> bool:
+    return clouds.fit(points, sizes) and points.shape[-1] == 3
+
+
 def _check(points: Tensor, sizes: Tensor | None) -> None:
     clouds.check_values(points, sizes)
 
@@ -20,4 +24,11 @@ def _fake(points: Tensor, sizes: Tensor | None) -> tuple[Tensor, Tensor, Tensor,
     return inverse, coordinates, count, occupied
 
 
-voxel_groups = operator(reference.voxel_groups, fake=_fake, check=_check, kernels=("cpu",))
+voxel_groups = operator(
+    reference.voxel_groups,
+    contract=f"{clouds.CONTRACT}, and D = 3",
+    fits=_fits,
+    fake=_fake,
+    check=_check,
+    kernels=("cpu",),
+)

@@ -20,6 +20,7 @@ from .pointops import (
     knnquery_heap,
     nearestneighbor,
     queryandgroup,
+    querygroup,
 )
 from .query import BallQuery, KNNQuery, RandomBallQuery, ball_query, knn_query, random_ball_query
 from .sampling import FarthestPointSampling, farthest_point_sampling
@@ -63,6 +64,7 @@ __all__ = [
     "offset2batch",
     "query_and_group",
     "queryandgroup",
+    "querygroup",
     "random_ball_query",
     "subtraction",
 ]

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 import pointgrad
 from pointgrad.compat.pointnet2_ops import pointnet2_utils
 from pointgrad.compat.pointnet2_ops.pointnet2_utils import GroupAll as GroupAll
-from pointgrad.compat.pointnet2_ops.pointnet2_utils import ball_query as ballquery
 from pointgrad.compat.pointnet2_ops.pointnet2_utils import gather_operation as gathering
 from pointgrad.compat.pointnet2_ops.pointnet2_utils import group_by
 from pointgrad.compat.pointnet2_ops.pointnet2_utils import three_nn as nearestneighbor
 from pointgrad.ops import checks
 
-from ..._scalars import count_of
-from ._packed import cloud_of_rows, to_offsets
+from ..._scalars import count_of, number
+from ._packed import check_points, cloud_of_rows, to_offsets
 from .aggregation import Aggregation as Aggregation
 from .aggregation import aggregation as aggregation
 from .grouping import grouping as grouping_with_xyz
@@ -61,6 +60,7 @@ __all__ = [
     "knnquery_naive",
     "nearestneighbor",
     "queryandgroup",
+    "querygroup",
     "subtraction",
 ]
 
@@ -111,7 +111,7 @@ def knnquery(
     """
     if offset is None:
         return knnquery_heap(nsample, xyz, new_xyz)
-    found, index = _nearest(nsample, xyz, new_xyz, offset, new_offset)
+    found, index = nearest_or_first(nsample, xyz, new_xyz, offset, new_offset)
     return index, distance(found)
 
 
@@ -171,6 +171,88 @@ def grouping_int(features: Tensor, idx: Tensor) -> Tensor:
     return pointgrad.group(features.transpose(1, 2), idx).permute(0, 3, 1, 2).long().contiguous()
 
 
+def ballquery(
+    radius: float,
+    nsample: int,
+    xyz: Tensor,
+    new_xyz: Tensor,
+    offset: Tensor | None = None,
+    new_offset: Tensor | None = None,
+) -> Tensor:
+    """Find the first `nsample` points, in index order, at a distance less than `radius` from each center.
+
+    Packed (openpoints): `ballquery(radius, nsample, xyz, new_xyz, offset, new_offset)`. Batched:
+    `ballquery(radius, nsample, xyz, new_xyz)`.
+
+    Args:
+        radius: Radius of the balls.
+        nsample: Number of neighbors.
+        xyz: (N, 3) points if packed, (B, N, 3) if batched.
+        new_xyz: (M, 3) or (B, M, 3) centers.
+        offset: (B,) ends of the clouds of `xyz` if packed, None if batched.
+        new_offset: (B,) ends of the clouds of `new_xyz`.
+
+    Returns:
+        (M, nsample) rows of `xyz` if packed, (B, M, nsample) indices if batched, int32 and without gradient. A ball
+        with fewer points repeats its first one; an empty ball is filled with 0, as in the original.
+    """
+    if offset is None or new_offset is None:
+        return pointnet2_utils.ball_query(radius, nsample, xyz, new_xyz)
+    new_xyz = xyz if new_xyz is None else new_xyz
+    check_points("xyz", xyz)
+    check_points("new_xyz", new_xyz)
+    index = pointgrad.ball_query(
+        xyz.detach(), number(radius), count_of("nsample", nsample), new_xyz.detach(), select="first", closed=False,
+        offsets=to_offsets("offset", offset), query_offsets=to_offsets("new_offset", new_offset),
+    ).index.int()  # fmt: skip
+    return torch.where(index < 0, index[:, :1].clamp(min=0), index)
+
+
+def querygroup(
+    nsample: int,
+    xyz: Tensor,
+    new_xyz: Tensor | None,
+    feat: Tensor | None,
+    offset: Tensor,
+    new_offset: Tensor,
+    radius: float | None = None,
+    query_method: str = "knn",
+    normalize_dp: bool = False,
+    idx: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Gather relative positions and features of neighbors in packed clouds, as in openpoints.
+
+    Args:
+        nsample: Number of neighbors.
+        xyz: (N, 3) points.
+        new_xyz: (M, 3) centers; `xyz` if None.
+        feat: (N, C) features, or None.
+        offset: (B,) ends of the clouds of `xyz`.
+        new_offset: (B,) ends of the clouds of `new_xyz`.
+        radius: Radius of the ball query.
+        query_method: "knn" or "knnquery" for the nearest neighbors, another name for a ball query.
+        normalize_dp: Divide the positions by the radius; for "knn", each by its own length, as in the original.
+        idx: (M, nsample) indices of neighbors; searched if None. The original returns None if they are given.
+
+    Returns:
+        (M, nsample, 3) positions relative to the center and (M, nsample, C) features, or None instead of these.
+    """
+    if new_xyz is None:
+        new_xyz = xyz
+    if idx is None and query_method in ("knn", "knnquery"):
+        _, idx = nearest_or_first(nsample, xyz.detach(), new_xyz.detach(), offset, new_offset)
+    elif idx is None:
+        checks.value(radius is not None, "radius", "given for a ball query", radius)
+        idx = ballquery(radius, nsample, xyz, new_xyz, offset, new_offset)  # type: ignore[arg-type]
+    positions = grouping2(xyz, idx) - new_xyz.unsqueeze(1)
+    if normalize_dp and query_method == "knn":
+        positions = positions / (positions.norm(dim=-1, keepdim=True) + 1e-8)
+    elif normalize_dp:
+        checks.value(radius is not None, "radius", "given if normalize_dp is True", radius)
+        positions = positions / radius  # type: ignore[operator]
+    return positions, None if feat is None else grouping2(feat, idx)
+
+
 def queryandgroup(
     nsample: int,
     xyz: Tensor,
@@ -199,7 +281,7 @@ def queryandgroup(
     if new_xyz is None:
         new_xyz = xyz
     if idx is None:
-        _, idx = _nearest(nsample, xyz.detach(), new_xyz.detach(), offset, new_offset)
+        _, idx = nearest_or_first(nsample, xyz.detach(), new_xyz.detach(), offset, new_offset)
     return grouping_with_xyz(idx, feat, xyz, new_xyz, with_xyz=True) if use_xyz else grouping2(feat, idx)
 
 
@@ -326,7 +408,7 @@ class QueryAndGroup(nn.Module):
         return group_by(idx, xyz, new_xyz, features, self.use_xyz).contiguous()
 
 
-def _nearest(
+def nearest_or_first(
     nsample: int, xyz: Tensor, new_xyz: Tensor | None, offset: Tensor, new_offset: Tensor | None
 ) -> tuple[pointgrad.Neighbors, Tensor]:
     """Neighbors in packed clouds, and their index (M, nsample) int32 padded with the first index of the cloud."""

@@ -89,7 +89,7 @@ def ball_query(
         >>> ball_query(2, 4.0, 0.0, line, torch.tensor([5]), line[:1], torch.tensor([1]))[0]  # two of 0, 1, 2, 3
         tensor([[0, 2]], dtype=torch.int32)
     """
-    found, inner, hole = _all_in_ball(nsample, max_radius, min_radius, xyz, offset, new_xyz, new_offset)
+    found, inner, hole = all_in_ball(nsample, max_radius, min_radius, xyz, offset, new_xyz, new_offset)
     count = (found.count - hole).unsqueeze(1)
     rank = torch.arange(nsample, device=xyz.device)
     spread = (count.float() / nsample * rank).long()  # in float32, as in the original
@@ -124,7 +124,7 @@ def random_ball_query(
             select="random", closed=False, offsets=offsets, query_offsets=query_offsets,
         )  # fmt: skip
         return found.index.int(), distance(found)
-    found, inner, hole = _all_in_ball(nsample, max_radius, min_radius, xyz, offset, new_xyz, new_offset)
+    found, inner, hole = all_in_ball(nsample, max_radius, min_radius, xyz, offset, new_xyz, new_offset)
     count = (found.count - hole).unsqueeze(1)
     width = max(found.index.shape[1], nsample)
     key = torch.rand(found.index.shape[0], width, device="cpu").to(xyz.device)
@@ -185,7 +185,7 @@ def _check_radii(max_radius: Any, min_radius: Any) -> float:
     return min_radius * min_radius
 
 
-def _all_in_ball(
+def all_in_ball(
     nsample: int,
     max_radius: float,
     min_radius: float,

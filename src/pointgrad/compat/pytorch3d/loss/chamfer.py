@@ -10,6 +10,7 @@ from pointgrad.ops import checks
 
 from ..ops import _clouds
 from ..ops.knn import knn_gather, nearest
+from ..ops.utils import is_pointclouds
 
 __all__ = ["chamfer_distance"]
 
@@ -38,9 +39,8 @@ def chamfer_distance(
     normals; negative weights raise an error on the CPU only, because checking them on a GPU would synchronize.
 
     Args:
-        x: (N, P1, D) points, or an object with `points_padded()`, `num_points_per_cloud()` and `normals_padded()`, such
-            as the original's Pointclouds, which also provides lengths and normals.
-        y: (N, P2, D) points, or such an object.
+        x: (N, P1, D) points, or Pointclouds (ours or the original's), which also provide lengths and normals.
+        y: (N, P2, D) points, or Pointclouds.
         x_lengths, y_lengths: (N,) number of points in each cloud.
         x_normals, y_normals: (N, P1, C) and (N, P2, C) normals, or None.
         weights: (N,) non-negative weights of the pairs of clouds. A mean over pairs is divided by their sum.
@@ -92,9 +92,11 @@ class _Side(NamedTuple):
 
 
 def _side(name: str, points: Any, lengths: Any, normals: Any) -> _Side:
-    if hasattr(points, "points_padded") and hasattr(points, "num_points_per_cloud"):
+    if is_pointclouds(points):
         lengths, normals = points.num_points_per_cloud(), points.normals_padded()
         points = points.points_padded()
+    elif not isinstance(points, Tensor):
+        raise ValueError(f"{name} must be Pointclouds objects or torch.Tensor (N, P, D), got {type(points).__name__}")
     _clouds.check(name, points, f"{name}_lengths", lengths)
     if normals is not None:
         checks.tensor(f"{name}_normals", normals)
@@ -105,9 +107,9 @@ def _side(name: str, points: Any, lengths: Any, normals: Any) -> _Side:
 
 def _check_reductions(batch_reduction: Any, point_reduction: Any) -> None:
     fits = batch_reduction in (None, "mean", "sum")
-    checks.value(fits, "batch_reduction", '"mean", "sum" or None', repr(batch_reduction))
+    checks.value(fits, "batch_reduction", 'one of "mean", "sum" and None', repr(batch_reduction))
     fits = point_reduction in (None, "mean", "sum", "max")
-    checks.value(fits, "point_reduction", '"mean", "sum", "max" or None', repr(point_reduction))
+    checks.value(fits, "point_reduction", 'one of "mean", "sum", "max" and None', repr(point_reduction))
     fits = point_reduction is not None or batch_reduction is None
     checks.value(fits, "batch_reduction", "None if point_reduction is None", repr(batch_reduction))
 

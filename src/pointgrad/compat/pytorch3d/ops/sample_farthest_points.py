@@ -11,7 +11,7 @@ from pointgrad.ops import checks
 from ..._scalars import number
 from . import _clouds
 
-__all__ = ["sample_farthest_points"]
+__all__ = ["sample_farthest_points", "sample_farthest_points_naive"]
 
 
 def sample_farthest_points(
@@ -42,12 +42,36 @@ def sample_farthest_points(
         >>> sample_farthest_points(corners, K=2)[1]
         tensor([[0, 3]])
     """
+    if isinstance(points, Tensor) and isinstance(lengths, Tensor) and lengths.shape != points.shape[:1]:
+        sizes = f"{tuple(points.shape)} and {tuple(lengths.shape)}"
+        raise ValueError(f"points and lengths must have the same batch dimension, got {sizes}")
     _clouds.check("points", points, "lengths", lengths)
     K = number(K)
     _check_count(K, points.shape[0])
     start = "random" if random_start_point else 0
     index = pointgrad.farthest_point_sampling(points, K, lengths=lengths, start=start)  # type: ignore[arg-type]
     return pointgrad.gather(points, index), index
+
+
+def sample_farthest_points_naive(
+    points: Tensor,
+    lengths: Tensor | None = None,
+    K: int | Sequence[int] | Tensor = 50,
+    random_start_point: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Call `sample_farthest_points`. The original has a slower implementation with this name.
+
+    Args:
+        points, lengths, K, random_start_point: See `sample_farthest_points`.
+
+    Returns:
+        Points and indices.
+
+    Example:
+        >>> sample_farthest_points_naive(torch.tensor([[[0.], [1.], [5.]]]), K=2)[1]
+        tensor([[0, 2]])
+    """
+    return sample_farthest_points(points, lengths, K, random_start_point)
 
 
 def _check_count(K: Any, batch: int) -> None:
@@ -58,4 +82,4 @@ def _check_count(K: Any, batch: int) -> None:
     checks.kind(is_list, "K", "an int, or a list or tensor of ints", K)
     if isinstance(K, Tensor):
         checks.shape(K.dim() == 1, "K", "an int or (N,)", K)
-    checks.value(len(K) == batch, "K", lambda: f"one number for each of {batch} clouds", len(K))
+    checks.value(len(K) == batch, "K and points", "the same batch dimension", f"{len(K)} and {batch}", verb="have")

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-import pointgrad
-
+from ..._torchscript import operator
 from ._shifted import shifted
 
 
+@operator
 def scatter_logsumexp(
     src: Tensor,
     index: Tensor,
@@ -33,9 +33,15 @@ def scatter_logsumexp(
         >>> scatter_logsumexp(torch.tensor([0., 0., 7.]), torch.tensor([2, 2, 0]))
         tensor([7.0000, 0.0000, 0.6931])
     """
-    values, highest, arg, group, layout = shifted("scatter_logsumexp", src, index, dim, out, dim_size)
-    total = (pointgrad.scatter(values.exp(), group, highest.shape[-2]) + eps).log() + highest
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_logsumexp(src, index, dim, out, dim_size, eps)
+    return _logsumexp(src, index, dim, out, dim_size, eps)
+
+
+def _logsumexp(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, eps: float) -> Tensor:
+    values, highest, arg, groups = shifted("scatter_logsumexp", src, index, dim, out, dim_size)
+    total = (groups.sum(values.exp()) + eps).log() + highest
     total = torch.where(highest.isinf(), highest, total)
     empty = 0.0 if out is None else -torch.inf
-    total = layout.unfold(total.masked_fill(arg < 0, empty))
+    total = groups.layout.unfold(total.masked_fill(arg < 0, empty))
     return total.to(src.dtype) if out is None else out.copy_(torch.logaddexp(out.to(total.dtype), total))

@@ -1,12 +1,13 @@
 """Softmax of groups."""
 
+import torch
 from torch import Tensor
 
-import pointgrad
-
+from ..._torchscript import operator
 from ._shifted import shifted
 
 
+@operator
 def scatter_softmax(src: Tensor, index: Tensor, dim: int = -1, dim_size: int | None = None) -> Tensor:
     """Compute the softmax over the values along `dim` that have the same index.
 
@@ -24,14 +25,12 @@ def scatter_softmax(src: Tensor, index: Tensor, dim: int = -1, dim_size: int | N
         >>> scatter_softmax(torch.tensor([0., 0., 7.]), torch.tensor([1, 1, 0]))
         tensor([0.5000, 0.5000, 1.0000])
     """
-    values, highest, _, group, layout = shifted("scatter_softmax", src, index, dim, None, dim_size)
-    power = values.exp_()
-    total = pointgrad.scatter(power, group, highest.shape[-2])
-    empty = total == 0  # no value, or only -inf
-    scale = total.masked_fill(empty, 1).reciprocal().masked_fill(empty, 0)
-    return layout.unfold(power * pointgrad.gather(scale, group)).to(src.dtype)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_softmax(src, index, dim, dim_size)
+    return _softmax(src, index, dim, dim_size)
 
 
+@operator
 def scatter_log_softmax(
     src: Tensor, index: Tensor, dim: int = -1, eps: float = 1e-12, dim_size: int | None = None
 ) -> Tensor:
@@ -48,6 +47,21 @@ def scatter_log_softmax(
         >>> scatter_log_softmax(torch.tensor([0., 0., 7.]), torch.tensor([1, 1, 0]))
         tensor([-0.6931, -0.6931,  0.0000])
     """
-    values, highest, _, group, layout = shifted("scatter_log_softmax", src, index, dim, None, dim_size)
-    total = pointgrad.scatter(values.exp(), group, highest.shape[-2])
-    return layout.unfold(values - pointgrad.gather((total + eps).log(), group)).to(src.dtype)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_log_softmax(src, index, dim, eps, dim_size)
+    return _log_softmax(src, index, dim, eps, dim_size)
+
+
+def _softmax(src: Tensor, index: Tensor, dim: int, dim_size: int | None) -> Tensor:
+    values, _, _, groups = shifted("scatter_softmax", src, index, dim, None, dim_size)
+    power = values.exp_()
+    total = groups.sum(power)
+    empty = total == 0  # no value, or only -inf
+    scale = total.masked_fill(empty, 1).reciprocal().masked_fill(empty, 0)
+    return groups.layout.unfold(power * groups.spread(scale)).to(src.dtype)
+
+
+def _log_softmax(src: Tensor, index: Tensor, dim: int, eps: float, dim_size: int | None) -> Tensor:
+    values, _, _, groups = shifted("scatter_log_softmax", src, index, dim, None, dim_size)
+    total = groups.sum(values.exp())
+    return groups.layout.unfold(values - groups.spread((total + eps).log())).to(src.dtype)

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-import pointgrad
+from ..._torchscript import operator
+from ._groups import grouped
 
-from .._rows import by_index, group_count
 
-
+@operator
 def scatter_std(
     src: Tensor,
     index: Tensor,
@@ -32,17 +32,23 @@ def scatter_std(
         >>> scatter_std(torch.tensor([1., 3., 5.]), torch.tensor([0, 0, 1]), unbiased=False)
         tensor([1.0000, 0.0000])
     """
-    rows, group, layout = by_index(src, index, dim)
-    size = group_count(src, dim, out, dim_size)
+    if torch.jit.is_scripting():
+        return torch.ops.pointgrad_compat.scatter_std(src, index, dim, out, dim_size, unbiased)
+    return _std(src, index, dim, out, dim_size, unbiased)
+
+
+def _std(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, unbiased: bool) -> Tensor:
+    rows, groups = grouped(src, index, dim, out, dim_size)
     wide = torch.promote_types(src.dtype if src.is_floating_point() else torch.get_default_dtype(), torch.float32)
     rows = rows.to(wide)
-    mean = pointgrad.scatter(rows, group, size, "mean")
-    deviation = rows - pointgrad.gather(mean, group)
-    total = pointgrad.scatter(deviation * deviation, group, mean.shape[-2])
-    count = pointgrad.histogram(group, mean.shape[-2]).clamp(min=1).unsqueeze(-1)
+    total = groups.sum(rows)
+    count = groups.counts()
+    deviation = rows - groups.spread(total / count)
+    total = groups.sum(deviation * deviation)
     if unbiased:
         count = (count - 1).clamp(min=1)
-    total, divisor = layout.unfold(total), layout.unfold((count + 1e-6).to(wide).expand_as(total))
+    layout = groups.layout
+    total, divisor = layout.unfold(total), layout.unfold((count.to(wide) + 1e-6).expand_as(total))
     if out is not None:
         total = out.add_(total.to(out.dtype))
     variance = total / divisor
