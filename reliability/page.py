@@ -311,13 +311,13 @@ def foreign() -> str:
         for reason, count in record["out_of_scope"].items():
             scopes.setdefault(reason, Counter())[name] += count
     machines = "; ".join(dict.fromkeys(machine(record["machine"]) for record in records))
-    titles = ["library", "passed", "failed", "fail also without compat", "skipped", "not run"]
+    titles = ["library", "passed", "failed", "fail also without compat", "skipped", "out of scope"]
     parts = [f"{machines}:", table(titles, rows)]
     if failures:
         parts += ["Failed:", table(["library", "test", "reason"], failures)]
     reasons = [[reason, ", ".join(f"{name}: {n:,}" for name, n in counts.items())] for reason, counts in scopes.items()]
     if reasons:
-        parts += ["Not run:", table(["reason", "tests"], reasons)]
+        parts += ["Out of scope:", table(["reason", "tests"], reasons)]
     return "\n\n".join(parts)
 
 
