@@ -122,6 +122,7 @@ SUITES = (
         out_of_scope={
             "test/loader/test_mixin.py::test_multithreading_neighbor_loader": GRAPHS,
             "test/nn/models/test_node2vec.py*": GRAPHS,
+            "test/nn/pool/test_graclus.py*": GRAPHS,
             "test/utils/test_dropout.py::test_dropout_path": GRAPHS,
         },
         compare=True,
