@@ -1,4 +1,4 @@
-"""Generates the tables of docs/reliability.md and README.md from results/.
+"""Generates the tables of docs/reliability.md, docs/migration.md and README.md from results/.
 
 `make figures ONLY=counts` writes them into the pages.
 """
@@ -9,10 +9,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from .foreign import grouped
+
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
 NOT_MEASURED = "No results are committed for this table."
-PAGES = (ROOT / "docs" / "reliability.md", ROOT / "README.md")
+PAGES = (ROOT / "docs" / "reliability.md", ROOT / "docs" / "migration.md", ROOT / "README.md")
 
 
 def load(name: str) -> dict[str, Any]:
@@ -288,10 +290,36 @@ def wheels() -> str:
     return table(["wheel", "tested on Python", "torch", "platform", "needs"], rows)
 
 
+def foreign() -> str:
+    rows: list[list[Any]] = []
+    failures = []
+    scopes: dict[str, Counter[str]] = {}
+    records = load("foreign").values()
+    for record in records:
+        name = f"`{record['library']}` {record['version']}"
+        known = record["failed_without_compat"]
+        also = "" if known is None else f"{len(known):,}"
+        counts = [sum(record[key].values()) for key in ("skipped", "out_of_scope")]
+        rows.append([name, record["passed"], len(record["failed"]), also, *counts])
+        for (test, reason), count in grouped(record["failed"]).items():
+            failures.append([name, f"`{test}`", f"{reason} ({count} cases)" if count > 1 else reason])
+        for reason, count in record["out_of_scope"].items():
+            scopes.setdefault(reason, Counter())[name] += count
+    machines = "; ".join(dict.fromkeys(machine(record["machine"]) for record in records))
+    titles = ["library", "passed", "failed", "fail also without compat", "skipped", "out of scope"]
+    parts = [f"{machines}:", table(titles, rows)]
+    if failures:
+        parts += ["Failed:", table(["library", "test", "reason"], failures)]
+    reasons = [[reason, ", ".join(f"{name}: {n:,}" for name, n in counts.items())] for reason, counts in scopes.items()]
+    if reasons:
+        parts += ["Out of scope:", table(["reason", "tests"], reasons)]
+    return "\n\n".join(parts)
+
+
 MAKERS = (
     fuzz_calls, audit, libraries,
     sanitizers, fuzz, concurrency, gpu_sanitizer, compiled, gpu_contention, gpu_repeats, sizes, numbers, faults, corpus,
-    fuzz_files, versions, wheels,
+    fuzz_files, versions, wheels, foreign,
 )  # fmt: skip
 SECTIONS = {maker.__name__: maker for maker in MAKERS}
 

@@ -1,11 +1,12 @@
 # Long-running reliability checks, which write reliability/results. They are described in reliability/README.md. Variables:
 #   CASES    number of random inputs               make CASES=500 fuzz
 #   TARGETS  GPUs to compile the kernels for       make TARGETS="cuda:75:32 hip:gfx942:64" compiled
+#   PEERS    sources of other libraries            make PEERS="../pytorch_scatter ../pytorch3d" foreign
 #   PYTHONS  interpreters for versions and wheels  make PYTHONS="python3.10 python3.12" TORCH="torch==2.6.0" versions
 PYTHONS ?= $(PYTHON)
 RESULTS := reliability/results
 
-.PHONY: asan ubsan tsan compiled concurrency fuzz properties precision audit corpus fuzz-files faults sizes versions wheels
+.PHONY: asan ubsan tsan compiled concurrency fuzz properties precision audit corpus fuzz-files faults sizes foreign versions wheels
 
 sanitizer_asan := address
 sanitizer_ubsan := undefined
@@ -47,6 +48,11 @@ faults: $(VENV)/installed
 
 sizes: $(VENV)/installed
 	$(BIN)/python -m reliability.sizes --out $(RESULTS)/sizes_cpu.json
+
+# xxhash and psutil are needed by PyG.
+foreign: $(VENV)/installed
+	$(BIN)/python -c "import xxhash, psutil" 2>/dev/null || $(BIN)/python -m pip install --quiet xxhash psutil
+	$(BIN)/python -m reliability.foreign $(PEERS) --out $(RESULTS)/foreign.json
 
 versions:
 	reliability/install/versions.sh "$(TORCH)" $(PYTHONS)
