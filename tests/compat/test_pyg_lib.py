@@ -141,6 +141,7 @@ def test_scatter_updates_out(device):
     assert ops.scatter_add(src, index, out=out) is out
     assert out.tolist() == [3, 2, 11, 7, 2]
     assert ops.scatter_mul(src, index, out=torch.full_like(out, 2)).tolist() == [0, 2, 48, 10, 2]
+    assert ops.scatter_mul(torch.empty(0, 2, device=device), index[:0], dim=0, dim_size=3).tolist() == [[1, 1]] * 3
     assert ops.scatter_mean(src, index, out=torch.full_like(out, 3)).tolist() == [2, 3, 4, 8, 3]
     best, arg = ops.scatter_max(src, index, out=torch.full_like(out, 2))
     assert (best.tolist(), arg.tolist()) == ([2, 2, 4, 5, 2], [6, 6, 4, 5, 6])

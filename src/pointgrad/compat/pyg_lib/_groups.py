@@ -10,6 +10,7 @@ import pointgrad
 from pointgrad.ops import checks
 
 from .. import torch_scatter
+from .._scalars import is_traced
 from ._library import composite, opaque
 
 _SCATTER = "(Tensor src, Tensor index, int dim=-1, Tensor? out=None, int? dim_size=None)"
@@ -30,7 +31,7 @@ def _groups(index: Tensor) -> Tensor:
 
 def _size(index: Tensor, out: Tensor | None, dim_size: int | None) -> int | None:
     """Number of groups. Only compiled code needs it in advance if neither argument determines it."""
-    if out is None and dim_size is None and torch.compiler.is_compiling():
+    if out is None and dim_size is None and is_traced(index):
         dim_size = torch.ops.pyg._groups(index).shape[0]
     return dim_size
 
@@ -46,7 +47,9 @@ def scatter_sum(
 def scatter_mul(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
-    return torch_scatter.scatter_mul(src, index, dim, out, _size(index, out, dim_size))
+    product = torch_scatter.scatter_mul(src, index, dim, out, _size(index, out, dim_size))
+    # Without any value all products are 1 in pyg-lib, and 0 in torch_scatter.
+    return torch.ones_like(product) if out is None and src.numel() == 0 else product
 
 
 @composite(f"scatter_mean{_SCATTER} -> Tensor")
@@ -110,7 +113,7 @@ def softmax_csr(src: Tensor, ptr: Tensor, dim: int = 0) -> Tensor:
     checks.shape(ptr.dim() == 1 and ptr.shape[0] >= 1, "ptr", "(S + 1,)", ptr)
     checks.dtype("ptr", ptr, checks.INDICES)
     checks.device("ptr", ptr, "src", src)
-    if ptr.device.type == "cpu" and not torch.compiler.is_compiling():
+    if ptr.device.type == "cpu" and not is_traced(ptr):
         checks.offsets_values(ptr, src.shape[dim], "ptr")
     moved = src.movedim(dim, 0)
     rows = moved.reshape(moved.shape[0], math.prod(moved.shape[1:]))

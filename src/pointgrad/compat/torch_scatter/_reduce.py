@@ -9,6 +9,7 @@ import pointgrad
 from pointgrad.ops import checks
 from pointgrad.ops.sums import sum_dtype
 
+from .._scalars import is_traced
 from . import _small
 from ._rows import by_index, check_out, extremes, group_count
 
@@ -31,7 +32,7 @@ def product(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: 
     size = group_count(src, dim, out, dim_size)
     if size is None:
         size = max(int(group.max()) + 1, 0)
-    if group.device.type == "cpu" and not torch.compiler.is_compiling():
+    if group.device.type == "cpu" and not is_traced(group):
         checks.index_values(group, size)
     if values.is_floating_point():
         values = values.to(sum_dtype(values.dtype))

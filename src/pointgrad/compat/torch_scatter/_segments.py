@@ -8,6 +8,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
+from .._scalars import is_traced
 from . import _small
 from ._rows import as_number, check_out, extremes, leading_index
 
@@ -111,7 +112,7 @@ class _Segments:
 
 def _check_pointers(pointers: Tensor, rows: int) -> bool:
     """Whether the ranges are known to cover all rows. Values are read on the CPU only."""
-    if pointers.device.type != "cpu" or torch.compiler.is_compiling() or pointers.numel() == 0:
+    if pointers.device.type != "cpu" or is_traced(pointers) or pointers.numel() == 0:
         return False
     values = pointers.numpy()
     first, last = values[..., 0], values[..., -1]
