@@ -20,9 +20,10 @@ demo: $(VENV)/installed
 	$(BIN)/python examples/demo/gradients.py
 	$(BIN)/python examples/demo/learning.py
 
-# Work stealing keeps neighboring tests in one process, so that their shared fixtures are built once.
+# Work stealing keeps neighboring tests in one process, so that their shared fixtures are built once. Three processes for
+# two cores, because some tests wait for other processes.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n $$($(BIN)/python -c "import os; print(-(-3 * os.cpu_count() // 2))") --dist worksteal
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import textwrap
 from types import ModuleType, TracebackType
 
 import pointgrad.compat
+from pointgrad.compat import _cpu
 
 USAGE = """\
 usage: python -m pointgrad.compat run [--only NAME,NAME] [--cpu] script.py [argument ...]
@@ -92,7 +93,7 @@ def _run(names: list[str], on_cpu: bool, is_module: bool, arguments: list[str]) 
     if on_cpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         os.environ["POINTGRAD_COMPAT_CPU"] = "1"
-        importlib.import_module("pointgrad.compat._cpu").redirect()
+        _cpu.redirect()
     pointgrad.compat.install(*names)
     os.environ["POINTGRAD_COMPAT"] = ",".join(names or pointgrad.compat.peers())
     # For the processes that the program starts.

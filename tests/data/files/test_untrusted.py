@@ -450,7 +450,7 @@ ALLOWED = {
     "zipfile.ZipFile": {"data/files/npy.py", "train/archive.py", "train/checkpoint.py"},
     "importlib.import_module": {
         "cli/target.py",  # named by the user on the command line
-        "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py",
+        "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py", "compat/pointops/__init__.py",
         "ops/native/__init__.py", "ops/registry.py", "catalog/__init__.py",
         "bench/families/__init__.py", "bench/families/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
     },
