@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pointgrad
-from tests.support.places import DATA, PLACES, ROOT, Place
+from tests.support.places import DATA, PLACES, Place
 
 
 def _speed_up_interpreter() -> None:
@@ -100,14 +100,8 @@ def pytest_runtest_teardown(item):
         item.user_properties.append(("inputs", laws.COUNTS[item.nodeid]))
 
 
-LONG = ("reliability", "train", "view", "examples", "inspect", "docs", "cli")
-
-
 def pytest_collection_modifyitems(config, items):
-    """Runs fewer samples in Triton's slow interpreter: none of composed operators, one with `interpreted_once`.
-
-    Folders with long tests come first: a long test that starts last would leave the other cores idle.
-    """
+    """Runs fewer samples in Triton's slow interpreter: none of composed operators, one with `interpreted_once`."""
     seen = set()
 
     def runs(item):
@@ -122,7 +116,7 @@ def pytest_collection_modifyitems(config, items):
     selected = [item for item in items if runs(item)]
     kept = set(selected)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = sorted(selected, key=lambda item: item.path.relative_to(ROOT / "tests").parts[0] not in LONG)
+    items[:] = selected
 
 
 @pytest.fixture(autouse=True)
