@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 
 from pointgrad.ops import checks
 
@@ -18,7 +20,7 @@ def is_traced(value: Tensor) -> bool:
 
     While torch runs one operator of a graph with fake tensors, `torch.compiler.is_compiling` is False in torch 2.11.
     """
-    return torch.compiler.is_compiling() or type(value) not in (Tensor, torch.nn.Parameter)
+    return torch.compiler.is_compiling() or isinstance(value, (FakeTensor, FunctionalTensor))
 
 
 def count_of(name: str, value: Any, least: int = 1) -> int:

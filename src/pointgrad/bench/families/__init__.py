@@ -1,7 +1,7 @@
 """Families of the benchmark: those of the catalogue, and the modules of this folder, each with `rows(setup)`.
 
-Modules of this folder hold rows that need more than a `Benchmark` of the catalogue. The
-first line of a module's docstring describes the family in `pointgrad bench --list`.
+Modules of this folder hold rows that need more than a `Benchmark` of the catalogue. The first line of a module's
+docstring describes the family in `pointgrad bench --list`.
 """
 
 import importlib

@@ -14,7 +14,7 @@ from torch.nn import functional
 import pointgrad
 from pointgrad.ops import checks
 
-from .._scalars import count_of, number
+from .._scalars import count_of, is_traced, number
 
 __all__ = [
     "BallQuery",
@@ -271,7 +271,7 @@ def _columns(features: Tensor, idx: Tensor) -> Tensor:
     pointgrad's own operator is channels-last: transposing its input and its result would write each neighborhood twice.
     """
     size, index = features.shape[2], idx.long()
-    if index.device.type == "cpu" and not torch.compiler.is_compiling():
+    if index.device.type == "cpu" and not is_traced(index):
         checks.index_values(index, size, "idx")
     index = torch.where((index < 0) | (index >= size), size, index).unsqueeze(1).expand(-1, features.shape[1], -1)
     # Gradients are accumulated in the dtype of the gathered tensor.

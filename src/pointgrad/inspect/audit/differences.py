@@ -36,7 +36,7 @@ class Comparison:
     along: int = 0
 
     def describe(self) -> str:
-        """What was compared, if it is not every coordinate by itself."""
+        """Description of the comparison, if coordinates are not compared one by one."""
         parts = []
         moved = self.compared + self.kinks
         if moved < self.total:

@@ -75,9 +75,8 @@ def _launch_attention(
         value_ptr=value.contiguous(),
         index_ptr=index.contiguous(),
         bias_ptr=query if bias is None else bias.contiguous(),  # without a bias, it is not used
-        scale_ptr=query.new_full(
-            (), factor(scale, query), dtype=wide
-        ),  # a tensor, because Triton passes a Python float as float32
+        # A tensor, because Triton passes a Python float as float32.
+        scale_ptr=query.new_full((), factor(scale, query), dtype=wide),
         rows=key.shape[-3],
         centers=centers,
         neighbors=neighbors,

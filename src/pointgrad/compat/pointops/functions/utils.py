@@ -6,7 +6,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.ops import checks
 
-from ..._scalars import count_of
+from ..._scalars import count_of, is_traced
 from ._packed import check_points, check_rows, cloud_of_rows, to_offsets
 from .grouping import grouping
 from .query import ball_query, nearest
@@ -125,7 +125,7 @@ def offset2batch(offset: Tensor) -> Tensor:
         tensor([0, 0, 1, 1, 1])
     """
     sizes = to_offsets("offset", offset).diff()
-    if sizes.device.type == "cpu" and not torch.compiler.is_compiling():
+    if sizes.device.type == "cpu" and not is_traced(sizes):
         checks.value(bool((sizes >= 0).all()), "offset", "non-decreasing", offset.tolist())
     return torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
 
@@ -145,7 +145,7 @@ def batch2offset(batch: Tensor) -> Tensor:
     """
     checks.tensor("batch", batch)
     checks.shape(batch.dim() == 1, "batch", "(N,)", batch)
-    if batch.device.type == "cpu" and not torch.compiler.is_compiling():
+    if batch.device.type == "cpu" and not is_traced(batch):
         checks.value(bool((batch.diff() >= 0).all()), "batch", "sorted", "a number after a larger one")
     return batch.bincount().cumsum(0).int()
 

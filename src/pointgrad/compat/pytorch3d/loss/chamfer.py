@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from pointgrad.ops import checks
 
+from ..._scalars import is_traced
 from ..ops import _clouds
 from ..ops.knn import knn_gather, nearest
 from ..ops.utils import is_pointclouds
@@ -126,7 +127,7 @@ def _check(x: _Side, y: _Side, weights: Any) -> None:
         fits = weights.shape[:1] == (batch,) and weights.numel() == batch  # the original also accepts (N, 1)
         checks.shape(fits, "weights", lambda: f"(N,) = ({batch},)", weights)
         checks.device("weights", weights, "x", x.points)
-        if weights.device.type == "cpu" and not torch.compiler.is_compiling():
+        if weights.device.type == "cpu" and not is_traced(weights):
             checks.value(bool((weights >= 0).all()), "weights", "at least 0", weights.tolist())
 
 

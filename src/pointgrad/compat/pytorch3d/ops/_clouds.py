@@ -7,6 +7,8 @@ from torch import Tensor
 
 from pointgrad.ops import checks
 
+from ..._scalars import is_traced
+
 
 def check(name: str, points: Any, lengths_name: str, lengths: Any) -> None:
     """Check points (N, P, D), and lengths (N,) or None."""
@@ -20,7 +22,7 @@ def check(name: str, points: Any, lengths_name: str, lengths: Any) -> None:
     if lengths is not None:
         checks.dtype(lengths_name, lengths, checks.INDICES)
         checks.device(lengths_name, lengths, name, points)
-        if points.device.type == "cpu" and not torch.compiler.is_compiling():
+        if points.device.type == "cpu" and not is_traced(points):
             checks.lengths_values(lengths, points.shape[1], lengths_name)
 
 
