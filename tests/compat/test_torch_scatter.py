@@ -385,3 +385,14 @@ def test_dim_size_as_tensor():
     for reduce in REDUCTIONS:
         received = scatter(src, index, 0, dim_size=index.max() + 1, reduce=reduce)
         assert torch.equal(received, scatter(src, index, 0, dim_size=2, reduce=reduce))
+
+
+def test_values_of_tensor_subclasses_are_checked():
+    """PyG passes its own subclass of Tensor as an index."""
+
+    class Index(torch.Tensor):
+        pass
+
+    index = torch.tensor([0, 5, 1]).as_subclass(Index)
+    with pytest.raises(ValueError, match=r"^index must be -1 or in \[0, 2\), got 5$"):
+        torch_scatter.scatter_mul(torch.rand(3), index, 0, dim_size=2)
