@@ -40,6 +40,12 @@ from pointgrad.ops.scatter import histogram as histogram
 from pointgrad.ops.scatter import scatter as scatter
 from pointgrad.ops.scatter import segment as segment
 from pointgrad.ops.scatter import segment_softmax as segment_softmax
+from pointgrad.ops.sparse import KernelMap as KernelMap
+from pointgrad.ops.sparse import sparse_conv as sparse_conv
+from pointgrad.ops.sparse import sparse_pool as sparse_pool
+from pointgrad.ops.sparse import strided_map as strided_map
+from pointgrad.ops.sparse import submanifold_map as submanifold_map
+from pointgrad.ops.sparse import transposed_map as transposed_map
 from pointgrad.ops.voxels import Voxels as Voxels
 from pointgrad.ops.voxels import voxelize as voxelize
 

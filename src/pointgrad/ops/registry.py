@@ -100,7 +100,8 @@ def operator(
             the public function detaches its inputs. Both `save` and `backward` read `ctx.needed`, whose fields state
             which arguments need a gradient.
         kernels: The fast backends that the family implements. Where one is missing, the reference runs.
-        autocast: None keeps every dtype; "widest" casts floating inputs to the widest dtype among them.
+        autocast: None keeps every dtype; "widest" casts floating inputs to the widest dtype among them; "lower" casts
+            them to the autocast dtype, except float64, as torch does for matrix products.
 
     Returns:
         The operator as a function of positional arguments.
@@ -321,21 +322,23 @@ def _refuse_tangents(name: str, args: tuple[Any, ...]) -> None:
 
 
 def _register_autocast(name: str, op: torch._ops.OpOverload, rule: str) -> None:
-    if rule != "widest":
-        raise ValueError(f"autocast must be None or 'widest', got {rule!r}")
+    if rule not in ("widest", "lower"):
+        raise ValueError(f"autocast must be None, 'widest' or 'lower', got {rule!r}")
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     keys |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
-    def cast_to_widest(*args: Any) -> Any:
-        floats = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
-        widest = floats[0]
-        for dtype in floats[1:]:
-            widest = torch.promote_types(widest, dtype)
+    def cast(*args: Any) -> Any:
+        floats = [arg for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
+        common = floats[0].dtype
+        for value in floats[1:]:
+            common = torch.promote_types(common, value.dtype)
+        if rule == "lower" and common != torch.float64:
+            common = torch.get_autocast_dtype(floats[0].device.type)
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return op(*(_cast(arg, widest) for arg in args))
+            return op(*(_cast(arg, common) for arg in args))
 
     for device in ("CPU", "CUDA"):
-        _library.impl(name, cast_to_widest, f"Autocast{device}")
+        _library.impl(name, cast, f"Autocast{device}")
 
 
 def _cast(arg: Any, dtype: torch.dtype) -> Any:

@@ -1,0 +1,498 @@
+"""Convolution and pooling of sparse voxels."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import checks, clouds
+from .temporary import unique_voxels
+from . import reference, register
+
+__all__ = ["KernelMap", "sparse_conv", "sparse_pool", "strided_map", "submanifold_map", "transposed_map"]
+
+Sizes = int | Sequence[int]
+
+
+class KernelMap(NamedTuple):
+    """Which input each output of a sparse convolution reads, for each position of the kernel.
+
+    A map is built once by `submanifold_map`, `strided_map` or `transposed_map`, and used by all convolutions and pools
+    with the same coordinates and kernel. It has no gradient.
+
+    Attributes:
+        coordinates: (M, 3) or (B, M, 3) int64, the voxels of the outputs.
+        offsets: (B + 1,) int64, the outputs of each cloud, if packed; None for one cloud.
+        lengths: (B,) int64, the number of outputs of each cloud, if padded; None if all are full.
+        input_coordinates: (N, 3) or (B, N, 3) int64, the voxels of the inputs.
+        input_offsets: (B + 1,) int64 or None.
+        input_lengths: (B,) int64 or None.
+        kernel_size: Number of kernel positions along x, y and z. Position (i, j, k) has the number
+            (i * kernel_size[1] + j) * kernel_size[2] + k.
+        sources: (M, K) int32, the input that each output reads at each position, or -1. In padded batches M is B * M,
+            and rows are numbered through all clouds.
+        source_schedule: int32, an order of the outputs for the kernels.
+        targets: (N, K) int32, the output that reads each input at each position, or -1; None for a submanifold map
+            with a symmetric kernel, where it is `sources` with the positions reversed.
+        target_schedule: int32, an order of the inputs, or None.
+        flipped: Whether `sources` lists the positions in reverse order.
+    """
+
+    coordinates: Tensor
+    offsets: Tensor | None
+    lengths: Tensor | None
+    input_coordinates: Tensor
+    input_offsets: Tensor | None
+    input_lengths: Tensor | None
+    kernel_size: tuple[int, int, int]
+    sources: Tensor
+    source_schedule: Tensor
+    targets: Tensor | None
+    target_schedule: Tensor | None
+    flipped: bool
+
+    def inverse(self) -> "KernelMap":
+        """Return the map from the outputs back to the inputs, with the same kernel positions."""
+        mirrored = self.targets is None or self.target_schedule is None
+        return KernelMap(
+            self.input_coordinates,
+            self.input_offsets,
+            self.input_lengths,
+            self.coordinates,
+            self.offsets,
+            self.lengths,
+            self.kernel_size,
+            self.sources if mirrored else self.targets,  # type: ignore[arg-type]
+            self.source_schedule if mirrored else self.target_schedule,  # type: ignore[arg-type]
+            None if mirrored else self.sources,
+            None if mirrored else self.source_schedule,
+            not self.flipped if mirrored else self.flipped,
+        )
+
+
+def submanifold_map(
+    coordinates: Tensor,
+    kernel_size: Sizes,
+    *,
+    dilation: Sizes = 1,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    unique: bool = False,
+) -> KernelMap:
+    """Build the map of a submanifold convolution, whose outputs are the input voxels.
+
+    Output o reads the inputs at o + (k - kernel_size // 2) * dilation for every kernel position k.
+
+    Args:
+        coordinates: (N, 3) packed, or (B, N, 3) padded, int64 or int32: the voxels, which may be negative.
+        kernel_size: Number of kernel positions, or one number per axis. May be even.
+        dilation: Distance between adjacent positions, or one number per axis.
+        offsets: (B + 1,), packed only: the voxels of each cloud. By default one cloud.
+        lengths: (B,), padded only: the number of voxels of each cloud. By default all N.
+        unique: Raise if a cloud contains a voxel twice. This synchronizes a GPU. Without it, the first of equal voxels
+            counts, and the others are not read and read nothing.
+
+    Returns:
+        `KernelMap` from the voxels to themselves.
+
+    Raises:
+        ValueError: A coordinate is not in the range of int32, on the CPU. On a GPU such a voxel is not read and reads
+            nothing.
+
+    Example:
+        >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])
+        >>> submanifold_map(line, (1, 1, 3)).sources
+        tensor([[-1,  0,  1],
+                [ 0,  1, -1],
+                [-1,  2, -1]], dtype=torch.int32)
+    """
+    _check_coordinates("coordinates", coordinates, offsets, lengths, "")
+    kernel, steps = _three("kernel_size", kernel_size, 1), _three("dilation", dilation, 1)
+    _check_volume(kernel)
+    checks.boolean("unique", unique)
+    coordinates, sizes = coordinates.long(), clouds.as_sizes(offsets, lengths)
+    if unique:
+        _refuse_duplicates("coordinates", coordinates, offsets, lengths)
+    padding = [size // 2 * step for size, step in zip(kernel, steps, strict=True)]
+    table = register.kernel_table(coordinates, sizes, None, None, kernel, [1, 1, 1], padding, steps)
+    clouds_of = (coordinates, *_as_int64(offsets, lengths))
+    return _map(clouds_of, clouds_of, kernel, table, mirrored=reference.is_symmetric(kernel, padding, steps))
+
+
+def strided_map(
+    coordinates: Tensor,
+    kernel_size: Sizes,
+    *,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    shape: Sequence[int] | None = None,
+    outputs: Tensor | None = None,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    output_offsets: Tensor | None = None,
+    output_lengths: Tensor | None = None,
+    unique: bool = False,
+) -> KernelMap:
+    """Build the map of a convolution whose outputs are all voxels that read at least one input.
+
+    Output o reads the inputs at o * stride - padding + k * dilation for every kernel position k, as in
+    `torch.nn.functional.conv3d`.
+
+    Args:
+        coordinates: (N, 3) packed, or (B, N, 3) padded, int64 or int32: the input voxels.
+        kernel_size: Number of kernel positions, or one number per axis.
+        stride: Distance between the windows of adjacent outputs, or one number per axis.
+        padding: Distance of the first window from voxel 0, or one number per axis. May be negative.
+        dilation: Distance between adjacent positions, or one number per axis.
+        shape: Keep only outputs from 0 to below this size along each axis, as on a dense grid. By default all outputs.
+        outputs: (M, 3) or (B, M, 3), the output voxels, instead of all that read an input.
+        offsets: (B + 1,), packed only: the inputs of each cloud. By default one cloud.
+        lengths: (B,), padded only: the number of inputs of each cloud. By default all N.
+        output_offsets: (B + 1,), packed `outputs` only.
+        output_lengths: (B,), padded `outputs` only.
+        unique: Raise if a cloud contains a voxel twice; see `submanifold_map`.
+
+    Returns:
+        `KernelMap`. Outputs are sorted by cloud, x, y, z. Packed: their number depends on the data, so a GPU is
+        synchronized. Padded: there is space for all outputs that N inputs can have.
+
+    Raises:
+        ValueError: A coordinate is not in the range of int32, on the CPU. On a GPU such a voxel counts as missing.
+
+    Example:
+        >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 5]])
+        >>> halved = strided_map(line, (1, 1, 2), stride=(1, 1, 2))
+        >>> halved.coordinates[:, 2], halved.sources
+        (tensor([0, 2]), tensor([[ 0,  1],
+                [-1,  2]], dtype=torch.int32))
+    """
+    return _build(
+        False, coordinates, kernel_size, stride, padding, dilation, shape, outputs,
+        (offsets, lengths), (output_offsets, output_lengths), unique,
+    )  # fmt: skip
+
+
+def transposed_map(
+    coordinates: Tensor,
+    kernel_size: Sizes,
+    *,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    shape: Sequence[int] | None = None,
+    outputs: Tensor | None = None,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    output_offsets: Tensor | None = None,
+    output_lengths: Tensor | None = None,
+    unique: bool = False,
+) -> KernelMap:
+    """Build the map of a transposed convolution, whose outputs are all voxels that an input reaches.
+
+    Input i is read by the outputs at i * stride - padding + k * dilation for every kernel position k, as in
+    `torch.nn.functional.conv_transpose3d`. To return to the voxels of an earlier `strided_map`, use its `inverse()`.
+
+    Args:
+        coordinates: As for `strided_map`.
+        kernel_size: As for `strided_map`.
+        stride: Distance between the windows of adjacent inputs, or one number per axis.
+        padding: As for `strided_map`.
+        dilation: As for `strided_map`.
+        shape: As for `strided_map`.
+        outputs: As for `strided_map`.
+        offsets: As for `strided_map`.
+        lengths: As for `strided_map`.
+        output_offsets: As for `strided_map`.
+        output_lengths: As for `strided_map`.
+        unique: As for `strided_map`.
+
+    Returns:
+        `KernelMap`, as `strided_map` returns it.
+
+    Raises:
+        ValueError: A coordinate is not in the range of int32, on the CPU. On a GPU such a voxel counts as missing.
+
+    Example:
+        >>> line = torch.tensor([[0, 0, 0], [0, 0, 2]])
+        >>> doubled = transposed_map(line, (1, 1, 2), stride=(1, 1, 2))
+        >>> doubled.coordinates[:, 2].tolist(), doubled.sources.tolist()
+        ([0, 1, 4, 5], [[0, -1], [-1, 0], [1, -1], [-1, 1]])
+    """
+    return _build(
+        True, coordinates, kernel_size, stride, padding, dilation, shape, outputs,
+        (offsets, lengths), (output_offsets, output_lengths), unique,
+    )  # fmt: skip
+
+
+def sparse_conv(
+    features: Tensor, weight: Tensor, map: KernelMap, *, bias: Tensor | None = None, groups: int = 1
+) -> Tensor:
+    """Convolve the features of voxels along a kernel map.
+
+    Args:
+        features: (N, C) packed, or (B, N, C) padded: the features of the map's inputs. Any floating dtype.
+        weight: (K, C / groups, D), a matrix for each kernel position, in the dtype of `features`. For a kernel of a
+            dense convolution (D, C / groups, kx, ky, kz), this is `kernel.permute(2, 3, 4, 1, 0).flatten(0, 2)`.
+        map: From `submanifold_map`, `strided_map` or `transposed_map`, or the `inverse()` of one.
+        bias: (D,), added to every output.
+        groups: Number of groups of channels that are convolved separately. It must divide C and D; with
+            `groups=C` the convolution is depthwise.
+
+    Returns:
+        (M, D) or (B, M, D), where `out[m]` is the sum of `features[map.sources[m, k]] @ weight[k]` over the kernel
+        positions k, in at least float32. Rows beyond the length of a padded cloud are zero. Under autocast the inputs
+        are cast to the autocast dtype, as for dense convolutions.
+
+    Gradients flow to `features`, `weight` and `bias`, to any order. No tensor of N * K rows is built. On every device
+    the sums have a fixed order.
+
+    Example:
+        >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])
+        >>> differences = torch.tensor([-1., 0., 1.]).reshape(3, 1, 1)
+        >>> sparse_conv(torch.tensor([[1.], [2.], [4.]]), differences, submanifold_map(line, (1, 1, 3)))
+        tensor([[ 2.],
+                [-1.],
+                [ 0.]])
+    """
+    flat = _features(features, map)
+    checks.tensor("weight", weight)
+    if bias is not None:
+        checks.tensor("bias", bias)
+    checks.kind(checks.is_integer(groups), "groups", "an int", groups)
+    volume = map.sources.shape[1]
+    checks.shape(
+        weight.dim() == 3 and weight.shape[0] == volume, "weight", lambda: f"({volume}, C / groups, D)", weight
+    )
+    channels = features.shape[-1]
+    fits = groups >= 1 and weight.shape[1] * groups == channels and weight.shape[2] % groups == 0
+    contract = lambda: f"({volume}, C / groups, D), where C = {channels} and groups = {groups} divides C and D"  # noqa: E731
+    checks.shape(fits, "weight", contract, weight)
+    if bias is not None:
+        checks.shape(bias.shape == weight.shape[2:], "bias", lambda: f"(D,) = ({weight.shape[2]},)", bias)
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None:
+            checks.dtype(name, value, checks.FLOATS)
+            if not checks.autocasts(features):
+                checks.same_dtype(name, value, "features", features)
+            checks.device(name, value, "features", features)
+    out = register.sparse_conv(
+        flat, weight, map.sources, map.source_schedule, map.targets, map.target_schedule, map.flipped, groups
+    )
+    if bias is not None:
+        out = out + bias.to(out.dtype)
+    return _in_layout(out, map, bias is not None)
+
+
+def sparse_pool(features: Tensor, map: KernelMap, reduce: Literal["max", "mean", "sum"] = "max") -> Tensor:
+    """Reduce the features that each output of a kernel map reads.
+
+    Args:
+        features: (N, C) packed, or (B, N, C) padded: the features of the map's inputs. Any floating dtype.
+        map: From `submanifold_map`, `strided_map` or `transposed_map`, or the `inverse()` of one.
+        reduce: "max", "mean" or "sum" of the inputs that exist; missing ones do not count.
+
+    Returns:
+        (M, C) or (B, M, C), zero where an output reads no input. Sums are accumulated in at least float32.
+
+    Gradients flow to `features`, to any order; of equal maxima, the first kernel position gets all of it.
+
+    Example:
+        >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])
+        >>> sparse_pool(torch.tensor([[1.], [2.], [4.]]), strided_map(line, (1, 1, 2), stride=(1, 1, 2)), "mean")
+        tensor([[1.5000],
+                [4.0000]])
+    """
+    flat = _features(features, map)
+    checks.value(reduce in ("max", "mean", "sum"), "reduce", "'max', 'mean' or 'sum'", repr(reduce))
+    if reduce == "max":
+        return _in_layout(register.sparse_max(flat, map.sources, map.targets)[0], map, False)
+    channels = flat.shape[1]
+    if channels == 0:
+        return _in_layout(flat.new_zeros((map.sources.shape[0], 0)), map, False)
+    ones = flat.new_ones((1, 1, 1)).expand(map.sources.shape[1], 1, channels)
+    tables = (map.sources, map.source_schedule, map.targets, map.target_schedule)
+    with torch.autocast(flat.device.type, enabled=False):
+        total = register.sparse_conv(flat, ones, *tables, map.flipped, channels)
+    if reduce == "mean":
+        count = (map.sources >= 0).sum(1, keepdim=True).clamp(min=1)
+        total = total / count.to(total.dtype)
+    return _in_layout(total, map, False)
+
+
+def _build(
+    transposed: bool,
+    coordinates: Any,
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    shape: Sequence[int] | None,
+    outputs: Any,
+    sizes: tuple[Any, Any],
+    output_sizes: tuple[Any, Any],
+    unique: bool,
+) -> KernelMap:
+    _check_coordinates("coordinates", coordinates, *sizes, "")
+    if outputs is None:
+        for name, value in zip(("output_offsets", "output_lengths"), output_sizes, strict=True):
+            checks.value(value is None, name, "None without outputs", "a tensor")
+    else:
+        _check_coordinates("outputs", outputs, *output_sizes, "output_")
+        matches = outputs.dim() == coordinates.dim()
+        checks.shape(matches, "outputs", "(M, 3) with coordinates (N, 3), or (B, M, 3) with (B, N, 3)", outputs)
+        batch = clouds.batch_size(coordinates, sizes[0])
+        other = clouds.batch_size(outputs, output_sizes[0])
+        contract, received = (lambda: f"as many clouds as coordinates, B = {batch}"), (lambda: f"B = {other}")
+        checks.value(other == batch, "outputs", contract, received, verb="have")
+        checks.device("outputs", outputs, "coordinates", coordinates)
+        checks.value(shape is None, "shape", "None with outputs", lambda: shape)
+    kernel, strides = _three("kernel_size", kernel_size, 1), _three("stride", stride, 1)
+    pads, steps = _three("padding", padding, -(2**15) + 1), _three("dilation", dilation, 1)
+    bounds = None if shape is None else _three("shape", shape, 0, 2**31)
+    _check_volume(kernel)
+    checks.boolean("unique", unique)
+    coordinates = coordinates.long()
+    if unique:
+        _refuse_duplicates("coordinates", coordinates, *sizes)
+        if outputs is not None:
+            _refuse_duplicates("outputs", outputs, *output_sizes)
+    inputs = (coordinates, *_as_int64(*sizes))
+    if outputs is None:
+        on_device = coordinates.dim() == 3 or not coordinates.is_meta
+        checks.value(on_device, "coordinates", "on a device that holds values if they are packed", coordinates.device)
+        reach = _reached if transposed else _readers
+        results = _unique(*inputs, *reach(coordinates, kernel, strides, pads, steps), bounds)
+    else:
+        results = (outputs.long(), *_as_int64(*output_sizes))
+    # A transposed map is the inverse of a strided one.
+    fine, coarse = (results, inputs) if transposed else (inputs, results)
+    sizes_of = [clouds.as_sizes(*part[1:]) for part in (fine, coarse)]
+    table = register.kernel_table(fine[0], sizes_of[0], coarse[0], sizes_of[1], kernel, strides, pads, steps)
+    found = _map(coarse, fine, kernel, table)
+    return found.inverse() if transposed else found
+
+
+Clouds = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+def _map(
+    outputs: Clouds, inputs: Clouds, kernel: list[int], table: tuple[Tensor, ...], mirrored: bool = False
+) -> KernelMap:
+    sources, source_schedule, targets, target_schedule = table
+    size = (kernel[0], kernel[1], kernel[2])
+    if mirrored:
+        return KernelMap(*outputs, *inputs, size, sources, source_schedule, None, None, False)
+    return KernelMap(*outputs, *inputs, size, sources, source_schedule, targets, target_schedule, False)
+
+
+def _readers(
+    coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> tuple[Tensor, Tensor | None]:
+    """(..., R, 3) the outputs that may read each input, and (..., R) which of them do; None for all."""
+    pad, step = coordinates.new_tensor(padding), coordinates.new_tensor(stride)
+    moved = coordinates + pad
+    nearest = torch.div(moved, step, rounding_mode="floor")
+    counts = [(k - 1) * d // s + 1 for k, s, d in zip(kernel, stride, dilation, strict=True)]
+    back = _grid(counts, coordinates)
+    found = nearest.unsqueeze(-2) - back
+    if counts == [1, 1, 1] and kernel == stride and dilation == [1, 1, 1]:
+        return found, None
+    reach = moved.unsqueeze(-2) - found * step
+    spread = coordinates.new_tensor(dilation)
+    reads = (reach <= coordinates.new_tensor(kernel).sub(1) * spread) & (reach % spread == 0)
+    return found, reads.all(-1)
+
+
+def _reached(
+    coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> tuple[Tensor, Tensor | None]:
+    """(..., K, 3) the outputs that each input reaches; None: all of them."""
+    ways = _grid(kernel, coordinates) * coordinates.new_tensor(dilation) - coordinates.new_tensor(padding)
+    return (coordinates * coordinates.new_tensor(stride)).unsqueeze(-2) + ways, None
+
+
+def _grid(counts: list[int], like: Tensor) -> Tensor:
+    steps = [torch.arange(count, device=like.device) for count in counts]
+    return torch.stack(torch.meshgrid(*steps, indexing="ij"), -1).reshape(-1, 3)
+
+
+def _unique(
+    coordinates: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    found: Tensor,
+    valid: Tensor | None,
+    shape: list[int] | None,
+) -> Clouds:
+    """The different voxels among the candidates (..., R, 3), in the layout of the inputs."""
+    if shape is not None:
+        inside = ((found >= 0) & (found < found.new_tensor(shape))).all(-1)
+        valid = inside if valid is None else valid & inside
+    ways = found.shape[-2]
+    flat = found.flatten(-3, -2)
+    if valid is not None:
+        valid = valid.flatten(-2)
+    offsets = None if offsets is None else offsets * ways
+    lengths = None if lengths is None else lengths * ways
+    voxels = unique_voxels(flat, offsets=offsets, lengths=lengths, valid=valid)
+    return voxels.coordinates, None if offsets is None else voxels.offsets, voxels.lengths
+
+
+def _features(features: Any, map: Any) -> Tensor:
+    """The features as (rows, C), after checking that they belong to the map."""
+    checks.tensor("features", features)
+    checks.kind(isinstance(map, KernelMap), "map", "a KernelMap", map)
+    expected = map.input_coordinates.shape[:-1]
+    fits = features.dim() == len(expected) + 1 and features.shape[:-1] == expected
+    contract = lambda: f"({', '.join(str(int(size)) for size in expected)}, C), one row for each input of the map"  # noqa: E731
+    checks.shape(fits, "features", contract, features)
+    checks.dtype("features", features, checks.FLOATS)
+    checks.device("map", map.sources, "features", features)
+    return features if features.dim() == 2 else features.flatten(0, 1)
+
+
+def _in_layout(rows: Tensor, map: KernelMap, biased: bool) -> Tensor:
+    """Flat rows in the layout of the map's outputs; those beyond the length of a padded cloud are zero."""
+    if map.coordinates.dim() == 2:
+        return rows
+    batch, size = map.coordinates.shape[:2]
+    out = rows.reshape(batch, size, rows.shape[-1])
+    if not biased or map.lengths is None:
+        return out
+    place = torch.arange(size, device=out.device)
+    return torch.where((place < map.lengths[:, None])[..., None], out, 0)
+
+
+def _as_int64(offsets: Tensor | None, lengths: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    return None if offsets is None else offsets.long(), None if lengths is None else lengths.long()
+
+
+def _refuse_duplicates(name: str, coordinates: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> None:
+    voxels = unique_voxels(coordinates, offsets=offsets, lengths=lengths)
+    most = int(voxels.count.max()) if voxels.count.numel() else 0
+    checks.value(most <= 1, name, "different within each cloud", f"a voxel that occurs {most} times")
+
+
+def _check_coordinates(name: str, coordinates: Any, offsets: Any, lengths: Any, prefix: str) -> None:
+    checks.clouds(coordinates, offsets, lengths, name=name, prefix=prefix, dtypes=checks.INDICES)
+    rows = coordinates.shape[:-1].numel()
+    checks.value(rows < 2**31, name, "fewer than 2^31 rows", lambda: rows, verb="have")
+
+
+def _check_volume(kernel: list[int]) -> None:
+    volume = kernel[0] * kernel[1] * kernel[2]
+    checks.value(volume < 2**15, "kernel_size", "fewer than 32768 positions in all", volume, verb="have")
+
+
+def _three(name: str, received: Any, least: int, most: int = 2**15 - 1) -> list[int]:
+    """One number per axis, from an int or three of them."""
+    sizes = [received] * 3 if checks.is_integer(received) else received
+    is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
+    whole = is_list and all(checks.is_integer(size) for size in sizes)
+    checks.kind(whole, name, "an int or three ints", received)
+    checks.value(len(sizes) == 3, name, "one int or three", f"{len(sizes)} ints")
+    for size in sizes:
+        checks.value(least <= size <= most, name, f"in [{least}, {most}]", size)
+    return [int(size) for size in sizes]
