@@ -40,7 +40,9 @@ from pointgrad.ops.scatter import histogram as histogram
 from pointgrad.ops.scatter import scatter as scatter
 from pointgrad.ops.scatter import segment as segment
 from pointgrad.ops.scatter import segment_softmax as segment_softmax
+from pointgrad.ops.voxels import UniqueVoxels as UniqueVoxels
 from pointgrad.ops.voxels import Voxels as Voxels
+from pointgrad.ops.voxels import unique_voxels as unique_voxels
 from pointgrad.ops.voxels import voxelize as voxelize
 
 __version__ = "0.1.0"

@@ -51,6 +51,9 @@ CALLS = {
     "voxel_sampling": lambda n: (
         lambda p, o: pointgrad.voxel_sampling(p, 0.3, offsets=o), torch.rand(n * n, 3), offsets(n, n),
     ),
+    "unique_voxels": lambda n: (
+        lambda c, o: pointgrad.unique_voxels(c, offsets=o), torch.randint(3, (n * n, 3)), offsets(n, n),
+    ),
     "voxelize": lambda n: (lambda p, o: pointgrad.voxelize(p, 0.3, offsets=o), torch.rand(n * n, 3), offsets(n, n)),
     "knn": lambda n: (
         lambda p, k, q, o, r: pointgrad.knn(p, k, q, offsets=o, query_offsets=r),

@@ -1,4 +1,4 @@
-"""Properties specific to voxelize; test_contract.py tests the rest."""
+"""Properties specific to voxelize and unique_voxels; test_contract.py tests the rest."""
 
 import numpy as np
 import pytest
@@ -125,3 +125,48 @@ def test_on_a_real_scan(scan):
     assert torch.equal(voxels.coordinates, coordinates)
     assert torch.equal(voxels.inverse, inverse)
     assert torch.equal(voxels.count, count)
+
+
+def by_loop(rows, valid):
+    """Distinct rows in order, the number of each row's voxel and counts, from Python's own sets and order of tuples."""
+    keys = [tuple(row) if ok else None for row, ok in zip(rows.tolist(), valid.tolist(), strict=True)]
+    distinct = sorted(set(keys) - {None})
+    number = {None: -1, **{key: place for place, key in enumerate(distinct)}}
+    return distinct, [number[key] for key in keys], [keys.count(key) for key in distinct]
+
+
+@pytest.mark.parametrize("extent", [2, 3000, 2**31, 2**62], ids=["few", "int16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_unique_voxels_equal_a_loop(dtype, extent, place):
+    """Packed and padded clouds with rows that are not valid, an empty cloud and the least and greatest numbers."""
+    limits = torch.iinfo(dtype)
+    sizes, most = [23, 0, 17], 23
+    rows = torch.randint(-extent, extent, (3, most, 3)).clamp(limits.min, limits.max).to(dtype)
+    rows[0, 5], rows[2, 3], rows[2, 9] = limits.max, limits.min, rows[2, 3]
+    valid = torch.rand(3, most) < 0.8
+    lengths = torch.tensor(sizes)
+    padded = pointgrad.unique_voxels(
+        rows.to(place.device), lengths=lengths.to(place.device), valid=valid.to(place.device)
+    )
+    inside = torch.arange(most) < lengths[:, None]
+    offsets = torch.tensor([0, 23, 23, 40])
+    packed = pointgrad.unique_voxels(
+        rows[inside].to(place.device), offsets=offsets.to(place.device), valid=valid[inside].to(place.device)
+    )
+    assert padded.offsets is None
+    assert packed.lengths is None
+    begin = 0
+    for cloud, size in enumerate(sizes):
+        coordinates, inverse, count = by_loop(rows[cloud, :size], valid[cloud, :size])
+        end = begin + len(coordinates)
+        assert padded.lengths[cloud] == len(coordinates)
+        assert padded.inverse[cloud].tolist() == inverse + [-1] * (most - size)
+        assert padded.coordinates[cloud].tolist() == [*map(list, coordinates), *[[0] * 3] * (most - len(coordinates))]
+        assert padded.count[cloud].tolist() == count + [0] * (most - len(count))
+        assert packed.offsets[cloud : cloud + 2].tolist() == [begin, end]
+        assert packed.coordinates[begin:end].tolist() == [*map(list, coordinates)]
+        assert packed.count[begin:end].tolist() == count
+        expected = [number + begin if number >= 0 else -1 for number in inverse]
+        assert packed.inverse[offsets[cloud] : offsets[cloud + 1]].tolist() == expected
+        begin = end
+    assert len(packed.count) == begin

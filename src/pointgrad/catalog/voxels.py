@@ -1,16 +1,23 @@
-"""voxelize: the same bits on every backend."""
+"""voxelize and unique_voxels: the same bits on every backend."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pointgrad import gather, voxelize
+from pointgrad import gather, unique_voxels, voxelize
 
 from .base import Benchmark, OpInfo, Precision, Sample, Timing, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
+from .inputs import Draw, Make
 from .magnitudes import Arguments
 from .sampling import BAD_EDGES, clouds, draw_edge
 
 points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
+rows, padded_rows = points.long(), padded.long()
+# At most int32, beyond 63 bits together, and beyond 64 bits on each axis.
+EXTENTS = (2, 2, 9, 2000, 2**31 - 1, 2**62)
+SIZES = (1023, 1024, 1025, 70_001)
 
 
 def center_of_each(points: Tensor, size: float) -> Tensor:
@@ -26,6 +33,25 @@ def unique(points: Tensor, size: float) -> tuple[Tensor, ...]:
 
 def check_unique(arguments: Arguments, received: tuple[Tensor, ...]) -> None:
     assert all(map(torch.equal, received, unique(**arguments))), "voxels differ"
+
+
+def cells(m: Make, *shape: int, extent: int = 4, **options: Any) -> Arguments:
+    return {"coordinates": m.below(2 * extent, *shape) - extent, **options}
+
+
+def draw_cells(d: Draw) -> Arguments:
+    arguments = d.clouds("coordinates", 3, d.layout(), 70_001, SIZES)
+    shape, extent = arguments["coordinates"].shape, d.pick("extent", EXTENTS)
+    arguments["coordinates"] = d.index(extent, *shape, low=-extent)
+    return {**arguments, "valid": d.index(2, *shape[:-1]) > 0} if d.flag("valid") else arguments
+
+
+def plain_unique(coordinates: Tensor) -> tuple[Tensor, ...]:
+    return torch.unique(coordinates, dim=0, return_inverse=True, return_counts=True)
+
+
+def check_plain(arguments: Arguments, received: tuple[Tensor, ...]) -> None:
+    assert all(map(torch.equal, received, plain_unique(**arguments))), "voxels differ"
 
 
 OPERATORS = [
@@ -54,7 +80,7 @@ OPERATORS = [
             bad_values("offsets[-1] must equal N = 6, got 7", points, 1.0, offsets=ints(0, 7)),
             bad_values("lengths[0] must be in [0, N = 6], got 7", padded, 1.0, lengths=ints(7, 0)),
         ],
-        draw=lambda d: {**d.clouds("points", 3, d.layout(), 70_001, (1023, 1024, 1025, 70_001)), "size": draw_edge(d)},
+        draw=lambda d: {**d.clouds("points", 3, d.layout(), 70_001, SIZES), "size": draw_edge(d)},
         bad_arguments={"size": BAD_EDGES},
         precision=[
             Precision(lambda m: clouds(m, m.rows, 3, size=0.3), "centers", call=center_of_each, plain=lambda points, size: ((points / size).floor() + 0.5) * size)
@@ -62,6 +88,41 @@ OPERATORS = [
         timing=Timing("20k points, 0.2 voxels", lambda m: clouds(m, 20_000, 3, size=0.2)),
         benchmarks=[
             Benchmark("voxelize {0} points", lambda m, rows: {"points": 20 * m.floats(rows, 3), "size": 0.2}, (1_000_000,), {"unique": unique}, check=check_unique, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
+        ],
+    ),
+    OpInfo(
+        "unique_voxels", unique_voxels, plain=lambda coordinates: plain_unique(coordinates)[0],
+        samples=[
+            Sample("one-cloud", lambda m: cells(m, 50, 3), large=lambda m: cells(m, 40_011, 3, extent=20), waits=True),
+            Sample("packed", lambda m: cells(m, 60, 3, extent=1, offsets=m.ints(0, 20, 20, 60, 60), valid=m.mask(60)), waits=True, large=lambda m: cells(m, 9000, 3, offsets=m.ints(0, 4000, 4000, 7001, 9000), valid=m.mask(9000))),
+            Sample("padded", lambda m: cells(m, 3, 20, 3, extent=1, lengths=m.ints(20, 0, 7), valid=m.mask(3, 20)), large=lambda m: cells(m, 5, 3000, 3, lengths=m.ints(3000, 0, 7, 2999, 1500))),
+            Sample("padded-full", lambda m: cells(m, 2, 30, 3, extent=1)),
+            Sample("int32", lambda m: {"coordinates": cells(m, 40, 3, extent=2**31)["coordinates"].int()}, waits=True),
+            Sample("int64", lambda m: cells(m, 3, 20, 3, extent=2**62 - 1)),
+            Sample("none-valid", lambda m: cells(m, 9, 3, valid=m.mask(9) & False), waits=True),
+            Sample("all-equal", lambda m: {"coordinates": m.ints(*[7] * 27).reshape(9, 3)}, waits=True),
+            Sample("one-row", lambda m: cells(m, 1, 3), waits=True),
+            Sample("empty", lambda m: cells(m, 0, 3), waits=True),
+            Sample("no-clouds", lambda m: cells(m, 0, 5, 3)),
+        ],
+        errors=[
+            *tensor_errors({"coordinates": rows, "offsets": ints(0, 6)}, coordinates=[None, rows.to_sparse()], offsets=[[0, 6], torch.zeros(2), ints(0, 6).to("meta")]),
+            *each(type_error, "coordinates must be int64 or int32", got("float32", points), got("uint8", rows.byte())),
+            *each(value_error, "coordinates must be (N, 3) or (B, N, 3)", got("(6, 4)", torch.zeros(6, 4).long()), got("(3,)", ints(0, 0, 0))),
+            value_error("offsets must be None for padded coordinates (B, N, 3); use lengths, got a tensor", padded_rows, offsets=ints(0, 6)),
+            value_error("lengths must be None for packed coordinates (N, 3); use offsets, got a tensor", rows, lengths=ints(6)),
+            type_error("valid must be a torch.Tensor, got list", rows, valid=[True] * 6),
+            type_error("valid must be bool, got uint8", rows, valid=torch.ones(6).byte()),
+            value_error("valid must be (N,) = (6,), got (5,)", rows, valid=torch.ones(5).bool()),
+            value_error("valid must be (B, N) = (2, 6), got (6,)", padded_rows, valid=torch.ones(6).bool()),
+            value_error("valid must be on the device of coordinates, cpu, got meta", rows, valid=torch.ones(6, device="meta").bool()),
+            value_error("coordinates must be on a device that holds values if they are packed, got meta", rows.to("meta")),
+            bad_values("offsets[-1] must equal N = 6, got 7", rows, offsets=ints(0, 7)),
+            bad_values("lengths[0] must be in [0, N = 6], got 7", padded_rows, lengths=ints(7, 0)),
+        ],
+        draw=draw_cells,
+        benchmarks=[
+            Benchmark("unique voxels {0}", lambda m, rows: {"coordinates": (100 * m.floats(rows, 3)).long()}, (1_000_000,), {"unique": plain_unique}, check=check_plain, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
         ],
     ),
 ]  # fmt: skip

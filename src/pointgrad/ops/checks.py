@@ -120,7 +120,14 @@ def rows(features: Any, index: Any, per_row: int, dtypes: Sequence[torch.dtype])
 
 
 def clouds(
-    points: Any, offsets: Any, lengths: Any, *, name: str = "points", prefix: str = "", most_dims: int | None = None
+    points: Any,
+    offsets: Any,
+    lengths: Any,
+    *,
+    name: str = "points",
+    prefix: str = "",
+    most_dims: int | None = None,
+    dtypes: Sequence[torch.dtype] = FLOATS,
 ) -> None:
     """Clouds in one of two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths.
 
@@ -128,6 +135,7 @@ def clouds(
         name: Name of the points.
         prefix: Prefix of the names of offsets and lengths.
         most_dims: Allow 1 to this many dimensions (ANY: no limit) instead of exactly 3.
+        dtypes: Allowed dtypes of the points.
     """
     tensor(name, points)
     named = ((f"{prefix}offsets", offsets), (f"{prefix}lengths", lengths))
@@ -149,7 +157,7 @@ def clouds(
     if lengths is not None:
         fits = lengths.shape == points.shape[:1]
         shape(fits, f"{prefix}lengths", lambda: f"(B,) = ({points.shape[0]},)", lengths)
-    dtype(name, points, FLOATS)
+    dtype(name, points, dtypes)
     for sizes_name, sizes in named:
         if sizes is not None:
             dtype(sizes_name, sizes, INDICES)
