@@ -50,9 +50,10 @@ def test_packed_clouds_one_after_another(place):
 
 def test_points_of_no_cloud_are_in_no_voxel():
     """On a GPU offsets are not checked; the reference then ignores such points."""
-    inverse, coordinates, count, occupied = reference.voxel_groups(torch.rand(4, 3), torch.tensor([1]), 1, 1, 1)
+    inverse, coordinates, count, sizes = reference.voxel_groups(torch.rand(4, 3), torch.tensor([1]), 1, 1, 1)
     assert inverse.tolist() == [-1] * 4
-    assert len(coordinates) == len(count) == len(occupied) == 0
+    assert len(coordinates) == len(count) == 0
+    assert sizes.tolist() == [0]
 
 
 def test_padded_clouds(place):

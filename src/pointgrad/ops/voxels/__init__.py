@@ -95,7 +95,7 @@ def voxelize(
     _check_device("points", points)
     points = points.detach()
     groups = register.voxel_groups(points, clouds.as_sizes(offsets, lengths), *edges)
-    inverse, coordinates, count, occupied = groups
+    inverse, coordinates, count, sizes = groups
     wide = sum_dtype(points.dtype)
     centers = coordinates.to(wide) + 0.5
     if edges[0] == edges[1] == edges[2]:
@@ -104,8 +104,8 @@ def voxelize(
         centers *= torch.stack([points.new_full((), length, dtype=wide) for length in edges])
     if points.dim() == 3:
         centers = torch.where((count > 0).unsqueeze(-1), centers, 0)
-        return Voxels(inverse, coordinates, count, centers.to(points.dtype), None, occupied)
-    return Voxels(inverse, coordinates, count, centers.to(points.dtype), _starts(occupied), None)
+        return Voxels(inverse, coordinates, count, centers.to(points.dtype), None, sizes)
+    return Voxels(inverse, coordinates, count, centers.to(points.dtype), sizes, None)
 
 
 def unique_voxels(
@@ -151,17 +151,12 @@ def unique_voxels(
         checks.device("valid", valid, "coordinates", coordinates)
     _check_device("coordinates", coordinates)
     groups = register.unique_voxels(coordinates.long(), clouds.as_sizes(offsets, lengths), valid)
-    inverse, unique, count, occupied = groups
+    inverse, unique, count, sizes = groups
     if coordinates.dim() == 3:
-        return UniqueVoxels(inverse, unique, count, None, occupied)
-    return UniqueVoxels(inverse, unique, count, _starts(occupied), None)
+        return UniqueVoxels(inverse, unique, count, None, sizes)
+    return UniqueVoxels(inverse, unique, count, sizes, None)
 
 
 def _check_device(name: str, points: Tensor) -> None:
     on_device = points.dim() == 3 or not points.is_meta
     checks.value(on_device, name, "on a device that holds values if they are packed", points.device)
-
-
-def _starts(occupied: Tensor) -> Tensor:
-    """Offsets (B + 1,) from the number of voxels of each cloud."""
-    return torch.cat([occupied.new_zeros(1), occupied.cumsum(0)])

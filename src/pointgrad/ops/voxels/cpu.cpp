@@ -221,7 +221,8 @@ template <class Source> struct Cloud {
 
 // The results of `group` for all clouds.
 struct Results {
-  int64_t *inverse, *coordinates, *count, *occupied;
+  int64_t *inverse, *coordinates, *count;
+  int64_t* sizes;  // offsets (packed) or lengths (padded), in voxels
   uint64_t* scratch;  // memory for two numbers per point
 };
 
@@ -232,43 +233,46 @@ template <class Source> void group_clouds(const Results& to, const Clouds& cloud
     const int64_t begin = clouds.begin(b), size = clouds.size(b), end = begin + clouds.num_points;
     const Cloud<Source> cloud{source.from(begin), size, to.inverse + begin, to.coordinates + 3 * begin,
                               to.count + begin, to.scratch + begin, other + begin, many ? 1 : threads};
-    const int64_t voxels = to.occupied[b] = cloud.group();
+    const int64_t voxels = cloud.group();
+    to.sizes[clouds.packed ? b + 1 : b] = voxels;
     if (clouds.packed) return;
     std::fill(to.inverse + begin + size, to.inverse + end, int64_t{-1});
     std::fill(to.coordinates + 3 * (begin + voxels), to.coordinates + 3 * end, int64_t{0});
     std::fill(to.count + begin + voxels, to.count + end, int64_t{0});
   });
-  if (!clouds.packed || clouds.batch < 2) return;
+  if (!clouds.packed) return;
+  to.sizes[0] = 0;
+  if (clouds.batch < 2) return;
   // Number the voxels through all clouds, and close the gaps between clouds.
-  std::vector<int64_t> before(clouds.batch + 1, 0);
   for (int64_t b = 0; b < clouds.batch; ++b) {
-    before[b + 1] = before[b] + to.occupied[b];
-    std::copy_n(to.count + clouds.begin(b), to.occupied[b], to.count + before[b]);
-    std::copy_n(to.coordinates + 3 * clouds.begin(b), 3 * to.occupied[b], to.coordinates + 3 * before[b]);
+    const int64_t voxels = to.sizes[b + 1], before = to.sizes[b];
+    std::copy_n(to.count + clouds.begin(b), voxels, to.count + before);
+    std::copy_n(to.coordinates + 3 * clouds.begin(b), 3 * voxels, to.coordinates + 3 * before);
+    to.sizes[b + 1] += before;
   }
   run_tasks(clouds.batch, threads, [&](int64_t b) {
     int64_t* own = to.inverse + clouds.begin(b);
-    for (int64_t i = 0; i < clouds.size(b); ++i) own[i] = own[i] < 0 ? -1 : own[i] + before[b];
+    for (int64_t i = 0; i < clouds.size(b); ++i) own[i] = own[i] < 0 ? -1 : own[i] + to.sizes[b];
   });
 }
 
-void voxel_groups(Out<int64_t> inverse, Out<int64_t> coordinates, Out<int64_t> count, Out<int64_t> occupied,
+void voxel_groups(Out<int64_t> inverse, Out<int64_t> coordinates, Out<int64_t> count, Out<int64_t> voxel_sizes,
                   Out<uint64_t> scratch, Input points, DType dtype, bool packed, int64_t batch, int64_t num_points,
                   In<int64_t> sizes, double x, double y, double z, Threads threads) {
   nb::gil_scoped_release release;
   with_wide_type(dtype, [&](auto tag) {
     using T = decltype(tag);
     const Points<T> source{points.as<T>(), {static_cast<T>(x), static_cast<T>(y), static_cast<T>(z)}};
-    group_clouds({inverse, coordinates, count, occupied, scratch}, {packed, batch, num_points, sizes}, source, threads);
+    group_clouds({inverse, coordinates, count, voxel_sizes, scratch}, {packed, batch, num_points, sizes}, source, threads);
   });
 }
 
-void unique_voxels(Out<int64_t> inverse, Out<int64_t> unique, Out<int64_t> count, Out<int64_t> occupied,
+void unique_voxels(Out<int64_t> inverse, Out<int64_t> unique, Out<int64_t> count, Out<int64_t> voxel_sizes,
                    Out<uint64_t> scratch, In<int64_t> coordinates, In<bool> valid, bool packed, int64_t batch,
                    int64_t num_points, In<int64_t> sizes, Threads threads) {
   nb::gil_scoped_release release;
   const Coordinates source{coordinates, valid};
-  group_clouds({inverse, unique, count, occupied, scratch}, {packed, batch, num_points, sizes}, source, threads);
+  group_clouds({inverse, unique, count, voxel_sizes, scratch}, {packed, batch, num_points, sizes}, source, threads);
 }
 
 }  // namespace
@@ -276,10 +280,10 @@ void unique_voxels(Out<int64_t> inverse, Out<int64_t> unique, Out<int64_t> count
 
 POINTGRAD_KERNELS(module) {
   using namespace pointgrad;
-  module.def("voxel_groups", &voxel_groups, nb::kw_only(), "inverse"_a, "coordinates"_a, "count"_a, "occupied"_a,
+  module.def("voxel_groups", &voxel_groups, nb::kw_only(), "inverse"_a, "coordinates"_a, "count"_a, "voxel_sizes"_a,
              "scratch"_a, "points"_a, "dtype"_a, "packed"_a, "batch"_a, "num_points"_a, "sizes"_a.none(), "x"_a, "y"_a,
              "z"_a, kThreads);
-  module.def("unique_voxels", &unique_voxels, nb::kw_only(), "inverse"_a, "unique"_a, "count"_a, "occupied"_a,
+  module.def("unique_voxels", &unique_voxels, nb::kw_only(), "inverse"_a, "unique"_a, "count"_a, "voxel_sizes"_a,
              "scratch"_a, "coordinates"_a, "valid"_a.none(), "packed"_a, "batch"_a, "num_points"_a, "sizes"_a.none(),
              kThreads);
 }

@@ -30,8 +30,8 @@ def unique_voxels(
 
     Returns:
         inverse (N,) or (B, N), the number of each row's voxel, -1 for none; coordinates (V, 3) or (B, N, 3) of each
-        voxel; count (V,) or (B, N) of its rows; occupied (B,), the number of voxels of each cloud. Beyond a padded
-        cloud's last voxel, coordinates and count are 0.
+        voxel; count (V,) or (B, N) of its rows; sizes, the offsets (B + 1,) or lengths (B,) of the clouds in voxels.
+        Beyond a padded cloud's last voxel, coordinates and count are 0.
     """
     packed = coordinates.dim() == 2
     voxel = coordinates.reshape(-1, 3)
@@ -64,11 +64,12 @@ def unique_voxels(
     count = place.new_zeros(rows + 1).scatter_add_(0, torch.where(inside, slot, rows), torch.ones_like(slot))
     unique = place.new_zeros(rows + 1, 3)
     unique[torch.where(opens, slot, rows)] = torch.where(opens.unsqueeze(1), voxel, 0)
-    num_voxels = int(occupied.sum()) if packed else rows
+    voxel_sizes = torch.cat([occupied.new_zeros(1), occupied.cumsum(0)]) if packed else occupied
+    num_voxels = int(voxel_sizes[-1]) if packed else rows
     shape = (num_voxels,) if packed else coordinates.shape[:-1]
     return (
         inverse.reshape(coordinates.shape[:-1]),
         unique[:num_voxels].clone().reshape(*shape, 3),
         count[:num_voxels].clone().reshape(shape),
-        occupied,
+        voxel_sizes,
     )
