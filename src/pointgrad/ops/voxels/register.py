@@ -31,7 +31,6 @@ voxel_groups = operator(
     fits=_fits_groups,
     fake=_fake_groups,
     check=_check_groups,
-    kernels=("cpu",),
 )
 
 
@@ -59,5 +58,4 @@ unique_voxels = operator(
     fits=_fits_unique,
     fake=_fake_unique,
     check=_check_unique,
-    kernels=("cpu",),
 )
