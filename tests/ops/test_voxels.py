@@ -98,6 +98,17 @@ def test_borders_belong_to_the_upper_voxel(place):
     assert voxels.inverse.tolist() == [0, 0, 1, 1, 2]
 
 
+def test_denormal_quotients(place):
+    """Numbers just below zero are in voxel -1, also where their quotient is denormal."""
+    for dtype in (torch.float32, torch.float64):
+        tiny = torch.finfo(dtype).tiny
+        points = torch.zeros(4, 3, dtype=dtype, device=place.device)
+        points[:, 1] = torch.tensor([-tiny, tiny, -2 * tiny, -0.0], dtype=dtype)
+        voxels = pointgrad.voxelize(points, 8.0)
+        assert voxels.inverse.tolist() == [0, 1, 0, 1]
+        assert voxels.coordinates.tolist() == [[0, -1, 0], [0, 0, 0]]
+
+
 def test_points_without_a_voxel(place):
     """NaN, infinity, and coordinates beyond 64 bits; the largest that fit are exact."""
     x = [float("nan"), float("inf"), -float("inf"), 1e30, 2.0**63, -(2.0**63), 2.0**62, 0.0, 3e38]

@@ -145,9 +145,11 @@ def _cell(points_ptr, row, row_mask, edge, axis: tl.constexpr):
     else:
         edge = tl.cast(edge, tl.int64).to(tl.float64, bitcast=True)
         if points_ptr.dtype.element_ty == tl.float64:
-            whole = tl.floor(value / edge)
+            quotient = value / edge
         else:
-            whole = tl.floor(tl.div_rn(value.to(tl.float32), edge.to(tl.float32)))
+            quotient = tl.div_rn(value.to(tl.float32), edge.to(tl.float32))
+        # The instruction for float32 takes a denormal number for zero.
+        whole = tl.where((quotient < 0) & (quotient > -1), -1.0, tl.floor(quotient))
         fits = row_mask & (whole >= -9223372036854775808.0) & (whole < 9223372036854775808.0)  # false for NaN
         return tl.where(fits, whole, 0.0).to(tl.int64), fits
 
