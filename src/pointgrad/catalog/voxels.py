@@ -1,4 +1,4 @@
-"""voxelize and unique_voxels: the same bits on every backend."""
+"""voxelize and unique_voxels: the same bits on every backend, except sums of features."""
 
 from typing import Any
 
@@ -10,13 +10,14 @@ from pointgrad import gather, unique_voxels, voxelize
 from .base import Benchmark, OpInfo, Precision, Sample, Timing, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
-from .magnitudes import Arguments
+from .magnitudes import Arguments, Sums, linear_in_each
 from .sampling import BAD_EDGES, clouds, draw_edge
 
 points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
 rows, padded_rows = points.long(), padded.long()
 # At most int32, beyond 63 bits together, and beyond 64 bits on each axis.
 EXTENTS = (2, 2, 9, 2000, 2**31 - 1, 2**62)
+REDUCTIONS = ("mean", "sum", "max", "first")
 SIZES = (1023, 1024, 1025, 70_001)
 
 
@@ -33,6 +34,50 @@ def unique(points: Tensor, size: float) -> tuple[Tensor, ...]:
 
 def check_unique(arguments: Arguments, received: tuple[Tensor, ...]) -> None:
     assert all(map(torch.equal, received, unique(**arguments))), "voxels differ"
+
+
+def voxel_features(**arguments: Any) -> Tensor | None:
+    """Only the reduced features, which have a gradient."""
+    return voxelize(**arguments).features
+
+
+def plain_features(points: Tensor, size: float, features: Tensor, reduce: str) -> Tensor:
+    voxels, inverse = (points / size).floor().unique(dim=0, return_inverse=True)
+    names = {"mean": "mean", "sum": "sum", "max": "amax"}
+    index = inverse.unsqueeze(-1).expand_as(features)
+    return features.new_zeros(len(voxels), features.shape[1]).scatter_reduce(
+        0, index, features, names[reduce], include_self=False
+    )
+
+
+def featured(m: Make, *shape: int, channels: int = 2, reduce: str = "mean", **options: Any) -> Arguments:
+    """Points whose voxel is the same in every dtype."""
+    return {
+        "points": m.grid(*shape, 3),
+        "size": 0.7,
+        "features": m.floats(*shape, channels),
+        "reduce": reduce,
+        **options,
+    }
+
+
+def draw_features(d: Draw) -> Arguments:
+    arguments = d.clouds("points", 3, d.layout(), 1025, SIZES)
+    shape = arguments["points"].shape
+    arguments["points"] = d.index(3, *shape, low=-2).to(d.dtype)
+    return {
+        **arguments,
+        "size": d.pick("edge", (1.0, 2.0)),
+        "features": d.floats(*shape[:-1], d.size(9)),
+        "reduce": d.pick("reduce", REDUCTIONS),
+    }
+
+
+def feature_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: list[Tensor]) -> Sums:
+    """A maximum, the first row and their gradients are copies."""
+    if arguments["reduce"] in ("max", "first"):
+        return [], {}
+    return linear_in_each(voxel_features, ("features",))(arguments, upstream, outputs)
 
 
 def cells(m: Make, *shape: int, extent: int = 4, **options: Any) -> Arguments:
@@ -89,6 +134,33 @@ OPERATORS = [
         benchmarks=[
             Benchmark("voxelize {0} points", lambda m, rows: {"points": 20 * m.floats(rows, 3), "size": 0.2}, (1_000_000,), {"unique": unique}, check=check_unique, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
         ],
+    ),
+    OpInfo(
+        "voxelize, features", voxel_features, differentiable=("features",), plain=plain_features, composed=True,
+        samples=[
+            *(
+                sample
+                for r in REDUCTIONS
+                for sample in (
+                    Sample(f"{r}-packed", lambda m, r=r: featured(m, 30, reduce=r, offsets=m.ints(0, 11, 11, 30)), any_order=r in ("mean", "sum"), waits=True),
+                    Sample(f"{r}-padded", lambda m, r=r: featured(m, 3, 9, reduce=r, lengths=m.ints(9, 0, 4)), any_order=r in ("mean", "sum")),
+                )
+            ),
+            Sample("one-point", lambda m: featured(m, 1), any_order=True, waits=True),
+            Sample("no-channels", lambda m: featured(m, 5, channels=0), any_order=True, waits=True),
+            Sample("no-points", lambda m: featured(m, 0, reduce="first"), waits=True),
+            Sample("large", lambda m: featured(m, 7, reduce="sum"), large=lambda m: featured(m, 20_011, channels=33, reduce="sum"), any_order=True, waits=True),
+        ],
+        errors=[
+            *tensor_errors({"points": points, "size": 1.0, "features": points}, features=[[1.0], points.to_sparse(), points.to("meta")]),
+            *each(type_error, "features must be float32, float64, float16 or bfloat16", got("int64", points=points, size=1.0, features=rows)),
+            *each(value_error, "features must be (N, C) with points (N, 3), or (B, N, C) with (B, N, 3)", got("(5, 2)", points=points, size=1.0, features=torch.zeros(5, 2)), got("(6,)", points=points, size=1.0, features=torch.zeros(6)), got("(6, 2)", points=padded, size=1.0, features=torch.zeros(6, 2))),
+            type_error('reduce must be "mean", "sum", "max" or "first", got int 3', points=points, size=1.0, features=points, reduce=3),
+            value_error("""reduce must be "mean", "sum", "max" or "first", got 'min'""", points=points, size=1.0, reduce="min"),
+        ],
+        draw=draw_features, magnitudes=feature_magnitudes,
+        bad_arguments={"reduce": ["min", None, 3], "features": [3, "x"]},
+        precision=[Precision(lambda m, r=r: {"points": m.grid(m.rows, 3), "size": 0.7, "features": m.floats(m.rows, 8), "reduce": r}, r) for r in REDUCTIONS[:3]],
     ),
     OpInfo(
         "unique_voxels", unique_voxels, plain=lambda coordinates: plain_unique(coordinates)[0],
