@@ -182,3 +182,35 @@ def test_unique_voxels_equal_a_loop(dtype, extent, place):
         assert packed.inverse[offsets[cloud] : offsets[cloud + 1]].tolist() == expected
         begin = end
     assert len(packed.count) == begin
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum", "max", "first"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_features_equal_a_loop(dtype, reduce, place):
+    """Padded clouds with points in no voxel; empty voxels are zero; features have their own dtype."""
+    points, features = torch.randn(2, 25, 3), torch.randn(2, 25, 4).to(dtype)
+    points[0, 3, 1] = torch.nan
+    lengths = torch.tensor([25, 12])
+    source = features.to(place.device).requires_grad_()
+    voxels = pointgrad.voxelize(
+        points.to(place.device), 1.3, features=source, reduce=reduce, lengths=lengths.to(place.device)
+    )
+    by_name = {
+        "mean": lambda v: v.mean(0),
+        "sum": lambda v: v.sum(0),
+        "max": lambda v: v.amax(0),
+        "first": lambda v: v[0],
+    }
+    expected, grad = torch.zeros(2, 25, 4, dtype=torch.float64), torch.zeros(2, 25, 4, dtype=torch.float64)
+    for cloud in range(2):
+        for number in range(int(voxels.lengths[cloud])):
+            rows = (voxels.inverse[cloud].cpu() == number).nonzero().flatten()
+            values = features[cloud, rows].double().requires_grad_()
+            result = by_name[reduce](values)
+            expected[cloud, number] = result.detach()
+            (grad[cloud, rows],) = torch.autograd.grad(result.sum(), values)
+    assert voxels.features.dtype == dtype
+    torch.testing.assert_close(voxels.features.detach().cpu(), expected.to(dtype))
+    (received,) = torch.autograd.grad(voxels.features.sum(), source)
+    torch.testing.assert_close(received.cpu(), grad.to(dtype))
+    assert pointgrad.voxelize(points, 1.3).features is None
