@@ -61,6 +61,18 @@ def featured(m: Make, *shape: int, channels: int = 2, reduce: str = "mean", **op
     }
 
 
+def feature_samples(r: str) -> list[Sample]:
+    adds = r in ("mean", "sum")
+    return [
+        Sample(f"{r}-packed", lambda m: featured(m, 30, reduce=r, offsets=m.ints(0, 11, 11, 30)), any_order=adds, waits=True),
+        Sample(f"{r}-padded", lambda m: featured(m, 3, 9, reduce=r, lengths=m.ints(9, 0, 4)), any_order=adds),
+    ]  # fmt: skip
+
+
+def feature_precision(r: str) -> Precision:
+    return Precision(lambda m: featured(m, m.rows, channels=8, reduce=r), r)
+
+
 def draw_features(d: Draw) -> Arguments:
     arguments = d.clouds("points", 3, d.layout(), 1025, SIZES)
     shape = arguments["points"].shape
@@ -138,14 +150,7 @@ OPERATORS = [
     OpInfo(
         "voxelize, features", voxel_features, differentiable=("features",), plain=plain_features, composed=True,
         samples=[
-            *(
-                sample
-                for r in REDUCTIONS
-                for sample in (
-                    Sample(f"{r}-packed", lambda m, r=r: featured(m, 30, reduce=r, offsets=m.ints(0, 11, 11, 30)), any_order=r in ("mean", "sum"), waits=True),
-                    Sample(f"{r}-padded", lambda m, r=r: featured(m, 3, 9, reduce=r, lengths=m.ints(9, 0, 4)), any_order=r in ("mean", "sum")),
-                )
-            ),
+            *(sample for r in REDUCTIONS for sample in feature_samples(r)),
             Sample("one-point", lambda m: featured(m, 1), any_order=True, waits=True),
             Sample("no-channels", lambda m: featured(m, 5, channels=0), any_order=True, waits=True),
             Sample("no-points", lambda m: featured(m, 0, reduce="first"), waits=True),
@@ -160,7 +165,7 @@ OPERATORS = [
         ],
         draw=draw_features, magnitudes=feature_magnitudes,
         bad_arguments={"reduce": ["min", None, 3], "features": [3, "x"]},
-        precision=[Precision(lambda m, r=r: {"points": m.grid(m.rows, 3), "size": 0.7, "features": m.floats(m.rows, 8), "reduce": r}, r) for r in REDUCTIONS[:3]],
+        precision=[feature_precision(r) for r in REDUCTIONS[:3]],
     ),
     OpInfo(
         "unique_voxels", unique_voxels, plain=lambda coordinates: plain_unique(coordinates)[0],

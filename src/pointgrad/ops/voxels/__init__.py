@@ -124,8 +124,8 @@ def voxelize(
     if points.dim() == 3:
         centers = torch.where((count > 0).unsqueeze(-1), centers, 0)
     reduced = None if features is None else _reduce(features, inverse, count, reduce)
-    sizes_of = (None, sizes) if points.dim() == 3 else (sizes, None)
-    return Voxels(inverse, coordinates, count, centers.to(points.dtype), *sizes_of, reduced)
+    starts, lengths = (None, sizes) if points.dim() == 3 else (sizes, None)
+    return Voxels(inverse, coordinates, count, centers.to(points.dtype), starts, lengths, reduced)
 
 
 def unique_voxels(
