@@ -46,7 +46,9 @@ from pointgrad.ops.sparse import sparse_pool as sparse_pool
 from pointgrad.ops.sparse import strided_map as strided_map
 from pointgrad.ops.sparse import submanifold_map as submanifold_map
 from pointgrad.ops.sparse import transposed_map as transposed_map
+from pointgrad.ops.voxels import UniqueVoxels as UniqueVoxels
 from pointgrad.ops.voxels import Voxels as Voxels
+from pointgrad.ops.voxels import unique_voxels as unique_voxels
 from pointgrad.ops.voxels import voxelize as voxelize
 
 __version__ = "0.1.0"

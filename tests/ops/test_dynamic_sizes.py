@@ -51,7 +51,14 @@ CALLS = {
     "voxel_sampling": lambda n: (
         lambda p, o: pointgrad.voxel_sampling(p, 0.3, offsets=o), torch.rand(n * n, 3), offsets(n, n),
     ),
+    "unique_voxels": lambda n: (
+        lambda c, o: pointgrad.unique_voxels(c, offsets=o), torch.randint(3, (n * n, 3)), offsets(n, n),
+    ),
     "voxelize": lambda n: (lambda p, o: pointgrad.voxelize(p, 0.3, offsets=o), torch.rand(n * n, 3), offsets(n, n)),
+    "voxelize, features": lambda n: (
+        lambda p, f: [pointgrad.voxelize(p, 0.3, features=f, reduce=r).features for r in ("mean", "max", "first")],
+        torch.rand(n, 9, 3), torch.rand(n, 9, n + 1),
+    ),
     "knn": lambda n: (
         lambda p, k, q, o, r: pointgrad.knn(p, k, q, offsets=o, query_offsets=r),
         torch.rand(n * n, 3), n + 2, torch.rand(n * (n + 1), 3), offsets(n, n), offsets(n + 1, n),

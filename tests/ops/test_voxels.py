@@ -1,4 +1,4 @@
-"""Properties specific to voxelize; test_contract.py tests the rest."""
+"""Properties specific to voxelize and unique_voxels; test_contract.py tests the rest."""
 
 import numpy as np
 import pytest
@@ -50,9 +50,10 @@ def test_packed_clouds_one_after_another(place):
 
 def test_points_of_no_cloud_are_in_no_voxel():
     """On a GPU offsets are not checked; the reference then ignores such points."""
-    inverse, coordinates, count, occupied = reference.voxel_groups(torch.rand(4, 3), torch.tensor([1]), 1, 1, 1)
+    inverse, coordinates, count, sizes = reference.voxel_groups(torch.rand(4, 3), torch.tensor([1]), 1, 1, 1)
     assert inverse.tolist() == [-1] * 4
-    assert len(coordinates) == len(count) == len(occupied) == 0
+    assert len(coordinates) == len(count) == 0
+    assert sizes.tolist() == [0]
 
 
 def test_padded_clouds(place):
@@ -97,6 +98,17 @@ def test_borders_belong_to_the_upper_voxel(place):
     assert voxels.inverse.tolist() == [0, 0, 1, 1, 2]
 
 
+def test_denormal_quotients(place):
+    """Numbers just below zero are in voxel -1, also where their quotient is denormal."""
+    for dtype in (torch.float32, torch.float64):
+        tiny = torch.finfo(dtype).tiny
+        points = torch.zeros(4, 3, dtype=dtype, device=place.device)
+        points[:, 1] = torch.tensor([-tiny, tiny, -2 * tiny, -0.0], dtype=dtype)
+        voxels = pointgrad.voxelize(points, 8.0)
+        assert voxels.inverse.tolist() == [0, 1, 0, 1]
+        assert voxels.coordinates.tolist() == [[0, -1, 0], [0, 0, 0]]
+
+
 def test_points_without_a_voxel(place):
     """NaN, infinity, and coordinates beyond 64 bits; the largest that fit are exact."""
     x = [float("nan"), float("inf"), -float("inf"), 1e30, 2.0**63, -(2.0**63), 2.0**62, 0.0, 3e38]
@@ -125,3 +137,80 @@ def test_on_a_real_scan(scan):
     assert torch.equal(voxels.coordinates, coordinates)
     assert torch.equal(voxels.inverse, inverse)
     assert torch.equal(voxels.count, count)
+
+
+def by_loop(rows, valid):
+    """Distinct rows in order, the number of each row's voxel and counts, from Python's own sets and order of tuples."""
+    keys = [tuple(row) if ok else None for row, ok in zip(rows.tolist(), valid.tolist(), strict=True)]
+    distinct = sorted(set(keys) - {None})
+    number = {None: -1, **{key: place for place, key in enumerate(distinct)}}
+    return distinct, [number[key] for key in keys], [keys.count(key) for key in distinct]
+
+
+@pytest.mark.parametrize("extent", [2, 3000, 2**31, 2**62], ids=["few", "int16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_unique_voxels_equal_a_loop(dtype, extent, place):
+    """Packed and padded clouds with rows that are not valid, an empty cloud and the least and greatest numbers."""
+    limits = torch.iinfo(dtype)
+    sizes, most = [23, 0, 17], 23
+    rows = torch.randint(-extent, extent, (3, most, 3)).clamp(limits.min, limits.max).to(dtype)
+    rows[0, 5], rows[2, 3], rows[2, 9] = limits.max, limits.min, rows[2, 3]
+    valid = torch.rand(3, most) < 0.8
+    lengths = torch.tensor(sizes)
+    padded = pointgrad.unique_voxels(
+        rows.to(place.device), lengths=lengths.to(place.device), valid=valid.to(place.device)
+    )
+    inside = torch.arange(most) < lengths[:, None]
+    offsets = torch.tensor([0, 23, 23, 40])
+    packed = pointgrad.unique_voxels(
+        rows[inside].to(place.device), offsets=offsets.to(place.device), valid=valid[inside].to(place.device)
+    )
+    assert padded.offsets is None
+    assert packed.lengths is None
+    begin = 0
+    for cloud, size in enumerate(sizes):
+        coordinates, inverse, count = by_loop(rows[cloud, :size], valid[cloud, :size])
+        end = begin + len(coordinates)
+        assert padded.lengths[cloud] == len(coordinates)
+        assert padded.inverse[cloud].tolist() == inverse + [-1] * (most - size)
+        assert padded.coordinates[cloud].tolist() == [*map(list, coordinates), *[[0] * 3] * (most - len(coordinates))]
+        assert padded.count[cloud].tolist() == count + [0] * (most - len(count))
+        assert packed.offsets[cloud : cloud + 2].tolist() == [begin, end]
+        assert packed.coordinates[begin:end].tolist() == [*map(list, coordinates)]
+        assert packed.count[begin:end].tolist() == count
+        expected = [number + begin if number >= 0 else -1 for number in inverse]
+        assert packed.inverse[offsets[cloud] : offsets[cloud + 1]].tolist() == expected
+        begin = end
+    assert len(packed.count) == begin
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum", "max", "first"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_features_equal_a_loop(dtype, reduce, place):
+    """Padded clouds with points in no voxel; empty voxels are zero; features have their own dtype."""
+    points, features = torch.randn(2, 25, 3), torch.randn(2, 25, 4).to(dtype)
+    points[0, 3, 1] = torch.nan
+    lengths = torch.tensor([25, 12])
+    source = features.to(place.device).requires_grad_()
+    voxels = pointgrad.voxelize(
+        points.to(place.device), 1.3, features=source, reduce=reduce, lengths=lengths.to(place.device)
+    )
+    by_name = {
+        "mean": lambda v: v.mean(0),
+        "sum": lambda v: v.sum(0),
+        "max": lambda v: v.amax(0),
+        "first": lambda v: v[0],
+    }
+    expected, grad = torch.zeros(2, 25, 4, dtype=torch.float64), torch.zeros(2, 25, 4, dtype=torch.float64)
+    for cloud in range(2):
+        for number in range(int(voxels.lengths[cloud])):
+            rows = (voxels.inverse[cloud].cpu() == number).nonzero().flatten()
+            values = features[cloud, rows].double().requires_grad_()
+            result = by_name[reduce](values)
+            expected[cloud, number] = result.detach()
+            (grad[cloud, rows],) = torch.autograd.grad(result.sum(), values)
+    assert voxels.features.dtype == dtype
+    torch.testing.assert_close(voxels.features.detach().cpu(), expected.to(dtype))
+    (received,) = torch.autograd.grad(voxels.features.sum(), source)
+    torch.testing.assert_close(received.cpu(), grad.to(dtype))
+    assert pointgrad.voxelize(points, 1.3).features is None

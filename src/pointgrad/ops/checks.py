@@ -135,7 +135,7 @@ def clouds(
         name: Name of the points.
         prefix: Prefix of the names of offsets and lengths.
         most_dims: Allow 1 to this many dimensions (ANY: no limit) instead of exactly 3.
-        dtypes: Dtypes of the points.
+        dtypes: Allowed dtypes of the points.
     """
     tensor(name, points)
     named = ((f"{prefix}offsets", offsets), (f"{prefix}lengths", lengths))

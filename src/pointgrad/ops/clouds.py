@@ -20,8 +20,13 @@ def as_sizes(offsets: Tensor | None, lengths: Tensor | None) -> Tensor | None:
 
 def fit(points: Tensor, sizes: Tensor | None) -> bool:
     """Whether these are points of a floating dtype in one of the two layouts, with int64 sizes."""
+    return points.dtype in checks.FLOATS and layout_fits(points, sizes)
+
+
+def layout_fits(points: Tensor, sizes: Tensor | None) -> bool:
+    """The same for points of any dtype."""
     shape = points.shape
-    if points.dtype not in checks.FLOATS or not 2 <= len(shape) <= 3 or shape[-1] == 0:
+    if not 2 <= len(shape) <= 3 or shape[-1] == 0:
         return False
     if sizes is None:
         return True

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import checks, clouds
-from .temporary import unique_voxels
+from ..voxels import unique_voxels
 from . import reference, register
 
 __all__ = ["KernelMap", "sparse_conv", "sparse_pool", "strided_map", "submanifold_map", "transposed_map"]

@@ -17,15 +17,7 @@ _INDEXED = 2**31  # rows are numbered with 32 bits
 
 
 def _fit_coordinates(coordinates: Tensor, sizes: Tensor | None) -> bool:
-    shape = coordinates.shape
-    if coordinates.dtype != torch.int64 or not 2 <= len(shape) <= 3 or shape[-1] != 3:
-        return False
-    if sizes is None:
-        return True
-    numbers = sizes.shape
-    if len(numbers) != 1 or sizes.dtype != torch.int64:
-        return False
-    return numbers[0] > 0 if len(shape) == 2 else numbers == shape[:1]
+    return coordinates.dtype == torch.int64 and clouds.layout_fits(coordinates, sizes) and coordinates.shape[-1] == 3
 
 
 def _fits_table(
