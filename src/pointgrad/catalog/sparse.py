@@ -167,7 +167,9 @@ def plain_pool(features: Tensor, coordinates: Tensor, kernel_size: int, reduce: 
     found, into = torch.unique(coordinates // stride, dim=0, return_inverse=True)
     name = {"max": "amax", "mean": "mean", "sum": "sum"}[reduce]
     at = into[:, None].expand_as(features)
-    return features.new_zeros(len(found), features.shape[1]).scatter_reduce(0, at, features, name, include_self=False)
+    # torch shares the gradient of a maximum with the initial value where they are equal.
+    start = features.new_full((len(found), features.shape[1]), -torch.inf)
+    return start.scatter_reduce(0, at, features, name, include_self=False)
 
 
 def neighbors(coordinates: Tensor, kernel_size: int) -> Tensor:
