@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..comparison import Implementation
-from . import Peer
+from . import Adapter, Peer
 
 
 def placed(coordinates: Tensor) -> tuple[Tensor, list[int]]:
@@ -103,12 +103,12 @@ def flex(library: Any, features: Tensor, weight: Tensor, coordinates: Tensor) ->
 
 
 def flex_both(library: Any, features: Tensor, weight: Tensor, coordinates: Tensor, grad: Tensor) -> Implementation:
-    sources = [features.detach().requires_grad_(), channels_last(weight).requires_grad_()]
-    call = flex_call(*sources, coordinates)
-    return Implementation(with_gradients(call, sources, grad), read_gradients)
+    source, matrices = features.detach().requires_grad_(), channels_last(weight).requires_grad_()
+    call = flex_call(source, matrices, coordinates)
+    return Implementation(with_gradients(call, [source, matrices], grad), read_gradients)
 
 
-SPCONV = {"submanifold": submanifold, "submanifold_both": submanifold_both, "strided": strided}
+SPCONV: dict[str, Adapter] = {"submanifold": submanifold, "submanifold_both": submanifold_both, "strided": strided}
 PEERS = [
     Peer("spconv", "spconv.pytorch", "spconv", "pip install spconv", SPCONV),
     Peer("spconv_triton", "spconv_triton.pytorch", "spconv_triton", "pip install spconv_triton", SPCONV, ("cuda",)),

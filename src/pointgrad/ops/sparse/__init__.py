@@ -250,6 +250,9 @@ def sparse_conv(
     Gradients flow to `features`, `weight` and `bias`, to any order. No tensor of N * K rows is built. On every device
     the sums have a fixed order.
 
+    A feature that is NaN or infinite reaches only the outputs that read it. The weight must be finite: on a GPU a value
+    that is not may affect every output.
+
     Example:
         >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])
         >>> differences = torch.tensor([-1., 0., 1.]).reshape(3, 1, 1)
