@@ -147,14 +147,15 @@ def changed_tensor(draw: Draw, value: Tensor, tensors: list[Tensor]) -> Any:
         ]
         if size:
             ways += [lambda v: v.select(dim, 0)]
-        if value.numel() and value.dtype == torch.int64:
+        if value.numel() and value.dtype in (torch.int64, torch.int32):
             ways += [lambda v: with_number(v, draw.number("at", 0, v.numel() - 1), draw.pick("number", NUMBERS))] * 3
     return draw.pick("way", ways)(value)
 
 
 def with_number(value: Tensor, place: int, number: int) -> Tensor:
     value = value.clone(memory_format=torch.contiguous_format)
-    value.view(-1)[place] = number
+    limits = torch.iinfo(value.dtype)
+    value.view(-1)[place] = min(max(number, limits.min), limits.max)
     return value
 
 

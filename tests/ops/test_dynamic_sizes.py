@@ -106,6 +106,27 @@ CALLS = {
     "conv2d": lambda n: (
         F.conv2d, torch.rand(n, n + 1, n + 2, n + 3), torch.rand(n + 4, n + 1, n, n), torch.rand(n + 4),
     ),
+    "sparse_conv": lambda n: (
+        lambda f, w, c, b, o: pointgrad.sparse_conv(
+            f, w, pointgrad.strided_map(c, (1, 2, 2), stride=2, offsets=o), bias=b
+        ),
+        torch.rand(n * n, n + 1), torch.rand(4, n + 1, n + 2), index(n, n * n, 3), torch.rand(n + 2), offsets(n, n),
+    ),
+    "sparse_pool": lambda n: (
+        lambda f, c: [
+            pointgrad.sparse_pool(f, pointgrad.submanifold_map(c, 3), reduce) for reduce in ("max", "mean", "sum")
+        ],
+        torch.rand(n, n + 1, n + 2), index(n, n, n + 1, 3),
+    ),
+    "submanifold_map": lambda n: (
+        lambda c, s: pointgrad.submanifold_map(c, 2, lengths=s), index(n, n, n + 1, 3), torch.arange(n),
+    ),
+    "strided_map": lambda n: (
+        lambda c, o: pointgrad.strided_map(c, 3, stride=2, offsets=o), index(n, n * n, 3), offsets(n, n),
+    ),
+    "transposed_map": lambda n: (
+        lambda c, o: pointgrad.transposed_map(c, 2, stride=2, offsets=o), index(n, n * n, 3), offsets(n, n),
+    ),
     "max_pool2d": lambda n: (F.max_pool2d, torch.rand(n, n + 1, n + 2, n + 3), n),
 }  # fmt: skip
 

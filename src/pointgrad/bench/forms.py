@@ -63,7 +63,8 @@ def compare(
         sources: Names of the arguments whose gradients are computed.
         compile: Name of the plain form to compile, by default the first.
         tolerance: Largest relative error.
-        work: As in `Comparison`. For the backward pass it becomes `<name>_backward`, with the gradient as `grad`.
+        work: As in `Comparison`. For the backward pass it becomes `<name>_backward`, with the gradient as `grad`; for
+            both passes `<name>_both`.
         moved: As in `Comparison`.
     """
     exact_form = next(iter(plain.values()))
@@ -82,7 +83,8 @@ def compare(
         return Implementation(timed_call(passes, form, arguments, sources, upstream))
 
     if work is not None and passes != "forward":
-        work = (f"{work[0]}_backward", work[1] | {"grad": upstream}) if passes == "backward" else None
+        suffix = "backward" if passes == "backward" else "both"
+        work = (f"{work[0]}_{suffix}", work[1] | {"grad": upstream})
     to_compile = plain[compile] if compile else exact_form
 
     def compiled() -> Implementation:

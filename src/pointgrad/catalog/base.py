@@ -145,6 +145,8 @@ class OpInfo:
         magnitudes: Sums of absolute values that bound the rounding errors of results; None where all backends return
             the same bits.
         rounds: Intermediate results are rounded to the dtype of the input.
+        lowers: Under autocast, floating inputs are cast to the autocast dtype.
+        finite: Arguments of which a value that is not finite may change any result.
         bad_arguments: Values that are rejected, by argument.
         index_rows: Number of rows that `index` counts; None if the call does not fix it.
         precision: Inputs for comparing rounding errors with the plain form's.
@@ -164,6 +166,8 @@ class OpInfo:
     draw: Callable[[Draw], Arguments] | None = None
     magnitudes: Magnitudes | None = None
     rounds: bool = False
+    lowers: bool = False
+    finite: tuple[str, ...] = ()
     bad_arguments: dict[str, Sequence[Any]] = field(default_factory=dict)
     index_rows: Callable[[Arguments], int | None] = lambda arguments: None
     precision: Sequence[Precision] = ()

@@ -18,9 +18,9 @@ Magnitudes = Callable[[Arguments, list[Tensor], list[Tensor]], Sums]
 
 
 def tensors(result: Any) -> list[Tensor]:
-    """The tensors of a result, which may be one tensor or a tuple with None in it."""
+    """The tensors of a result, which may be one tensor or a tuple with other values in it."""
     parts = result if isinstance(result, tuple) else (result,)
-    return [part for part in parts if part is not None]
+    return [part for part in parts if isinstance(part, Tensor)]
 
 
 def is_float(value: Any) -> bool:

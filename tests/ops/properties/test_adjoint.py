@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pointgrad
 from pointgrad import functional
-from tests.ops.properties.laws import DEVICE, indices, integers, law, offsets, reals
+from tests.ops.properties.laws import DEVICE, clouds, indices, integers, law, offsets, reals
 
 HALVES = {torch.float16: 2**11, torch.bfloat16: 2**8}  # largest exact integer
 EXACT_DTYPES = [torch.float64, torch.float32, *HALVES]
@@ -206,6 +206,42 @@ def conv1d_weight(draw):
     return Linear(lambda w, b: functional.conv1d(values.to(w.dtype), w, b, padding="same"), [(o, c, k), (o,)])
 
 
+def sparse(draw):
+    """A map, the rows of its inputs, and the shape of a weight; `parts` groups of channels."""
+    places, parts = draw(clouds(dims=(3, 3), most=12, reach=2)).long(), draw(st.integers(1, 2))
+    kernel = draw(st.tuples(*[st.integers(1, 3)] * 3))
+    if draw(st.booleans()):
+        found = pointgrad.submanifold_map(places, kernel)
+    else:
+        found = pointgrad.strided_map(places, kernel, stride=draw(st.integers(1, 2)), padding=draw(st.integers(0, 1)))
+    found = found.inverse() if draw(st.booleans()) else found
+    shape = (found.sources.shape[1], draw(st.integers(1, 2)), parts * draw(st.integers(1, 2)))
+    return found, (len(found.input_coordinates), parts * shape[1]), shape, parts
+
+
+def sparse_conv(draw):
+    found, rows, shape, parts = sparse(draw)
+    weight = draw(integers(*shape, most=2))
+    return Linear(lambda x: pointgrad.sparse_conv(x, weight.to(x.dtype), found, groups=parts), [rows])
+
+
+def sparse_conv_weight(draw):
+    found, rows, shape, parts = sparse(draw)
+    features = draw(integers(*rows, most=2))
+    call = lambda w, b: pointgrad.sparse_conv(features.to(w.dtype), w, found, bias=b, groups=parts)  # noqa: E731
+    return Linear(call, [shape, shape[2:]])
+
+
+def sparse_sum(draw):
+    found, rows, _, _ = sparse(draw)
+    return Linear(lambda x: pointgrad.sparse_pool(x, found, "sum"), [rows])
+
+
+def sparse_mean(draw):
+    found, rows, _, _ = sparse(draw)
+    return Linear(lambda x: pointgrad.sparse_pool(x, found, "mean"), [rows])
+
+
 def linear(draw):
     n, c, o = draw(rows), draw(size), draw(size)
     weight = draw(integers(o, c))
@@ -262,10 +298,11 @@ def cross_entropy_target(draw):
 EXACT = [
     gather, gather_padded, group, group_relative, scatter, segment, histogram, interpolate_at, interpolate_at_weights,
     aggregate, aggregate_weights, trilinear, grid_sample, splat, unfold, fold, conv2d, conv2d_weight, conv1d,
-    conv1d_weight, linear, linear_weight, cat, mean_of_powers, nll,
+    conv1d_weight, sparse_conv, sparse_conv_weight, sparse_sum, linear, linear_weight, cat, mean_of_powers, nll,
 ]  # fmt: skip
 ROUNDED = [
-    scatter_mean, segment_mean, interpolate, attention, grid_sample_anywhere, mean, nll_mean, cross_entropy_target,
+    scatter_mean, segment_mean, sparse_mean, interpolate, attention, grid_sample_anywhere, mean, nll_mean,
+    cross_entropy_target,
 ]  # fmt: skip
 
 

@@ -15,6 +15,9 @@ converts the result to the common form of the work:
     interpolate  features (B, N, C), index (B, M, 3), weights  -> (B, M, C)
     interpolate_backward  as above, and grad (B, M, C)   -> (B, N, C)
     chamfer   points, targets (B, N, 3)                  -> scalar, sum of the mean squared distances of both directions
+    submanifold  features (N, C), weight (27, C, D), coordinates (N, 3)  -> (N, D), with the map at hand
+    submanifold_both  as above, and grad (N, D)          -> (N, D), and the gradients of features and weight
+    strided   as submanifold; stride 2, padding 1        -> (M, D) in the order of x, y and z, with the map
 """
 
 import importlib
@@ -143,6 +146,6 @@ def _version(peer: Peer, module: Any) -> str:
 
 def table() -> list[Peer]:
     """All peers. Those that install without a compiler come first."""
-    from . import dense, edges, packed, trees
+    from . import dense, edges, packed, trees, voxels
 
-    return [*trees.PEERS, *edges.PEERS, *dense.PEERS, *packed.PEERS]
+    return [*trees.PEERS, *edges.PEERS, *dense.PEERS, *packed.PEERS, *voxels.PEERS]

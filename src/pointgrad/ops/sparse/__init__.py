@@ -1,12 +1,14 @@
 """Convolution and pooling of sparse voxels."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import checks, clouds
+from ..sums import sum_dtype
 from ..voxels import unique_voxels
 from . import reference, register
 
@@ -248,6 +250,9 @@ def sparse_conv(
     Gradients flow to `features`, `weight` and `bias`, to any order. No tensor of N * K rows is built. On every device
     the sums have a fixed order.
 
+    A feature that is NaN or infinite reaches only the outputs that read it. The weight must be finite: on a GPU a value
+    that is not may affect every output.
+
     Example:
         >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])
         >>> differences = torch.tensor([-1., 0., 1.]).reshape(3, 1, 1)
@@ -308,17 +313,20 @@ def sparse_pool(features: Tensor, map: KernelMap, reduce: Literal["max", "mean",
     checks.value(reduce in ("max", "mean", "sum"), "reduce", "'max', 'mean' or 'sum'", repr(reduce))
     if reduce == "max":
         return _in_layout(register.sparse_max(flat, map.sources, map.targets)[0], map, False)
+    if reduce == "mean":
+        flat = flat.to(sum_dtype(flat.dtype))  # the sum may exceed the largest float16
     channels = flat.shape[1]
     if channels == 0:
-        return _in_layout(flat.new_zeros((map.sources.shape[0], 0)), map, False)
+        return _in_layout(features.new_zeros((map.sources.shape[0], 0)), map, False)
     ones = flat.new_ones((1, 1, 1)).expand(map.sources.shape[1], 1, channels)
     tables = (map.sources, map.source_schedule, map.targets, map.target_schedule)
-    with torch.autocast(flat.device.type, enabled=False):
+    # torch.autocast does not accept the device "meta".
+    with torch.autocast(flat.device.type, enabled=False) if checks.autocasts(flat) else nullcontext():
         total = register.sparse_conv(flat, ones, *tables, map.flipped, channels)
     if reduce == "mean":
         count = (map.sources >= 0).sum(1, keepdim=True).clamp(min=1)
         total = total / count.to(total.dtype)
-    return _in_layout(total, map, False)
+    return _in_layout(total.to(features.dtype), map, False)
 
 
 def _build(
@@ -354,6 +362,12 @@ def _build(
     _check_volume(kernel)
     checks.boolean("unique", unique)
     coordinates = coordinates.long()
+    outputs = None if outputs is None else outputs.long()
+    if coordinates.device.type == "cpu" and not torch.compiler.is_compiling():
+        # Errors of the operators would name their own arguments.
+        register.check_voxels("coordinates", coordinates, clouds.as_sizes(*sizes), "")
+        if outputs is not None:
+            register.check_voxels("outputs", outputs, clouds.as_sizes(*output_sizes), "output_")
     if unique:
         _refuse_duplicates("coordinates", coordinates, *sizes)
         if outputs is not None:
@@ -365,7 +379,7 @@ def _build(
         reach = _reached if transposed else _readers
         results = _unique(*inputs, *reach(coordinates, kernel, strides, pads, steps), bounds)
     else:
-        results = (outputs.long(), *_as_int64(*output_sizes))
+        results = (outputs, *_as_int64(*output_sizes))
     # A transposed map is the inverse of a strided one.
     fine, coarse = (results, inputs) if transposed else (inputs, results)
     sizes_of = [clouds.as_sizes(*part[1:]) for part in (fine, coarse)]

@@ -46,8 +46,8 @@ def kernel_table(
     place = torch.arange(len(wanted), device=wanted.device)
     sources = torch.where((_find(wanted, wanted) == place)[:, None], sources, -1)
     if outputs is None and is_symmetric(kernel, padding, dilation):
-        nothing = sources.new_empty(0, dtype=torch.int32)
-        return sources.int(), schedule(sources), nothing.reshape(0, sources.shape[1]), nothing
+        targets = sources.new_empty((0, sources.shape[1]), dtype=torch.int32)
+        return sources.int(), schedule(sources), targets, targets.new_empty(0)
     rows, volume = len(table), sources.shape[1]
     slot = torch.where(sources >= 0, sources * volume + torch.arange(volume, device=sources.device), rows * volume)
     targets = sources.new_full((rows * volume + 1,), -1)

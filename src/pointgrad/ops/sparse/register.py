@@ -4,6 +4,7 @@
 bilinear, and its gradient by the features is the convolution along the inverse map with transposed matrices.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -53,14 +54,14 @@ def _fits_table(
 def _check_table(
     coordinates: Tensor, sizes: Tensor | None, outputs: Tensor | None, output_sizes: Tensor | None
 ) -> None:
-    clouds.check_values(coordinates, sizes)
-    _check_coordinates("coordinates", coordinates)
+    check_voxels("coordinates", coordinates, sizes, "")
     if outputs is not None:
-        clouds.check_values(outputs, output_sizes, "output_")
-        _check_coordinates("outputs", outputs)
+        check_voxels("outputs", outputs, output_sizes, "output_")
 
 
-def _check_coordinates(name: str, values: Tensor) -> None:
+def check_voxels(name: str, values: Tensor, sizes: Tensor | None, prefix: str) -> None:
+    """Check the values of coordinates and of their offsets or lengths, whose names begin with the prefix."""
+    clouds.check_values(values, sizes, prefix)
     if values.numel():
         lowest, highest = native.bounds(values)
         worst = lowest if lowest < -_INDEXED else highest
@@ -70,8 +71,8 @@ def _check_coordinates(name: str, values: Tensor) -> None:
 def _fake_table(
     coordinates: Tensor, outputs: Tensor | None, kernel: list[int], padding: list[int], dilation: list[int]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    inputs = coordinates.shape[:-1].numel()
-    rows = inputs if outputs is None else outputs.shape[:-1].numel()
+    inputs = math.prod(coordinates.shape[:-1])  # torch.Size.numel() fails for sizes that depend on data
+    rows = inputs if outputs is None else math.prod(outputs.shape[:-1])
     volume = kernel[0] * kernel[1] * kernel[2]
     mirrored = outputs is None and reference.is_symmetric(kernel, padding, dilation)
     inverse, inverse_size = (0, 0) if mirrored else (inputs, reference.schedule_size(inputs, volume))

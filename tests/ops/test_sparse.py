@@ -1,0 +1,412 @@
+"""Sparse convolution against dense convolution on grids, maps against a search in a dictionary."""
+
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pointgrad
+from pointgrad import KernelMap, sparse_conv, sparse_pool, strided_map, submanifold_map, transposed_map
+from pointgrad.ops.sparse import reference
+
+SIDE = 4
+
+
+def occupied(count=20, batch=2, side=SIDE):
+    """Different voxels of each cloud, packed in random order, with their offsets."""
+    clouds = [torch.randperm(side**3)[: count - 5 * b] for b in range(batch)]
+    places = torch.cat(clouds)
+    offsets = torch.tensor([0, *itertools.accumulate(map(len, clouds))])
+    return torch.stack([places // side**2, places // side % side, places % side], 1), offsets
+
+
+def batch_of(offsets):
+    return torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())
+
+
+def dense(features, coordinates, offsets, side=SIDE, fill=0.0):
+    """(B, C, side, side, side) with the features of occupied voxels."""
+    grid = features.new_full((len(offsets) - 1, side, side, side, features.shape[1]), fill)
+    return grid.index_put((batch_of(offsets), *coordinates.T), features).permute(0, 4, 1, 2, 3)
+
+
+def at_outputs(grid, found):
+    """Values of a dense result at the outputs of a map."""
+    return grid.permute(0, 2, 3, 4, 1)[(batch_of(found.offsets), *found.coordinates.T)]
+
+
+def matrices(kernel):
+    """A dense kernel (D, C / groups, kx, ky, kz) as (K, C / groups, D)."""
+    return kernel.permute(2, 3, 4, 1, 0).flatten(0, 2)
+
+
+def assert_same_derivatives(ours, expected, values):
+    """Equal values, first and second derivatives under the same random upstream gradients."""
+    results = []
+    for call in (ours, expected):
+        torch.manual_seed(5)
+        output = call(*values)
+        # Not randn_like, which fills memory in the order of the strides.
+        upstream = torch.randn(output.shape, dtype=output.dtype)
+        first = torch.autograd.grad(output, values, upstream, create_graph=True)
+        live = [grad for grad in first if grad.requires_grad]
+        upstream = [torch.randn(grad.shape, dtype=grad.dtype) for grad in live]
+        second = torch.autograd.grad(live, values, upstream, allow_unused=True)
+        results.append([output, *first, *(grad for grad in second if grad is not None)])
+    assert len(results[0]) == len(results[1])
+    torch.testing.assert_close(results[0], results[1], rtol=1e-10, atol=1e-10)
+
+
+def leaves(*shapes):
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation", "groups"),
+    [
+        (3, 1, 1, 1, 1),
+        (2, 2, 0, 1, 1),
+        (3, 2, 1, 1, 2),
+        ((3, 1, 2), (1, 2, 1), (1, 0, 0), 1, 4),
+        ((1, 2, 3), 1, (0, 1, 2), (1, 2, 1), 1),
+    ],
+)
+def test_strided_is_conv3d(kernel, stride, padding, dilation, groups):
+    coordinates, offsets = occupied()
+    sizes = kernel if isinstance(kernel, tuple) else (kernel,) * 3
+    settings = {"stride": stride, "padding": padding, "dilation": dilation}
+    features, weight = leaves((len(coordinates), 4), (4, 4 // groups, *sizes))
+    whole = F.conv3d(dense(features, coordinates, offsets), weight, groups=groups, **settings)
+    found = strided_map(coordinates, kernel, shape=whole.shape[2:], offsets=offsets, **settings)
+    assert_same_derivatives(
+        lambda x, w: sparse_conv(x, matrices(w), found, groups=groups),
+        lambda x, w: at_outputs(F.conv3d(dense(x, coordinates, offsets), w, groups=groups, **settings), found),
+        [features, weight],
+    )
+    # Dense outputs without an input in their window are no outputs of the map.
+    ones = F.conv3d(dense(torch.ones(len(coordinates), 1), coordinates, offsets), torch.ones(1, 1, *sizes), **settings)
+    assert len(found.coordinates) == int((ones > 0).sum())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation", "groups"),
+    [(2, 2, 0, 1, 1), (3, 2, 1, 1, 2), ((3, 1, 2), (1, 2, 3), (1, 0, 0), (1, 1, 2), 1)],
+)
+def test_transposed_is_conv_transpose3d(kernel, stride, padding, dilation, groups):
+    coordinates, offsets = occupied()
+    sizes = kernel if isinstance(kernel, tuple) else (kernel,) * 3
+    settings = {"stride": stride, "padding": padding, "dilation": dilation}
+    features, weight = leaves((len(coordinates), 4), (4, 2 // groups, *sizes))
+
+    def by_position(kernel):  # (C, D / groups, kx, ky, kz)
+        parts = kernel.permute(2, 3, 4, 0, 1).flatten(0, 2).unflatten(1, (groups, -1))
+        return parts.transpose(1, 2).flatten(2)
+
+    whole = F.conv_transpose3d(dense(features, coordinates, offsets), weight, groups=groups, **settings)
+    found = transposed_map(coordinates, kernel, shape=whole.shape[2:], offsets=offsets, **settings)
+    assert_same_derivatives(
+        lambda x, w: sparse_conv(x, by_position(w), found, groups=groups),
+        lambda x, w: at_outputs(
+            F.conv_transpose3d(dense(x, coordinates, offsets), w, groups=groups, **settings), found
+        ),
+        [features, weight],
+    )
+
+
+@pytest.mark.parametrize(("kernel", "dilation", "groups"), [(3, 1, 1), ((3, 1, 5), (1, 1, 2), 2), ((2, 4, 1), 1, 1)])
+def test_submanifold_is_masked_conv3d(kernel, dilation, groups):
+    """A dense convolution with the window around each voxel, read at the occupied voxels; with a bias."""
+    coordinates, offsets = occupied()
+    sizes = kernel if isinstance(kernel, tuple) else (kernel,) * 3
+    steps = dilation if isinstance(dilation, tuple) else (dilation,) * 3
+    # F.pad counts from the last axis.
+    sides = [(k // 2 * d, (k - 1 - k // 2) * d) for k, d in zip(sizes, steps, strict=True)][::-1]
+    borders = [size for pair in sides for size in pair]
+    found = submanifold_map(coordinates, kernel, dilation=dilation, offsets=offsets)
+
+    def expected(x, w, b):
+        grid = F.pad(dense(x, coordinates, offsets), borders)
+        return at_outputs(F.conv3d(grid, w, b, dilation=dilation, groups=groups), found)
+
+    values = leaves((len(coordinates), 4), (2, 4 // groups, *sizes), (2,))
+    ours = lambda x, w, b: sparse_conv(x, matrices(w), found, bias=b, groups=groups)  # noqa: E731
+    assert_same_derivatives(ours, expected, values)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), ((1, 3, 2), 1, (0, 1, 1))])
+def test_pool_is_dense_pool(kernel, stride, padding):
+    coordinates, offsets = occupied()
+    (features,) = leaves((len(coordinates), 3))
+    windows = {"kernel_size": kernel, "stride": stride, "padding": padding}
+    size = F.avg_pool3d(torch.zeros(1, 1, SIDE, SIDE, SIDE), **windows).shape[2:]
+    found = strided_map(coordinates, kernel, stride=stride, padding=padding, shape=size, offsets=offsets)
+
+    def mean(x, divide):
+        total = at_outputs(F.avg_pool3d(dense(x, coordinates, offsets), **windows, divisor_override=1), found)
+        seen = F.avg_pool3d(dense(torch.ones_like(x), coordinates, offsets), **windows, divisor_override=1)
+        return total / at_outputs(seen, found) if divide else total
+
+    maximum = lambda x: at_outputs(F.max_pool3d(dense(x, coordinates, offsets, fill=-torch.inf), **windows), found)  # noqa: E731
+    for reduce, expected in (("max", maximum), ("mean", lambda x: mean(x, True)), ("sum", lambda x: mean(x, False))):
+        received, desired = sparse_pool(features, found, reduce), expected(features)
+        torch.testing.assert_close(received, desired)
+        upstream = torch.randn_like(desired)
+        torch.testing.assert_close(
+            torch.autograd.grad(received, features, upstream), torch.autograd.grad(desired, features, upstream)
+        )
+
+
+def test_mean_of_large_float16():
+    """Their sum is beyond the largest float16."""
+    found = strided_map(torch.tensor([[0, 0, 0], [0, 0, 1]]), 2, stride=2)
+    assert sparse_pool(torch.full((2, 1), 60000.0, dtype=torch.float16), found, "mean").item() == 60000
+
+
+@pytest.mark.parametrize("build", ["submanifold", "even", "strided", "transposed"])
+def test_inverse_is_the_adjoint(build, place):
+    """<conv(x), y> = <x, inverse conv(y)> with transposed matrices."""
+    coordinates, offsets = occupied(12)
+    coordinates, offsets = coordinates.to(place.device), offsets.to(place.device)
+    found = {
+        "submanifold": lambda: submanifold_map(coordinates, (1, 3, 3), offsets=offsets),
+        "even": lambda: submanifold_map(coordinates, (2, 1, 2), offsets=offsets),
+        "strided": lambda: strided_map(coordinates, 2, stride=2, offsets=offsets),
+        "transposed": lambda: transposed_map(coordinates, (1, 2, 1), stride=(1, 2, 1), offsets=offsets),
+    }[build]()
+    weight = torch.randn(found.sources.shape[1], 3, 2, dtype=torch.float64).to(place.device)
+    x = torch.randn(len(found.input_coordinates), 3, dtype=torch.float64).to(place.device)
+    y = torch.randn(len(found.coordinates), 2, dtype=torch.float64).to(place.device)
+    back = found.inverse()
+    assert torch.equal(back.coordinates, found.input_coordinates)
+    forward, backward = sparse_conv(x, weight, found), sparse_conv(y, weight.transpose(1, 2), back)
+    torch.testing.assert_close((forward * y).sum(), (x * backward).sum())
+    for received, desired in zip(back.inverse(), found, strict=True):
+        assert torch.equal(received, desired) if isinstance(desired, torch.Tensor) else received == desired
+
+
+def by_dictionary(coordinates, outputs, kernel, stride, padding, dilation):
+    """Sources of one cloud: the first of equal voxels counts, the others read nothing."""
+    rows = {}
+    for row, voxel in enumerate(coordinates.tolist()):
+        rows.setdefault(tuple(voxel), row)
+    seen, table = set(), []
+    for output in map(tuple, outputs.tolist()):
+        begin = [o * s - p for o, s, p in zip(output, stride, padding, strict=True)]
+        reads = [
+            rows.get(tuple(b + k * d for b, k, d in zip(begin, ks, dilation, strict=True)), -1)
+            for ks in itertools.product(*map(range, kernel))
+        ]
+        table.append([-1] * len(reads) if output in seen else reads)
+        seen.add(output)
+    return torch.tensor(table, dtype=torch.int32).reshape(len(outputs), math.prod(kernel))
+
+
+def assert_inverse_tables(found):
+    """Targets are the sources, seen from the inputs."""
+    expected = torch.full((len(found.input_coordinates), found.sources.shape[1]), -1, dtype=torch.int32)
+    for row, reads in enumerate(found.sources.tolist()):
+        for position, source in enumerate(reads):
+            if source >= 0:
+                assert expected[source, position] == -1  # one output reads an input at a position
+                expected[source, position] = row
+    targets = found.sources.flip(1) if found.targets is None else found.targets
+    torch.testing.assert_close(targets, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shift", [0, 2**31 - 3, 1 - 2**31])
+@pytest.mark.parametrize(("kernel", "dilation"), [((3, 3, 3), (1, 1, 1)), ((2, 1, 4), (1, 3, 1))])
+def test_submanifold_map_by_dictionary(kernel, dilation, shift, place):
+    """Many duplicates, negative coordinates, and the ends of int32."""
+    coordinates = torch.randint(-1, 3, (40, 3)) + shift
+    found = submanifold_map(coordinates.to(place.device), kernel, dilation=dilation)
+    padding = [k // 2 * d for k, d in zip(kernel, dilation, strict=True)]
+    expected = by_dictionary(coordinates, coordinates, kernel, (1, 1, 1), padding, dilation)
+    assert torch.equal(found.sources.cpu(), expected)
+    if place.device == "cpu":
+        assert_inverse_tables(found)
+
+
+@pytest.mark.parametrize("kind", ["strided", "transposed"])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [((2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1)), ((3, 2, 1), (1, 2, 3), (1, -2, 4), (2, 1, 1))],
+)
+def test_computed_outputs(kind, kernel, stride, padding, dilation):
+    """The outputs are all voxels that read an input, sorted, and each cloud's are its own."""
+    coordinates, offsets = torch.randint(-3, 4, (30, 3)), torch.tensor([0, 12, 12, 30])
+    build = strided_map if kind == "strided" else transposed_map
+    found = build(coordinates, kernel, stride=stride, padding=padding, dilation=dilation, offsets=offsets)
+    for (begin, end), (first, last) in zip(
+        itertools.pairwise(offsets.tolist()), itertools.pairwise(found.offsets.tolist()), strict=True
+    ):
+        own, outputs = coordinates[begin:end], found.coordinates[first:last]
+        fine, coarse = (own, outputs) if kind == "strided" else (outputs, own)
+        table = by_dictionary(fine, coarse, kernel, stride, padding, dilation)
+        mine = found if kind == "strided" else found.inverse()
+        rows, shift = ((first, last), begin) if kind == "strided" else ((begin, end), first)
+        received = mine.sources[slice(*rows)]
+        assert torch.equal(torch.where(received >= 0, received - shift, -1), table)
+        wanted = set()
+        for voxel in own.tolist():
+            for ks in itertools.product(*map(range, kernel)):
+                parts = list(zip(voxel, stride, padding, ks, dilation, strict=True))
+                if kind == "transposed":
+                    wanted.add(tuple(v * s - p + k * d for v, s, p, k, d in parts))
+                elif all((v + p - k * d) % s == 0 for v, s, p, k, d in parts):
+                    wanted.add(tuple((v + p - k * d) // s for v, s, p, k, d in parts))
+        assert outputs.tolist() == [list(voxel) for voxel in sorted(wanted)]
+    assert_inverse_tables(found)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 128, 300])
+def test_schedule(rows):
+    """The order is a permutation sorted by the positions in use; the lists are those of a slow loop."""
+    found = submanifold_map(torch.randint(0, 9, (rows, 3)), (2, 3, 3))
+    for table, schedule in ((found.sources, found.source_schedule), (found.targets, found.target_schedule)):
+        volume, tiles = table.shape[1], -(-rows // reference.TILE)
+        order, lists, users = schedule.split([rows, tiles * (volume + 1), volume * (tiles + 1)])
+        keys = [sum(1 << k for k in range(volume) if row[k] >= 0) for row in table.tolist()]
+        assert order.tolist() == sorted(range(rows), key=lambda row: (keys[row], row))
+        used = [
+            [any(keys[row] >> k & 1 for row in order[128 * t : 128 * t + 128].tolist()) for k in range(volume)]
+            for t in range(tiles)
+        ]
+        for marks, written, size in ((used, lists, volume), (list(map(list, zip(*used, strict=True))), users, tiles)):
+            for mark, one in zip(marks, written.reshape(-1, size + 1).tolist(), strict=False):
+                places = [place for place, flag in enumerate(mark) if flag]
+                assert one == [len(places), *places, *[-1] * (size - len(places))]
+
+
+def test_padded_equals_packed(place):
+    coordinates, offsets = occupied(10, batch=3)
+    lengths = offsets.diff()
+    lengths[2] = 0
+    padded = torch.full((3, 12, 3), 1)  # rows beyond a length are voxels too, and do not count
+    features, weight, bias = torch.randn(3, 12, 4), torch.randn(8, 2, 6), torch.randn(6)
+    for cloud in range(3):
+        padded[cloud, : lengths[cloud]] = coordinates[offsets[cloud] : offsets[cloud] + lengths[cloud]]
+    inside = torch.arange(12) < lengths[:, None]
+    packed, cuts = padded[inside], torch.tensor([0, *lengths.cumsum(0)])
+    on = lambda *values: [value.to(place.device) for value in values]  # noqa: E731
+    padded, lengths, packed, cuts, features, weight, bias, inside = on(
+        padded, lengths, packed, cuts, features, weight, bias, inside
+    )
+    for build, settings in ((submanifold_map, {}), (strided_map, {"stride": 2})):
+        one, other = (
+            build(padded, 2, lengths=lengths, **settings),
+            build(packed, 2, offsets=cuts, **settings),
+        )
+        sizes = other.offsets.diff()
+        assert torch.equal(one.lengths, sizes)
+        mask = torch.arange(one.coordinates.shape[1], device=place.device) < sizes[:, None]
+        assert torch.equal(one.coordinates[mask], other.coordinates)
+        convolved = sparse_conv(features, weight, one, bias=bias, groups=2)
+        assert not convolved[~mask].any()
+        torch.testing.assert_close(convolved[mask], sparse_conv(features[inside], weight, other, bias=bias, groups=2))
+        for reduce in ("max", "mean", "sum"):
+            torch.testing.assert_close(
+                sparse_pool(features, one, reduce)[mask], sparse_pool(features[inside], other, reduce)
+            )
+
+
+def test_several_tiles(kernel_place):
+    """More rows than a tile, channels that fill no block, groups; both kinds of map; with gradients."""
+    coordinates = torch.randint(0, 7, (150, 3)).to(kernel_place.device)
+    for found, groups in (
+        (submanifold_map(coordinates, (1, 3, 3)), 1),
+        (strided_map(coordinates, (1, 2, 3), stride=2, padding=1), 17),
+    ):
+        values = [
+            value.to(kernel_place.device).requires_grad_()
+            for value in (torch.randn(150, 17), torch.randn(found.sources.shape[1], 17 // groups, 34))
+        ]
+        results = []
+        for name in (kernel_place.backend, "reference"):
+            with pointgrad.backend(name):
+                out = sparse_conv(*values, found, groups=groups)
+                results.append([out, *torch.autograd.grad(out.sin().sum(), values)])
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_nan_reaches_exactly_its_readers(place):
+    coordinates = torch.randint(0, 4, (30, 3))
+    features = torch.randn(30, 3)
+    found = submanifold_map(coordinates.to(place.device), (1, 3, 3))
+    row = int(found.sources[:, 0].cpu().argmax())  # reads something, so it is not a duplicate
+    features[row, 1] = torch.nan
+    out = sparse_conv(features.to(place.device), torch.randn(9, 3, 5).to(place.device), found)
+    reads = (found.sources == row).any(1)
+    assert torch.equal(out.isnan().all(1), reads)
+    assert torch.equal(out.isnan().any(1), reads)
+
+
+def test_clouds_do_not_mix(place):
+    """Equal coordinates in two clouds, one of them empty in between: each output reads its own cloud."""
+    one = torch.tensor([[0, 0, 0], [0, 0, 1]])
+    found = submanifold_map(
+        one.repeat(2, 1).to(place.device), (1, 1, 3), offsets=torch.tensor([0, 2, 2, 4]).to(place.device)
+    )
+    assert found.sources.tolist() == [[-1, 0, 1], [0, 1, -1], [-1, 2, 3], [2, 3, -1]]
+
+
+def test_unique():
+    twice = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 0, 0]])
+    for build in (submanifold_map, strided_map, transposed_map):
+        with pytest.raises(
+            ValueError, match="coordinates must be different within each cloud, got a voxel that occurs 2"
+        ):
+            build(twice, 3, unique=True)
+        build(twice, 3, offsets=torch.tensor([0, 2, 3]), unique=True)
+
+
+def test_a_map_is_used_again():
+    """By several convolutions and pools, without changing it."""
+    coordinates, offsets = occupied()
+    found = submanifold_map(coordinates, 3, offsets=offsets)
+    before = [value.clone() for value in found if isinstance(value, torch.Tensor)]
+    first = sparse_conv(torch.ones(len(coordinates), 2), torch.ones(27, 2, 3), found)
+    assert torch.equal(sparse_pool(torch.ones(len(coordinates), 1), found, "sum"), first[:, :1] / 2)
+    assert all(map(torch.equal, (value for value in found if isinstance(value, torch.Tensor)), before))
+
+
+def test_wrong_maps():
+    coordinates, _ = occupied()
+    found = submanifold_map(coordinates, 3)
+    features = torch.zeros(len(coordinates), 2)
+    for wrong in (None, found.sources, tuple(found)):
+        with pytest.raises(TypeError, match="map must be a KernelMap, got"):
+            sparse_conv(features, torch.zeros(27, 2, 2), wrong)
+    with pytest.raises(
+        ValueError, match=r"features must be \(34, C\), one row for each input of the map, got \(35, 2\)"
+    ):
+        sparse_pool(features, submanifold_map(coordinates[1:], 3))
+    corrupt = found._replace(sources=found.sources.clone().fill_(len(coordinates)))
+    with pytest.raises(ValueError, match=r"sources must be in \[-1, 35\), got 35"):
+        sparse_conv(features, torch.zeros(27, 2, 2), corrupt)
+
+
+def test_fakes_without_values():
+    """A padded map on the device meta has the right shapes, and so have its convolution and pools."""
+    places = torch.zeros(2, 5, 3, dtype=torch.int64, device="meta")
+    found = strided_map(places, 2, stride=2)
+    assert isinstance(found, KernelMap)
+    assert found.coordinates.shape == (2, 5, 3)
+    features = torch.zeros(2, 5, 3, device="meta")
+    assert sparse_conv(features, torch.zeros(8, 3, 4, device="meta"), found).shape == (2, 5, 4)
+    for reduce in ("max", "mean", "sum"):
+        assert sparse_pool(features, found, reduce).shape == (2, 5, 3)
+
+
+def test_autocast_as_dense_convolution():
+    coordinates, offsets = occupied()
+    found = submanifold_map(coordinates, 3, offsets=offsets)
+    features, weight = torch.randn(len(coordinates), 2, requires_grad=True), torch.randn(27, 2, 2, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = sparse_conv(features, weight, found, bias=torch.ones(2))
+        pooled = sparse_pool(features, found, "sum")
+        assert sparse_conv(features.double(), weight.double(), found).dtype == torch.float64
+    assert out.dtype == torch.bfloat16
+    assert pooled.dtype == torch.float32
+    assert {grad.dtype for grad in torch.autograd.grad(out.sum(), [features, weight])} == {torch.float32}
