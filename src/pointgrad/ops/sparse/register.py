@@ -100,7 +100,7 @@ kernel_table = operator(
     fits=_fits_table,
     fake=_fake_table,
     check=_check_table,
-    kernels=(),
+    kernels=("cpu",),
 )
 
 
@@ -232,7 +232,7 @@ sparse_conv = operator(
     check=_check_conv,
     save=_save_conv,
     backward=_grad_conv,
-    kernels=(),
+    kernels=("cpu",),
     autocast="lower",
 )
 
@@ -291,7 +291,7 @@ sparse_conv_weight = operator(
     check=_check_conv,
     save=_save_weight,
     backward=_grad_weight,
-    kernels=(),
+    kernels=("cpu",),
     autocast="lower",
 )
 
@@ -342,7 +342,7 @@ sparse_max = operator(
     check=_check_max,
     save=_save_max,
     backward=_grad_max,
-    kernels=(),
+    kernels=("cpu",),
 )
 
 
@@ -386,5 +386,5 @@ sparse_max_backward = operator(
     check=_check_max_backward,
     save=_save_max_backward,
     backward=_grad_max_backward,
-    kernels=(),
+    kernels=("cpu",),
 )
