@@ -93,7 +93,6 @@ kernel_table = operator(
     fits=_fits_table,
     fake=_fake_table,
     check=_check_table,
-    kernels=("triton",),
 )
 
 
@@ -225,7 +224,6 @@ sparse_conv = operator(
     check=_check_conv,
     save=_save_conv,
     backward=_grad_conv,
-    kernels=("triton",),
     autocast="lower",
 )
 
@@ -284,7 +282,6 @@ sparse_conv_weight = operator(
     check=_check_conv,
     save=_save_weight,
     backward=_grad_weight,
-    kernels=("triton",),
     autocast="lower",
 )
 
@@ -335,7 +332,6 @@ sparse_max = operator(
     check=_check_max,
     save=_save_max,
     backward=_grad_max,
-    kernels=("triton",),
 )
 
 
@@ -379,5 +375,4 @@ sparse_max_backward = operator(
     check=_check_max_backward,
     save=_save_max_backward,
     backward=_grad_max_backward,
-    kernels=("triton",),
 )
