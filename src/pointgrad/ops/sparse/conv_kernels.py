@@ -17,7 +17,7 @@ from .reference import TILE
 
 _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
 # The interpreter multiplies the bit patterns of 16-bit numbers, so they are widened there (WIDEN=INTERPRETED).
-_PROGRAMS = 1024  # of the weight's gradient, if there is enough work
+_PROGRAMS = 2048  # of the weight's gradient, if there is enough work
 
 
 def sparse_conv(
@@ -159,14 +159,14 @@ def _tile(inputs: int, outputs: int, dtype: torch.dtype) -> dict[str, int]:
         "BLOCK_M": TILE,
         "BLOCK_N": block_n,
         "BLOCK_K": block_k,
-        "num_warps": 8 if block_n > 128 else 4,
-        "num_stages": 3 if block_n > 128 else 4,
+        "num_warps": 8,
+        "num_stages": 3,
     }
 
 
 def _weight_tile(inputs: int, outputs: int, dtype: torch.dtype) -> dict[str, int]:
     """Tile sizes, measured on an H200."""
-    block_i, block_o = power_of_2(inputs, 16, 128), power_of_2(outputs, 16, 256)
+    block_i, block_o = power_of_2(inputs, 16, 128), power_of_2(outputs, 16, 128)
     if dtype.itemsize == 8:
         return {
             "BLOCK_I": min(block_i, 32),
@@ -187,7 +187,7 @@ def _weight_tile(inputs: int, outputs: int, dtype: torch.dtype) -> dict[str, int
         "BLOCK_I": block_i,
         "BLOCK_O": block_o,
         "BLOCK_R": 64,
-        "num_warps": 8 if block_i * block_o > 128 * 128 else 4,
+        "num_warps": 8,
         "num_stages": 3,
     }
 
@@ -221,8 +221,9 @@ def _conv(
     input_ptr = features_ptr + group * INPUTS + k[None, :]
     matrix_ptr = weight_ptr + k[:, None] * weight_i + (group * OUTPUTS + n)[None, :] * weight_o
     total = tl.zeros((BLOCK_M, BLOCK_N), WIDE)
-    # The rows of the next position are loaded one step ahead, because the addresses of its features depend on them.
+    # Sources are loaded one step ahead and positions two, because each address depends on the load before.
     position = tl.maximum(tl.load(list_ptr + 1), 0)
+    following = tl.maximum(tl.load(list_ptr + 1 + tl.minimum(1 // steps, tl.maximum(count - 1, 0))), 0)
     source = tl.load(from_ptr + position, mask=row_mask, other=-1)
     for step in range(0, count * steps):
         at = (step % steps) * BLOCK_K
@@ -240,10 +241,29 @@ def _conv(
         if WIDEN:
             a, b = a.to(WIDE), b.to(WIDE)
         total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
-        position = tl.load(list_ptr + 1 + tl.minimum((step + 1) // steps, count - 1))
+        position = following
         source = tl.load(from_ptr + position, mask=row_mask, other=-1)
+        following = tl.load(list_ptr + 1 + tl.minimum((step + 2) // steps, count - 1))
     to_ptr = out_ptr + row[:, None] * (OUTPUTS * tl.num_programs(1)) + (group * OUTPUTS + n)[None, :]
     tl.store(to_ptr, total.to(out_ptr.dtype.element_ty), mask=row_mask[:, None] & n_mask[None, :])
+
+
+@triton.jit
+def _tile_at(step, end, first, list_ptr, tiles, pieces):
+    """The tile of a step; of the last one beyond the end."""
+    place = first + tl.minimum(step, tl.maximum(end - 1, 0)) // pieces
+    return tl.maximum(tl.load(list_ptr + 1 + tl.minimum(place, tiles - 1)), 0).to(tl.int64)
+
+
+@triton.jit
+def _row_at(
+    step, end, first, list_ptr, schedule_ptr, rows, tiles, TILE: tl.constexpr, BLOCK_R: tl.constexpr
+):  # fmt: skip
+    """The output rows of a step."""
+    tile = _tile_at(step, end, first, list_ptr, tiles, TILE // BLOCK_R)
+    place = tile * TILE + (tl.minimum(step, tl.maximum(end - 1, 0)) % (TILE // BLOCK_R)) * BLOCK_R
+    place += tl.arange(0, BLOCK_R)
+    return tl.load(schedule_ptr + place, mask=place < rows, other=-1)
 
 
 @triton.jit
@@ -275,11 +295,11 @@ def _conv_weight(
     input_ptr = features_ptr + (group * INPUTS + i)[None, :]
     output_ptr = grad_ptr + (group * OUTPUTS + o)[None, :]
     end = (last - first) * pieces
-    # Rows are loaded one step ahead, because the addresses of their features depend on them.
-    tile = tl.maximum(tl.load(list_ptr + 1 + tl.minimum(first, tiles - 1)), 0).to(tl.int64)
-    place = tile * TILE + r
-    row = tl.load(schedule_ptr + place, mask=place < rows, other=-1)
+    # Sources are loaded one step ahead, rows two, tiles three, because each address depends on the load before.
+    row = _row_at(0, end, first, list_ptr, schedule_ptr, rows, tiles, TILE, BLOCK_R)
     source = tl.load(sources_ptr + row.to(tl.int64) * VOLUME + position, mask=(row >= 0) & (row < rows), other=-1)
+    next_row = _row_at(1, end, first, list_ptr, schedule_ptr, rows, tiles, TILE, BLOCK_R)
+    tile = _tile_at(2, end, first, list_ptr, tiles, pieces)
     for step in range(0, end):
         mask = (source >= 0) & (source < num_inputs)
         a_mask, b_mask = mask[:, None], mask[:, None]
@@ -292,11 +312,11 @@ def _conv_weight(
         if WIDEN:
             a, b = a.to(WIDE), b.to(WIDE)
         total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION, out_dtype=WIDE)
-        following = tl.minimum(step + 1, end - 1)
-        tile = tl.load(list_ptr + 1 + first + following // pieces).to(tl.int64)
-        place = tile * TILE + (following % pieces) * BLOCK_R + r
-        row = tl.load(schedule_ptr + place, mask=place < rows, other=-1)
+        row = next_row
         source = tl.load(sources_ptr + row.to(tl.int64) * VOLUME + position, mask=(row >= 0) & (row < rows), other=-1)
+        place = tile * TILE + (tl.minimum(step + 2, end - 1) % pieces) * BLOCK_R + r
+        next_row = tl.load(schedule_ptr + place, mask=place < rows, other=-1)
+        tile = _tile_at(step + 3, end, first, list_ptr, tiles, pieces)
     matrix = VOLUME - 1 - position if FLIP else position
     to_ptr = partial_ptr + ((part.to(tl.int64) * VOLUME + matrix) * INPUTS + i)[:, None] * width
     to_ptr += (group * OUTPUTS + o)[None, :]

@@ -13,6 +13,9 @@ from .. import clouds
 from .reference import KEY_BITS, TILE, is_symmetric, schedule_size
 
 _GROUP = tl.constexpr(4)
+_LOOKUPS = 128  # of a program
+_WARPS = 1
+_SLOTS = 4
 _NOTHING = tl.constexpr(2147483647)  # in targets, until they are complete
 
 
@@ -41,9 +44,9 @@ def kernel_table(
         for name, numbers in (("kernel", kernel), ("stride", stride), ("padding", padding), ("dilation", dilation))
         for axis, number in zip("xyz", numbers, strict=True)
     }
-    block_k = 32
-    block_m = 64 if volume > 8 else 256
-    block_k = min(block_k, triton.next_power_of_2(volume))
+    # One warp for each program: the loops end when the last of its lookups does.
+    block_k = min(32, triton.next_power_of_2(volume))
+    block_m = max(_LOOKUPS // block_k, 1)
     if rows:
         _look_up[(triton.cdiv(rows, block_m),)](
             sources_ptr=sources,
@@ -61,7 +64,7 @@ def kernel_table(
             KEY_BITS=KEY_BITS,
             BLOCK_M=block_m,
             BLOCK_K=block_k,
-            num_warps=8,
+            num_warps=_WARPS,
         )
     if not mirrored and rows + inputs:
         _complete[(triton.cdiv(rows, block_m) + triton.cdiv(inputs, block_m),)](
@@ -75,7 +78,7 @@ def kernel_table(
             KEY_BITS=KEY_BITS,
             BLOCK_M=block_m,
             BLOCK_K=block_k,
-            num_warps=8,
+            num_warps=_WARPS,
         )
     schedules = [_schedule(part, key) for part, key in zip((sources, targets), keys, strict=True)]
     if mirrored:
@@ -110,17 +113,17 @@ def _pack(coordinates: Tensor, sizes: Tensor | None) -> Tensor:
 
 def _insert(voxels: Tensor) -> Tensor:
     """The hash table of packed voxels, at most half full."""
-    slots = max(triton.next_power_of_2(2 * len(voxels)), 2 * _GROUP.value)
+    slots = max(triton.next_power_of_2(_SLOTS * len(voxels)), 2 * _GROUP.value)
     table = voxels.new_full((slots,), -1)
     if len(voxels):
-        block = 128
+        block = 32
         _insert_rows[(triton.cdiv(len(voxels), block),)](
             table_ptr=table,
             voxels_ptr=voxels,
             rows=len(voxels),
             groups=slots // _GROUP.value,
             BLOCK=block,
-            num_warps=4,
+            num_warps=1,
         )
     return table
 
@@ -273,7 +276,9 @@ def _look_up(
     zc = tl.load(wanted_ptr + 2 * row + 1, mask=row_mask, other=-1)
     x, y, z, cloud = xy >> 32, xy.to(tl.int32), zc >> 32, zc.to(tl.int32)
     valid = row_mask & (cloud >= 0)
-    if SAME:  # outputs that repeat an earlier voxel read nothing
+    # Outputs that repeat an earlier voxel read nothing. The middle of a symmetric kernel reads the output's own voxel.
+    AT_MIDDLE: tl.constexpr = MIRRORED and VOLUME <= BLOCK_K
+    if SAME and not AT_MIDDLE:
         own = _row_of(x.to(tl.int32), y, z.to(tl.int32), cloud, valid, voxels_ptr, table_ptr, groups)
         valid = valid & (own == row)
     key = row * 0
@@ -290,6 +295,9 @@ def _look_up(
         found = _row_of(
             at_x.to(tl.int32), at_y.to(tl.int32), at_z.to(tl.int32), cloud_2d, active, voxels_ptr, table_ptr, groups
         )
+        if AT_MIDDLE:
+            own = tl.sum(tl.where((position == VOLUME // 2)[None, :], found, 0), 1)
+            found = tl.where((own == row)[:, None], found, -1)
         mask = row_mask[:, None] & (position < VOLUME)[None, :]
         tl.store(sources_ptr + row[:, None] * VOLUME + position[None, :], found, mask=mask)
         if MIRRORED:
