@@ -35,7 +35,8 @@ def assert_rounded(operator, left, right, *rest, terms):
     magnitude = exact(left.double().abs(), right.double().abs(), *rest)
     own, wide = torch.finfo(left.dtype), torch.finfo(sum_dtype(left.dtype))
     bound = terms * wide.eps * magnitude + own.eps * (desired.abs() + own.smallest_normal)
-    assert actual.dtype == left.dtype and bool(((actual.double() - desired).abs() <= bound).all())
+    assert actual.dtype == left.dtype
+    assert bool(((actual.double() - desired).abs() <= bound).all())
 
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["contiguous", "transposed"])
@@ -112,4 +113,5 @@ def test_kernel_table_equals_reference(shape, spread, same):
     for threads in (1, 3):
         torch.set_num_threads(threads)
         for actual, expected in zip(cpu.kernel_table(*args), desired, strict=True):
-            assert actual.dtype == expected.dtype and torch.equal(actual, expected)
+            assert actual.dtype == expected.dtype
+            assert torch.equal(actual, expected)

@@ -86,8 +86,8 @@ template <class T> struct Weight {
       for (int64_t c = begin; c < end; ++c)
         for (int64_t j = 0; j < panel.count; ++j) to[(c - begin) * width + j] = widen(from[c * input_stride + j]);
     } else {
-      for (int64_t c = begin; c < end; ++c)
-        for (int64_t j = 0; j < panel.count; ++j)
+      for (int64_t j = 0; j < panel.count; ++j)
+        for (int64_t c = begin; c < end; ++c)
           to[(c - begin) * width + j] = widen(from[c * input_stride + j * column_stride]);
     }
   }
