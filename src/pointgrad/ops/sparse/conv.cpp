@@ -5,6 +5,7 @@
 // matrix is copied into a panel first. Each output belongs to one task, and sums are in the order of the positions, then
 // of the channels, so results do not depend on how the work is divided.
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -121,10 +122,14 @@ template <class T> class Convolution {
     const int64_t tiles = (map.rows + tile - 1) / tile, count = static_cast<int64_t>(panels.size());
     // A task has all panels of a tile, unless there are few tiles.
     const int64_t parts = tiles >= 4 * threads ? 1 : count;
-    run_tasks(tiles * parts, threads, [&](int64_t task) {
-      const int64_t begin = task / parts * tile, end = std::min(map.rows, begin + tile), part = task % parts;
+    const int64_t tasks = tiles * parts;
+    std::atomic<int64_t> next{0};
+    run_tasks(std::min<int64_t>(tasks, threads), threads, [&](int64_t) {
       Scratch scratch(tile);
-      for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) add(panels[i], begin, end, scratch);
+      for (int64_t task; (task = next.fetch_add(1)) < tasks;) {
+        const int64_t begin = task / parts * tile, end = std::min(map.rows, begin + tile), part = task % parts;
+        for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) add(panels[i], begin, end, scratch);
+      }
     });
   }
 

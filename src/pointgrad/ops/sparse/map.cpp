@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "clouds.h"
@@ -32,19 +33,22 @@ struct Block {
   int64_t first;         // where its rows begin
 };
 
-// The blocks of a set of voxels, in the order in which they first occur.
+// The blocks of a set of voxels, in the order in which they first occur. Number 0 is an empty block, which is found in
+// place of blocks that do not exist; searches then have no branch that is hard to predict.
 class Blocks {
  public:
-  Blocks() : slots_(1 << 10, -1), shift_(64 - 10) {}
+  static constexpr int32_t kNowhere = std::numeric_limits<int32_t>::min();  // no voxel is in a block with this place
 
-  POINTGRAD_INLINE int32_t find(int32_t cloud, int32_t x, int32_t y, int32_t z) const {
-    return slots_[slot_of(join(x, y), join(z, cloud))];
+  Blocks() : blocks_(1, {~uint64_t{0}, ~uint64_t{0}, 0, 0}), slots_(1 << 10, 0), shift_(64 - 10) {}
+
+  POINTGRAD_INLINE const Block& find(int32_t cloud, int32_t x, int32_t y, int32_t z) const {
+    return blocks_[slots_[slot_of(join(x, y), join(z, cloud))]];
   }
 
   int32_t add(int32_t cloud, int32_t x, int32_t y, int32_t z) {
     const uint64_t xy = join(x, y), z_cloud = join(z, cloud);
     const uint64_t slot = slot_of(xy, z_cloud);
-    if (slots_[slot] >= 0) return slots_[slot];
+    if (slots_[slot] != 0) return slots_[slot];
     const int32_t number = static_cast<int32_t>(blocks_.size());
     slots_[slot] = number;
     blocks_.push_back({xy, z_cloud, 0, 0});
@@ -52,7 +56,6 @@ class Blocks {
     return number;
   }
 
-  POINTGRAD_INLINE const Block& operator[](int32_t number) const { return blocks_[number]; }
   std::vector<Block>& all() { return blocks_; }
 
  private:
@@ -63,19 +66,19 @@ class Blocks {
   // The slot of a block, or the empty slot where it belongs.
   POINTGRAD_INLINE uint64_t slot_of(uint64_t xy, uint64_t z_cloud) const {
     const uint64_t mask = slots_.size() - 1;
-    uint64_t hash = xy * 0x9e3779b97f4a7c15u;
-    hash = (hash ^ hash >> 32 ^ z_cloud) * 0xd6e8feb86659fd93u;
-    hash ^= hash >> 29;
-    for (uint64_t slot = (hash * 0x9e3779b97f4a7c15u) >> shift_;; slot = (slot + 1) & mask) {
+    uint64_t hash = (xy ^ z_cloud * 0xd6e8feb86659fd93u) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u;
+    for (uint64_t slot = hash >> shift_;; slot = (slot + 1) & mask) {
       const int32_t number = slots_[slot];
-      if (number < 0 || (blocks_[number].xy == xy && blocks_[number].z_cloud == z_cloud)) return slot;
+      const uint64_t differs = (blocks_[number].xy ^ xy) | (blocks_[number].z_cloud ^ z_cloud);
+      if ((differs & (0 - static_cast<uint64_t>(number != 0))) == 0) return slot;
     }
   }
 
   void grow() {
-    slots_.assign(2 * slots_.size(), -1);
+    slots_.assign(2 * slots_.size(), 0);
     --shift_;
-    for (size_t number = 0; number < blocks_.size(); ++number)
+    for (size_t number = 1; number < blocks_.size(); ++number)
       slots_[slot_of(blocks_[number].xy, blocks_[number].z_cloud)] = static_cast<int32_t>(number);
   }
 
@@ -115,7 +118,7 @@ struct Voxels {
       each.first = count;
       count += __builtin_popcountll(each.voxels);
     }
-    rows.assign(count, -1);
+    rows.assign(count + 1, -1);  // one more, because searches read a row before they know whether it is wanted
     place(coordinates, block.data(), total);
   }
 
@@ -127,7 +130,7 @@ struct Voxels {
   void place(const int64_t* coordinates, const int32_t* block, int64_t total) {
     for (int64_t row = 0; row < total; ++row) {
       if (block[row] < 0) continue;
-      int32_t& first = rows[rank_of(blocks[block[row]], bit_of(coordinates + row * 3))];
+      int32_t& first = rows[rank_of(blocks.all()[block[row]], bit_of(coordinates + row * 3))];
       if (first < 0) {
         first = static_cast<int32_t>(row);
       } else {
@@ -142,67 +145,87 @@ struct Kernel {
   int64_t volume() const { return size[0] * size[1] * size[2]; }
 };
 
-// Along one axis, the blocks that a window covers. Positions beyond 32 bits are left out.
-struct Window {
-  struct Run {
-    int32_t block;
-    int64_t begin, end;  // kernel positions
-  };
-  std::vector<Run> runs;
-  std::vector<int> bits;  // of each kernel position in its block
+// Along one axis, the blocks that a window covers.
+class Window {
+ public:
+  Window(int64_t size, int64_t step, int axis) : blocks(size), number(size), bits(size), step_(step), axis_(axis) {}
 
-  void move(int64_t first, int64_t size, int64_t step, int axis) {
-    runs.clear();
-    bits.resize(size);
-    for (int64_t i = 0; i < size; ++i) {
-      const int64_t at = first + i * step;
-      bits[i] = low_bits(at, axis);
-      if (!is_int32(at)) continue;
-      const int32_t block = static_cast<int32_t>(at >> 2);
-      if (!runs.empty() && runs.back().block == block && runs.back().end == i) {
-        runs.back().end = i + 1;
-      } else {
-        runs.push_back({block, i, i + 1});
-      }
+  POINTGRAD_INLINE void move(int64_t first) {
+    if (first == first_ && count > 0) return;
+    first_ = first;
+    int32_t last = place(first);
+    int64_t found = 0;
+    blocks[0] = last;
+    for (int64_t i = 0, at = first; i < static_cast<int64_t>(bits.size()); ++i, at += step_) {
+      const int32_t block = place(at);
+      found += block != last;
+      blocks[found] = last = block;
+      number[i] = found;
+      bits[i] = low_bits(at, axis_);
     }
+    count = found + 1;
   }
+
+  int64_t count = 0;
+  std::vector<int32_t> blocks;
+  std::vector<int64_t> number;  // of the block of each kernel position
+  std::vector<int> bits;        // of each kernel position in its block
+
+ private:
+  static POINTGRAD_INLINE int32_t place(int64_t at) {
+    return is_int32(at) ? static_cast<int32_t>(at >> 2) : Blocks::kNowhere;
+  }
+
+  int64_t step_, first_ = 0;
+  int axis_;
 };
 
 // Rows [begin, end) of the sources, and the bits of the positions that each uses.
 POINTGRAD_CLONES void find_sources(int32_t* sources, uint64_t* keys, const Voxels& inputs, const int64_t* coordinates,
                                    const int32_t* cloud, const Kernel& kernel, int64_t begin, int64_t end) {
+  struct Found {
+    uint64_t voxels;
+    const int32_t* rows;
+  };
   const int64_t volume = kernel.volume();
-  Window windows[3];
-  std::fill(sources + begin * volume, sources + end * volume, -1);
+  Window x(kernel.size[0], kernel.dilation[0], 0), y(kernel.size[1], kernel.dilation[1], 1),
+      z(kernel.size[2], kernel.dilation[2], 2);
+  std::vector<Found> blocks(volume);
   for (int64_t row = begin; row < end; ++row) {
-    keys[row] = 0;
-    if (cloud[row] < 0) continue;
-    for (int axis = 0; axis < 3; ++axis) {
-      const int64_t first = coordinates[row * 3 + axis] * kernel.stride[axis] - kernel.padding[axis];
-      windows[axis].move(first, kernel.size[axis], kernel.dilation[axis], axis);
-    }
     int32_t* to = sources + row * volume;
-    uint64_t key = 0;
-    for (const Window::Run& x : windows[0].runs)
-      for (const Window::Run& y : windows[1].runs)
-        for (const Window::Run& z : windows[2].runs) {
-          const int32_t number = inputs.blocks.find(cloud[row], x.block, y.block, z.block);
-          if (number < 0) continue;
-          const uint64_t voxels = inputs.blocks[number].voxels;
-          const int32_t* rows = inputs.rows.data() + inputs.blocks[number].first;
-          for (int64_t i = x.begin; i < x.end; ++i)
-            for (int64_t j = y.begin; j < y.end; ++j) {
-              const int line = windows[0].bits[i] + windows[1].bits[j];
-              if ((voxels >> line & 15) == 0) continue;
-              const int64_t base = (i * kernel.size[1] + j) * kernel.size[2];
-              for (int64_t k = z.begin; k < z.end; ++k) {
-                const uint64_t bit = uint64_t{1} << (line + windows[2].bits[k]);
-                if ((voxels & bit) == 0) continue;
-                to[base + k] = rows[__builtin_popcountll(voxels & (bit - 1))];
-                key |= uint64_t{1} << (base + k) % kKeyBits;
-              }
-            }
+    keys[row] = 0;
+    if (cloud[row] < 0) {
+      std::fill(to, to + volume, -1);
+      continue;
+    }
+    const int64_t* at = coordinates + row * 3;
+    x.move(at[0] * kernel.stride[0] - kernel.padding[0]);
+    y.move(at[1] * kernel.stride[1] - kernel.padding[1]);
+    z.move(at[2] * kernel.stride[2] - kernel.padding[2]);
+    Found* found = blocks.data();
+    for (int64_t i = 0; i < x.count; ++i)
+      for (int64_t j = 0; j < y.count; ++j)
+        for (int64_t k = 0; k < z.count; ++k) {
+          const Block& block = inputs.blocks.find(cloud[row], x.blocks[i], y.blocks[j], z.blocks[k]);
+          *found++ = {block.voxels, inputs.rows.data() + block.first};
         }
+    uint64_t key = 0;
+    int64_t shift = 0;
+    for (int64_t i = 0; i < kernel.size[0]; ++i)
+      for (int64_t j = 0; j < kernel.size[1]; ++j) {
+        const Found* line = blocks.data() + (x.number[i] * y.count + y.number[j]) * z.count;
+        const int line_bits = x.bits[i] + y.bits[j];
+        for (int64_t k = 0; k < kernel.size[2]; ++k) {
+          const Found& block = line[z.number[k]];
+          const int bit = line_bits + z.bits[k];
+          const uint64_t exists = block.voxels >> bit & 1;
+          const uint64_t before = block.voxels & ((uint64_t{1} << bit) - 1);
+          // Arithmetic instead of a branch, which would be hard to predict: -1 if the voxel does not exist.
+          *to++ = block.rows[__builtin_popcountll(before)] | (static_cast<int32_t>(exists) - 1);
+          key |= exists << shift;
+          shift = shift == kKeyBits - 1 ? 0 : shift + 1;
+        }
+      }
     keys[row] = key;
   }
 }
@@ -217,48 +240,44 @@ POINTGRAD_CLONES void find_keys(uint64_t* keys, const int32_t* table, int64_t vo
   }
 }
 
-struct Item {
-  uint64_t key;
-  int32_t row;
-};
-
-// The rows by key, equal ones in their order: a radix sort.
-std::vector<Item> sorted(const uint64_t* keys, int64_t rows, int64_t bits) {
+// Writes the rows in the order of their keys, equal ones in their own order: a radix sort.
+void sort_rows(int32_t* order, const uint64_t* keys, int64_t rows, int64_t bits) {
   constexpr int kDigit = 9;
   constexpr int64_t kDigits = 1 << kDigit;
-  std::vector<Item> items(rows), other(rows);
-  for (int64_t row = 0; row < rows; ++row) items[row] = {keys[row], static_cast<int32_t>(row)};
-  for (int64_t shift = 0; shift < bits; shift += kDigit) {
+  const int64_t passes = (bits + kDigit - 1) / kDigit;
+  std::vector<int32_t> other(rows);
+  int32_t* from = passes % 2 == 0 ? order : other.data();
+  int32_t* to = passes % 2 == 0 ? other.data() : order;
+  for (int64_t row = 0; row < rows; ++row) from[row] = static_cast<int32_t>(row);
+  for (int64_t pass = 0; pass < passes; ++pass, std::swap(from, to)) {
+    const auto digit = [&](int64_t row) { return keys[row] >> pass * kDigit & (kDigits - 1); };
     int64_t next[kDigits] = {};
-    for (const Item& item : items) ++next[item.key >> shift & (kDigits - 1)];
+    for (int64_t row = 0; row < rows; ++row) ++next[digit(row)];
     int64_t sum = 0;
     for (int64_t& place : next) sum += std::exchange(place, sum);
-    for (const Item& item : items) other[next[item.key >> shift & (kDigits - 1)]++] = item;
-    items.swap(other);
+    for (int64_t i = 0; i < rows; ++i) to[next[digit(from[i])]++] = from[i];
   }
-  return items;
 }
 
 // Writes a schedule (see reference.py): the order of the rows, the positions of each tile, the tiles of each position.
 void write_schedule(int32_t* out, const int32_t* table, const uint64_t* keys, int64_t rows, int64_t volume) {
-  const std::vector<Item> items = sorted(keys, rows, std::min(volume, kKeyBits));
-  for (int64_t i = 0; i < rows; ++i) out[i] = items[i].row;
+  sort_rows(out, keys, rows, std::min(volume, kKeyBits));
   const int64_t tiles = (rows + kTile - 1) / kTile;
   int32_t* of_tile = out + rows;
   int32_t* of_position = of_tile + tiles * (volume + 1);
   std::fill(of_tile, of_position + volume * (tiles + 1), -1);
   for (int64_t k = 0; k < volume; ++k) of_position[k * (tiles + 1)] = 0;
-  std::vector<uint8_t> used(volume);
+  std::vector<uint8_t> used(volume, 0);
   for (int64_t tile = 0; tile < tiles; ++tile, of_tile += volume + 1) {
     const int64_t begin = tile * kTile, end = std::min(rows, begin + kTile);
     if (volume <= kKeyBits) {
       uint64_t keys_used = 0;
-      for (int64_t i = begin; i < end; ++i) keys_used |= items[i].key;
+      for (int64_t i = begin; i < end; ++i) keys_used |= keys[out[i]];
       for (int64_t k = 0; k < volume; ++k) used[k] = keys_used >> k & 1;
     } else {
       std::fill(used.begin(), used.end(), 0);
       for (int64_t i = begin; i < end; ++i)
-        for (int64_t k = 0; k < volume; ++k) used[k] |= table[items[i].row * volume + k] >= 0;
+        for (int64_t k = 0; k < volume; ++k) used[k] |= table[out[i] * volume + k] >= 0;
     }
     of_tile[0] = 0;
     for (int64_t k = 0; k < volume; ++k) {
@@ -277,7 +296,7 @@ void kernel_table(Out<int32_t> sources, Out<int32_t> source_schedule, Out<int32_
   nb::gil_scoped_release release;
   const Kernel shape{kernel, stride, padding, dilation};
   const Clouds clouds{packed, batch, num_points, sizes}, output_clouds{packed, batch, num_outputs, output_sizes};
-  const Voxels inputs(coordinates, clouds);
+  const Voxels inputs(coordinates, clouds); 
   std::vector<int32_t> distinct;  // of the outputs
   if (!same) distinct = std::move(Voxels(outputs, output_clouds).cloud);
   const int32_t* cloud = same ? inputs.cloud.data() : distinct.data();
