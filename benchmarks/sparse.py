@@ -117,7 +117,7 @@ def network(variant: str, points: int, device: str, rounds: int, train: bool) ->
     """A scene of about this many voxels: inference, and a training step where asked for."""
     torch.manual_seed(0)
     model = models.build(**NETWORKS[variant], classes=20).to(device)
-    scene = sparse.shell(side_of(points), device)[None].float() * 0.05
+    scene = (sparse.shell(side_of(points), device)[None] + 0.5) * 0.05  # centers of voxels of 5 cm
     labels = torch.randint(20, scene.shape[:2], device=device)
     optimizer = torch.optim.Adam(model.parameters(), fused=device == "cuda")
 
