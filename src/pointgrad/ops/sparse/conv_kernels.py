@@ -205,7 +205,6 @@ def _conv(
     TILE: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     blocks: tl.constexpr = (OUTPUTS + BLOCK_N - 1) // BLOCK_N
-    steps: tl.constexpr = (INPUTS + BLOCK_K - 1) // BLOCK_K
     part = tl.program_id(0) // blocks
     group = tl.program_id(1)
     place = part.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -221,49 +220,26 @@ def _conv(
     input_ptr = features_ptr + group * INPUTS + k[None, :]
     matrix_ptr = weight_ptr + k[:, None] * weight_i + (group * OUTPUTS + n)[None, :] * weight_o
     total = tl.zeros((BLOCK_M, BLOCK_N), WIDE)
-    # Sources are loaded one step ahead and positions two, because each address depends on the load before.
-    position = tl.maximum(tl.load(list_ptr + 1), 0)
-    following = tl.maximum(tl.load(list_ptr + 1 + tl.minimum(1 // steps, tl.maximum(count - 1, 0))), 0)
-    source = tl.load(from_ptr + position, mask=row_mask, other=-1)
-    for step in range(0, count * steps):
-        at = (step % steps) * BLOCK_K
-        source_mask = (source >= 0) & (source < num_inputs)
-        a_mask = source_mask[:, None]
-        if INPUTS % BLOCK_K != 0:
-            a_mask = a_mask & (k + at < INPUTS)[None, :]
-        a = tl.load(input_ptr + source.to(tl.int64)[:, None] * channels + at, mask=a_mask, other=0.0)
-        matrix = VOLUME - 1 - position if FLIP else position
-        b_ptr = matrix_ptr + matrix.to(tl.int64) * weight_k + at * weight_i
-        if INPUTS % BLOCK_K != 0 or OUTPUTS % BLOCK_N != 0:
-            b = tl.load(b_ptr, mask=(k + at < INPUTS)[:, None] & n_mask[None, :], other=0.0)
-        else:
-            b = tl.load(b_ptr)
-        if WIDEN:
-            a, b = a.to(WIDE), b.to(WIDE)
-        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
-        position = following
+    for item in range(0, count):
+        position = tl.load(list_ptr + 1 + item)
         source = tl.load(from_ptr + position, mask=row_mask, other=-1)
-        following = tl.load(list_ptr + 1 + tl.minimum((step + 2) // steps, count - 1))
+        source_mask = (source >= 0) & (source < num_inputs)
+        matrix = VOLUME - 1 - position if FLIP else position
+        a_ptr = input_ptr + source.to(tl.int64)[:, None] * channels
+        b_ptr = matrix_ptr + matrix.to(tl.int64) * weight_k
+        for at in range(0, INPUTS, BLOCK_K):
+            if INPUTS % BLOCK_K != 0 or OUTPUTS % BLOCK_N != 0:
+                a = tl.load(a_ptr + at, mask=source_mask[:, None] & (k + at < INPUTS)[None, :], other=0.0)
+                b_mask = (k + at < INPUTS)[:, None] & n_mask[None, :]
+                b = tl.load(b_ptr + at * weight_i, mask=b_mask, other=0.0)
+            else:
+                a = tl.load(a_ptr + at, mask=source_mask[:, None], other=0.0)
+                b = tl.load(b_ptr + at * weight_i)
+            if WIDEN:
+                a, b = a.to(WIDE), b.to(WIDE)
+            total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
     to_ptr = out_ptr + row[:, None] * (OUTPUTS * tl.num_programs(1)) + (group * OUTPUTS + n)[None, :]
     tl.store(to_ptr, total.to(out_ptr.dtype.element_ty), mask=row_mask[:, None] & n_mask[None, :])
-
-
-@triton.jit
-def _tile_at(step, end, first, list_ptr, tiles, pieces):
-    """The tile of a step; of the last one beyond the end."""
-    place = first + tl.minimum(step, tl.maximum(end - 1, 0)) // pieces
-    return tl.maximum(tl.load(list_ptr + 1 + tl.minimum(place, tiles - 1)), 0).to(tl.int64)
-
-
-@triton.jit
-def _row_at(
-    step, end, first, list_ptr, schedule_ptr, rows, tiles, TILE: tl.constexpr, BLOCK_R: tl.constexpr
-):  # fmt: skip
-    """The output rows of a step."""
-    tile = _tile_at(step, end, first, list_ptr, tiles, TILE // BLOCK_R)
-    place = tile * TILE + (tl.minimum(step, tl.maximum(end - 1, 0)) % (TILE // BLOCK_R)) * BLOCK_R
-    place += tl.arange(0, BLOCK_R)
-    return tl.load(schedule_ptr + place, mask=place < rows, other=-1)
 
 
 @triton.jit
@@ -295,11 +271,11 @@ def _conv_weight(
     input_ptr = features_ptr + (group * INPUTS + i)[None, :]
     output_ptr = grad_ptr + (group * OUTPUTS + o)[None, :]
     end = (last - first) * pieces
-    # Sources are loaded one step ahead, rows two, tiles three, because each address depends on the load before.
-    row = _row_at(0, end, first, list_ptr, schedule_ptr, rows, tiles, TILE, BLOCK_R)
+    # Rows are loaded one step ahead, because the addresses of their features depend on them.
+    tile = tl.maximum(tl.load(list_ptr + 1 + tl.minimum(first, tiles - 1)), 0).to(tl.int64)
+    place = tile * TILE + r
+    row = tl.load(schedule_ptr + place, mask=place < rows, other=-1)
     source = tl.load(sources_ptr + row.to(tl.int64) * VOLUME + position, mask=(row >= 0) & (row < rows), other=-1)
-    next_row = _row_at(1, end, first, list_ptr, schedule_ptr, rows, tiles, TILE, BLOCK_R)
-    tile = _tile_at(2, end, first, list_ptr, tiles, pieces)
     for step in range(0, end):
         mask = (source >= 0) & (source < num_inputs)
         a_mask, b_mask = mask[:, None], mask[:, None]
@@ -312,11 +288,11 @@ def _conv_weight(
         if WIDEN:
             a, b = a.to(WIDE), b.to(WIDE)
         total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION, out_dtype=WIDE)
-        row = next_row
+        following = tl.minimum(step + 1, end - 1)
+        tile = tl.load(list_ptr + 1 + first + following // pieces).to(tl.int64)
+        place = tile * TILE + (following % pieces) * BLOCK_R + r
+        row = tl.load(schedule_ptr + place, mask=place < rows, other=-1)
         source = tl.load(sources_ptr + row.to(tl.int64) * VOLUME + position, mask=(row >= 0) & (row < rows), other=-1)
-        place = tile * TILE + (tl.minimum(step + 2, end - 1) % pieces) * BLOCK_R + r
-        next_row = tl.load(schedule_ptr + place, mask=place < rows, other=-1)
-        tile = _tile_at(step + 3, end, first, list_ptr, tiles, pieces)
     matrix = VOLUME - 1 - position if FLIP else position
     to_ptr = partial_ptr + ((part.to(tl.int64) * VOLUME + matrix) * INPUTS + i)[:, None] * width
     to_ptr += (group * OUTPUTS + o)[None, :]

@@ -1,7 +1,7 @@
 """Triton kernels that build kernel maps: a hash table of voxels, its lookups, and the schedules.
 
-An entry of the hash table is 64 bits: a fingerprint of the voxel above the row that holds it, or -1. Four voxels that
-follow each other along z share a group of entries, so that the lookups of a column of the kernel read one sector.
+An entry of the hash table is 64 bits: a fingerprint of the voxel above the row that holds it, or -1. The table is at
+most a quarter full, so that most lookups read one entry.
 """
 
 import torch
@@ -12,10 +12,8 @@ from torch import Tensor
 from .. import clouds
 from .reference import KEY_BITS, TILE, is_symmetric, schedule_size
 
-_GROUP = tl.constexpr(4)
 _LOOKUPS = 128  # of a program
 _WARPS = 1
-_SLOTS = 4
 _NOTHING = tl.constexpr(2147483647)  # in targets, until they are complete
 
 
@@ -43,6 +41,7 @@ def kernel_table(
         f"{name}_{axis}": number
         for name, numbers in (("kernel", kernel), ("stride", stride), ("padding", padding), ("dilation", dilation))
         for axis, number in zip("xyz", numbers, strict=True)
+        if (name, axis) != ("kernel", "x")
     }
     # One warp for each program: the loops end when the last of its lookups does.
     block_k = min(32, triton.next_power_of_2(volume))
@@ -56,7 +55,7 @@ def kernel_table(
             voxels_ptr=voxels,
             table_ptr=table,
             rows=rows,
-            groups=len(table) // _GROUP.value,
+            slots=len(table),
             **geometry,
             VOLUME=volume,
             SAME=outputs is None,
@@ -112,8 +111,8 @@ def _pack(coordinates: Tensor, sizes: Tensor | None) -> Tensor:
 
 
 def _insert(voxels: Tensor) -> Tensor:
-    """The hash table of packed voxels, at most half full."""
-    slots = max(triton.next_power_of_2(_SLOTS * len(voxels)), 2 * _GROUP.value)
+    """The hash table of packed voxels, at most a quarter full."""
+    slots = triton.next_power_of_2(4 * len(voxels) + 1)
     table = voxels.new_full((slots,), -1)
     if len(voxels):
         block = 32
@@ -121,7 +120,7 @@ def _insert(voxels: Tensor) -> Tensor:
             table_ptr=table,
             voxels_ptr=voxels,
             rows=len(voxels),
-            groups=slots // _GROUP.value,
+            slots=slots,
             BLOCK=block,
             num_warps=1,
         )
@@ -203,28 +202,27 @@ def _mixed(value):
 
 
 @triton.jit
-def _slot_and_fingerprint(x, y, z, cloud, groups):
+def _slot_and_fingerprint(x, y, z, cloud, slots):
     """The first entry to probe, and a fingerprint of 31 bits, of int32 coordinates."""
-    column = x.to(tl.uint32) * 0x9E3779B1 + _mixed(y.to(tl.uint32) * 0x85EBCA77 + cloud.to(tl.uint32) * 0xC2B2AE3D)
-    group = _mixed(column + _mixed((z >> 2).to(tl.uint32) + 0x27D4EB2F))
-    fingerprint = _mixed(group + z.to(tl.uint32) * 0x165667B1) >> 1
-    slot = (group & (groups - 1).to(tl.uint32)).to(tl.int64) * _GROUP + (z & 3)
-    return slot, fingerprint.to(tl.int64)
+    hashed = _mixed(x.to(tl.uint32) * 0x9E3779B1 + y.to(tl.uint32) * 0x85EBCA77 + cloud.to(tl.uint32) * 0xC2B2AE3D)
+    hashed = _mixed(hashed + z.to(tl.uint32) * 0x27D4EB2F)
+    fingerprint = (hashed * 0x165667B1 + y.to(tl.uint32)) >> 1
+    return (hashed & (slots - 1).to(tl.uint32)).to(tl.int64), fingerprint.to(tl.int64)
 
 
 @triton.jit
-def _insert_rows(table_ptr, voxels_ptr, rows, groups, BLOCK: tl.constexpr):
+def _insert_rows(table_ptr, voxels_ptr, rows, slots, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row_mask = row < rows
     xy = tl.load(voxels_ptr + 2 * row, mask=row_mask, other=0)
     zc = tl.load(voxels_ptr + 2 * row + 1, mask=row_mask, other=-1)
     cloud = zc.to(tl.int32)
     slot, fingerprint = _slot_and_fingerprint(
-        (xy >> 32).to(tl.int32), xy.to(tl.int32), (zc >> 32).to(tl.int32), cloud, groups
+        (xy >> 32).to(tl.int32), xy.to(tl.int32), (zc >> 32).to(tl.int32), cloud, slots
     )
     entry = (fingerprint << 32) | row
     active = row_mask & (cloud >= 0)
-    last = groups.to(tl.int64) * _GROUP - 1
+    last = slots.to(tl.int64) - 1
     while tl.max(active.to(tl.int32)) > 0:
         # Entries are never -2, so inactive lanes change nothing.
         old = tl.atomic_cas(table_ptr + slot, tl.where(active, -1, -2).to(tl.int64), entry, sem="relaxed")
@@ -238,10 +236,10 @@ def _insert_rows(table_ptr, voxels_ptr, rows, groups, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _row_of(x, y, z, cloud, active, voxels_ptr, table_ptr, groups):
+def _row_of(x, y, z, cloud, active, voxels_ptr, table_ptr, slots):
     """The row that holds each voxel, or -1."""
-    slot, fingerprint = _slot_and_fingerprint(x, y, z, cloud, groups)
-    last = groups.to(tl.int64) * _GROUP - 1
+    slot, fingerprint = _slot_and_fingerprint(x, y, z, cloud, slots)
+    last = slots.to(tl.int64) - 1
     xy = (x.to(tl.int64) << 32) | (y.to(tl.int64) & 0xFFFFFFFF)
     zc = (z.to(tl.int64) << 32) | (cloud.to(tl.int64) & 0xFFFFFFFF)
     found = x * 0 - 1
@@ -264,9 +262,10 @@ def _in_32_bits(value):
 
 @triton.jit
 def _look_up(
-    sources_ptr, targets_ptr, key_ptr, wanted_ptr, voxels_ptr, table_ptr, rows, groups,
-    kernel_x, kernel_y, kernel_z, stride_x, stride_y, stride_z, padding_x, padding_y, padding_z,
-    dilation_x, dilation_y, dilation_z,
+    sources_ptr, targets_ptr, key_ptr, wanted_ptr, voxels_ptr, table_ptr, rows, slots,
+    kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr, stride_y: tl.constexpr,
+    stride_z: tl.constexpr, padding_x: tl.constexpr, padding_y: tl.constexpr, padding_z: tl.constexpr,
+    dilation_x: tl.constexpr, dilation_y: tl.constexpr, dilation_z: tl.constexpr,
     VOLUME: tl.constexpr, SAME: tl.constexpr, MIRRORED: tl.constexpr, KEY_BITS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -279,7 +278,7 @@ def _look_up(
     # Outputs that repeat an earlier voxel read nothing. The middle of a symmetric kernel reads the output's own voxel.
     AT_MIDDLE: tl.constexpr = MIRRORED and VOLUME <= BLOCK_K
     if SAME and not AT_MIDDLE:
-        own = _row_of(x.to(tl.int32), y, z.to(tl.int32), cloud, valid, voxels_ptr, table_ptr, groups)
+        own = _row_of(x.to(tl.int32), y, z.to(tl.int32), cloud, valid, voxels_ptr, table_ptr, slots)
         valid = valid & (own == row)
     key = row * 0
     for start in tl.static_range(0, VOLUME, BLOCK_K):
@@ -293,7 +292,7 @@ def _look_up(
         )
         cloud_2d = tl.broadcast_to(cloud[:, None], (BLOCK_M, BLOCK_K))
         found = _row_of(
-            at_x.to(tl.int32), at_y.to(tl.int32), at_z.to(tl.int32), cloud_2d, active, voxels_ptr, table_ptr, groups
+            at_x.to(tl.int32), at_y.to(tl.int32), at_z.to(tl.int32), cloud_2d, active, voxels_ptr, table_ptr, slots
         )
         if AT_MIDDLE:
             own = tl.sum(tl.where((position == VOLUME // 2)[None, :], found, 0), 1)
