@@ -96,7 +96,8 @@ class DataFlags:
     """Network; `pointgrad models` lists them."""
 
     options: tuple[str, ...] = ()
-    """Options of the network: --options variant=msg dropout=0.3. For scenes, radius is scaled with the voxel size."""
+    """Options of the network: --options variant=msg dropout=0.3. For scenes, the radius or voxel
+    of the network follows from --prepare.voxel."""
 
     prepare: PrepareFlags = field(default_factory=PrepareFlags)
     augment: Augment = field(default_factory=Augment)
@@ -152,8 +153,10 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     if voxel is None:
         voxel = float(f"{2 * spacing(first.points):.1g}") if scene else 0.0
     options = flags.options
-    if scene and voxel and not any(each.startswith("radius=") for each in options) and has_radius(flags.model):
-        options = (*options, f"radius={voxel / SCENE_VOXEL:.3g}")
+    if scene and voxel:
+        given = {each.partition("=")[0] for each in options}
+        found = scale_options(flags.model, voxel).items()
+        options = (*options, *(f"{name}={value}" for name, value in found if name not in given))
     return replace(
         flags,
         task=dataset.task,
@@ -180,9 +183,12 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     )
 
 
-def has_radius(model: str) -> bool:
-    """Return whether the network has a radius option."""
-    return "radius" in models.build(model, task="segmentation", classes=2).config
+def scale_options(model: str, voxel: float) -> dict[str, str]:
+    """Return the options of a network that depend on the voxel size of a scene."""
+    with torch.device("meta"):
+        config = models.build(model, task="segmentation", classes=2).config
+    values = {"radius": f"{voxel / SCENE_VOXEL:.3g}", "voxel": f"{voxel:.3g}"}
+    return {name: value for name, value in values.items() if name in config}
 
 
 def first_cloud(dataset: Any) -> Cloud:
