@@ -223,11 +223,13 @@ def test_defaults_for_scenes(tmp_path):
     np.savez(tmp_path / "scene.npz", points=grid, label=(grid[..., 0] > 3).astype(int))
     dataset = data.open_dataset(str(tmp_path / "scene.npz"), "test")
     assert spacing(dataset[0].points) == pytest.approx(0.05, rel=1e-3)
-    flags = resolve(DataFlags(data="scene.npz", crop_points=500), dataset)
+    flags = resolve(DataFlags(data="scene.npz", model="pointnet2", crop_points=500), dataset)
     assert (flags.task, flags.prepare.voxel, flags.prepare.normalize) == ("segmentation", 0.1, "center")
     assert flags.options == ("radius=2.5",)
     assert resolve(DataFlags(model="pointnet"), dataset).options == ()
-    assert resolve(DataFlags(options=("radius=1",)), dataset).options == ("radius=1",)
+    assert resolve(DataFlags(options=("voxel=1",)), dataset).options == ("voxel=1",)
+    default = resolve(DataFlags(), dataset)
+    assert (default.model, default.options) == ("minkunet", ("voxel=0.1",))
     assert (flags.samples_per_cloud, flags.prepare.points, flags.augment.rotate) == (8, 500, "z")
     piece = cropped(preparation(flags), 500)(dataset[0], torch.Generator().manual_seed(0))
     assert len(piece) == 500
@@ -235,6 +237,25 @@ def test_defaults_for_scenes(tmp_path):
     torch.testing.assert_close(piece.points.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     assert len(Repeated(dataset, 3)) == 3
     assert train.Metrics(2, train.metrics.parts_of(dataset)).compute().keys() == {"accuracy", "class_accuracy", "miou"}
+
+
+def test_sparse_networks_train_and_predict(tmp_path, monkeypatch):
+    """Points above and below a plane, with a network on voxels; the variant is a number in YAML."""
+    monkeypatch.setattr(Report, "curves", lambda self, **_: None)
+    monkeypatch.setattr(Report, "results", lambda self: None)
+    points = np.random.default_rng(0).uniform(-1, 1, (6, 60, 3)).astype("f4")
+    np.savez(tmp_path / "a.npz", points=points, label=(points[..., 2] > 0).astype(int), val=np.arange(6) >= 4)
+    status = main([
+        "train", "--data", str(tmp_path / "a.npz"), "--model", "minkunet", "--epochs", "2", "--batch-size", "2",
+        "--options", "width=0.125", "variant=18", "voxel=0.2", "--accelerator", "cpu", "--no-tensorboard",
+        "--out", str(tmp_path / "run"),
+    ])  # fmt: skip
+    assert status == 0
+    data.write(tmp_path / "a.ply", data.Cloud(torch.from_numpy(points[0])))
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "a.ply"), "--out", str(tmp_path / "out")]) == 0
+    labels = data.read(tmp_path / "out" / "a.ply").labels
+    assert labels.shape == (60,)
+    assert set(labels.tolist()) <= {0, 1}
 
 
 def test_a_single_class_is_refused(capsys, tmp_path):

@@ -92,11 +92,12 @@ class DataFlags:
     task: Literal["auto", "classification", "segmentation"] = "auto"
     """One class per cloud, or per point; auto: depends on the labels of the data."""
 
-    model: str = "pointnet2"
-    """Network; `pointgrad models` lists them."""
+    model: str = "auto"
+    """Network; `pointgrad models` lists them. auto: minkunet for scenes, else pointnet2."""
 
     options: tuple[str, ...] = ()
-    """Options of the network: --options variant=msg dropout=0.3. For scenes, radius is scaled with the voxel size."""
+    """Options of the network: --options variant=msg dropout=0.3. For scenes, the radius or voxel
+    of the network follows from --prepare.voxel."""
 
     prepare: PrepareFlags = field(default_factory=PrepareFlags)
     augment: Augment = field(default_factory=Augment)
@@ -151,12 +152,16 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     voxel = prepare.voxel
     if voxel is None:
         voxel = float(f"{2 * spacing(first.points):.1g}") if scene else 0.0
+    model = flags.model if flags.model != "auto" else "minkunet" if scene else "pointnet2"
     options = flags.options
-    if scene and voxel and not any(each.startswith("radius=") for each in options) and has_radius(flags.model):
-        options = (*options, f"radius={voxel / SCENE_VOXEL:.3g}")
+    if scene and voxel:
+        given = {each.partition("=")[0] for each in options}
+        found = scale_options(model, voxel).items()
+        options = (*options, *(f"{name}={value}" for name, value in found if name not in given))
     return replace(
         flags,
         task=dataset.task,
+        model=model,
         options=options,
         batch_size=flags.batch_size or (32, 16, 8)[kind],
         crop_points=crop,
@@ -180,9 +185,12 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     )
 
 
-def has_radius(model: str) -> bool:
-    """Return whether the network has a radius option."""
-    return "radius" in models.build(model, task="segmentation", classes=2).config
+def scale_options(model: str, voxel: float) -> dict[str, str]:
+    """Return the options of a network that depend on the voxel size of a scene."""
+    with torch.device("meta"):
+        config = models.build(model, task="segmentation", classes=2).config
+    values = {"radius": f"{voxel / SCENE_VOXEL:.3g}", "voxel": f"{voxel:.3g}"}
+    return {name: value for name, value in values.items() if name in config}
 
 
 def first_cloud(dataset: Any) -> Cloud:

@@ -14,10 +14,12 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
         if name in config:
             checks.kind(checks.is_integer(config[name]), name, "an int", config[name])
             checks.value(config[name] >= least, name, f"at least {least}", config[name])
-    for name in ("width", "density", "radius"):
+    for name in ("width", "density", "radius", "voxel"):
         if name in config:
             checks.kind(_is_number(config[name]), name, "a number", config[name])
             checks.value(0 < config[name] < float("inf"), name, "positive and finite", config[name])
+    if "coordinates" in config:
+        checks.boolean("coordinates", config["coordinates"])
     checks.kind(_is_number(config["dropout"]), "dropout", "a number", config["dropout"])
     checks.value(0 <= config["dropout"] < 1, "dropout", "in [0, 1)", config["dropout"])
     checks.value(config["norm"] in ("batch", "group"), "norm", '"batch" or "group"', repr(config["norm"]))

@@ -11,3 +11,9 @@ from pointgrad.nn.patches import PatchEmbedding as PatchEmbedding
 from pointgrad.nn.set_abstraction import FeaturePropagation as FeaturePropagation
 from pointgrad.nn.set_abstraction import SetAbstraction as SetAbstraction
 from pointgrad.nn.shared_mlp import SharedMLP as SharedMLP
+from pointgrad.nn.sparse_conv import InverseConv as InverseConv
+from pointgrad.nn.sparse_conv import OnFeatures as OnFeatures
+from pointgrad.nn.sparse_conv import SparseConv as SparseConv
+from pointgrad.nn.sparse_conv import SparsePool as SparsePool
+from pointgrad.nn.sparse_conv import SubmanifoldConv as SubmanifoldConv
+from pointgrad.nn.sparse_tensor import SparseTensor as SparseTensor

@@ -1,0 +1,159 @@
+"""Weights of MinkowskiEngine and spconv."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from pointgrad.models.network import Network
+from pointgrad.nn.sparse_conv import InverseConv, SparseConv, SubmanifoldConv
+from pointgrad.ops import checks
+
+
+class Unloaded(NamedTuple):
+    """What did not fit when published weights were loaded.
+
+    Attributes:
+        missing: Names that the weights do not contain.
+        unexpected: Names that the network does not have.
+        mismatched: Names with the shapes of tensors that have the wrong shape.
+    """
+
+    missing: list[str]
+    unexpected: list[str]
+    mismatched: list[str]
+
+
+def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool = True) -> Unloaded:
+    """Load weights that were published for MinkowskiEngine or spconv.
+
+    `minkunet` has the names and kernels of MinkowskiEngine's MinkUNet; `spunet` those of Pointcept's SpUNet-v1m1, with
+    kernels of spconv 2 (Cout, kx, ky, kz, Cin) or spconv 1 (kx, ky, kz, Cin, Cout).
+
+    Args:
+        network: From `minkunet` or `spunet`, with the `channels`, `coordinates` and `classes` of the weights.
+        weights: The published `state_dict`, or a checkpoint with an entry of this name. A prefix that all names share,
+            such as "module.backbone.", is ignored.
+        strict: Raise if anything does not fit. Otherwise load what fits, for example all but the last layer.
+
+    Returns:
+        `Unloaded`, in the names of the published weights.
+
+    Raises:
+        TypeError: If there are no published weights for this network.
+        ValueError: If `strict` and something does not fit. The network is then unchanged.
+
+    Example:
+        >>> from pointgrad.models import spunet
+        >>> unloaded = load_published(spunet(width=0.25), {"final.bias": torch.zeros(40)}, strict=False)
+        >>> unloaded.missing[0], unloaded.unexpected
+        ('conv_input.0.weight', [])
+    """
+    name = network.config["name"]
+    checks.kind(name in _NAMES, "network", " or ".join(_NAMES), name)
+    content = weights.get("state_dict", weights)
+    state, unloaded = network.state_dict(), Unloaded([], [], [])
+    theirs = {ours: _NAMES[name](ours) for ours in state}
+    prefix = _prefix(content, theirs.values())
+    given = {key.removeprefix(prefix): value for key, value in content.items()}
+    kernels = {
+        f"{part}.weight": module.kernel_size
+        for part, module in network.named_modules()
+        if isinstance(module, (SubmanifoldConv, SparseConv, InverseConv))
+    }
+    found = {}
+    for ours, target in state.items():
+        key = theirs[ours]
+        if key not in given:
+            if not key.endswith("num_batches_tracked"):  # weights of old versions of torch do not have it
+                unloaded.missing.append(key)
+            continue
+        value = _converted(given[key], target, kernels.get(ours), key.endswith("kernel"))
+        if value is None:
+            shape = tuple(getattr(given[key], "shape", ()))
+            unloaded.mismatched.append(f"{key} {shape} for {ours} {tuple(target.shape)}")
+        else:
+            found[ours] = value
+    unloaded.unexpected.extend(key for key in given if key not in theirs.values())
+    problems = [
+        f"{kind} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        for kind, names in (("missing", unloaded[0]), ("unexpected", unloaded[1]), ("wrong shape", unloaded[2]))
+        if names
+    ]
+    checks.value(not strict or not problems, "weights", f"those of {name}", "; ".join(problems))
+    network.load_state_dict({**state, **found})
+    return unloaded
+
+
+def _converted(value: Any, target: Tensor, kernel: tuple[int, int, int] | None, mink: bool) -> Tensor | None:
+    """The value in the layout of the target, or None if it does not fit."""
+    if not isinstance(value, Tensor):
+        return None
+    if target.dim() < 2:
+        value = value.reshape(-1) if value.dim() == 2 and len(value) == 1 else value  # MinkowskiEngine's bias (1, Cout)
+    elif kernel is None:  # a linear layer (Cout, Cin)
+        outputs, inputs = target.shape
+        shapes = [(inputs, outputs), (1, inputs, outputs)]  # of MinkowskiEngine since version 0.5, and before
+        if not mink:
+            # spconv reads the memory of a kernel of size 1 as (Cin, Cout), whatever its shape.
+            shapes = [(outputs, 1, 1, 1, inputs), (1, 1, 1, inputs, outputs)]
+        return value.reshape(inputs, outputs).t() if tuple(value.shape) in shapes else None
+    elif mink:  # (K, Cin, Cout), where the first axis of the kernel is the fastest
+        if value.shape == target.shape:
+            value = value.unflatten(0, kernel[::-1]).transpose(0, 2).flatten(0, 2)
+    elif value.dim() == 5:
+        if value.shape[1:4] == kernel:
+            value = value.permute(1, 2, 3, 4, 0)
+        value = value.flatten(0, 2)
+    return value if value.shape == target.shape else None
+
+
+def _prefix(given: Mapping[str, Any], expected: Any) -> str:
+    """What stands before the expected names in the given ones; nothing if no name is found."""
+    known = set(expected)
+    for key in given:
+        parts = key.split(".")
+        for start in range(len(parts)):
+            if ".".join(parts[start:]) in known:
+                return "".join(f"{part}." for part in parts[:start])
+    return ""
+
+
+def _mink(name: str) -> str:
+    """The name in MinkowskiEngine's MinkUNet."""
+    part, *rest = name.split(".")
+    kind = rest[-1]
+    suffix = "kernel" if kind == "weight" else kind
+    if part == "head":
+        return f"final.{suffix}"
+    if part == "stem":
+        return f"conv0p1s1.{suffix}" if rest[0] == "0" else f"bn0.bn.{kind}"
+    level = int(rest[0])
+    if part in ("down", "up"):
+        strided = f"conv{level + 1}p{2**level}s2" if part == "down" else f"convtr{level + 4}p{16 >> level}s2"
+        normed = f"bn{level + 1}" if part == "down" else f"bntr{level + 4}"
+        return f"{strided}.{suffix}" if rest[1] == "0" else f"{normed}.bn.{kind}"
+    block = f"block{level + (1 if part == 'encode' else 5)}.{rest[1]}"
+    inner = ".".join(rest[2:-1]).replace("project", "downsample")
+    if inner.startswith("conv") or inner == "downsample.0":
+        return f"{block}.{inner}.{suffix}"
+    return f"{block}.{inner}.bn.{kind}"
+
+
+def _spconv(name: str) -> str:
+    """The name in Pointcept's SpUNet."""
+    part, *rest = name.split(".")
+    kind = rest[-1]
+    if part == "head":
+        return f"final.{kind}"
+    if part == "stem":
+        return f"conv_input.{rest[0]}.{kind}"
+    level = int(rest[0]) if part in ("down", "encode") else 3 - int(rest[0])
+    if part in ("down", "up"):
+        return f"{part}.{level}.{rest[1]}.{kind}"
+    inner = re.sub("^norm", "bn", ".".join(rest[2:-1])).replace("project", "proj")
+    return f"{'enc' if part == 'encode' else 'dec'}.{level}.block{rest[1]}.{inner}.{kind}"
+
+
+_NAMES: dict[str, Callable[[str], str]] = {"minkunet": _mink, "spunet": _spconv}
