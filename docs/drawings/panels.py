@@ -98,7 +98,7 @@ def take(session: Session) -> None:
     session.closer(panel, 2.2 * panel.reach)
     session.save("interpolation")
     panel = session.show("sparse convolution", click=(0.9, 0.1, 0.5), edge=0.06)
-    session.closer(panel, 3.0 * panel.reach)
+    session.closer(panel, 1.8 * panel.reach)
     session.save("sparse")
     panel = session.show("attention", click=(0.5, 0.9, 0.55), layer="blocks.2.0", channels="group 1")
     session.closer(panel, 1.6 * panel.reach)

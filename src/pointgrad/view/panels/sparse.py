@@ -40,7 +40,7 @@ class SparseConvolution(Panel):
         read = (found.sources >= 0).sum(1)
         positions = found.sources.shape[1]
         centers = (voxels + 0.5) * width
-        self.draw_points(centers, ramp(read.numpy(), 0, positions), 2 * self.bead_size(width), "voxels")
+        self.draw_points(centers, ramp(read.numpy(), 0, positions), self.bead_size(width), "voxels")
         text = (
             f"Level {level} has **{len(voxels):,}** voxels of edge length {width:.4g}. With a kernel of size "
             f"{size}, an output reads **{float(read.float().mean()):.1f}** of {positions} inputs on "
