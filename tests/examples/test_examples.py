@@ -51,7 +51,7 @@ def is_picture(path):
 
 
 def test_numbers_are_consecutive():
-    assert [path.name[:2] for path in NUMBERED] == [f"{number:02}" for number in range(1, 9)]
+    assert [path.name[:2] for path in NUMBERED] == [f"{number:02}" for number in range(1, 10)]
 
 
 @pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)
@@ -138,3 +138,9 @@ def test_large_scene_with_an_invalid_argument(tmp_path):
     done = start("08", "many", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr == "POINTS must be an integer, got many\n"
+
+
+def test_sparse_street(run):
+    assert run("09", epochs=6, streets=4, points=3000, length=12.0, voxel=0.5) > 0.2, "chance is 0.1"
+    assert len(data.read("out/09_labelled.laz")) == 3000
+    assert is_picture("out/09_sparse_street.png")

@@ -6,7 +6,7 @@ import torch
 from pointgrad.view.levels import Part
 from pointgrad.view.stage import Picked
 
-TITLES = ("farthest points", "voxel sampling", "neighbours", "groups", "interpolation")
+TITLES = ("farthest points", "voxel sampling", "neighbours", "groups", "interpolation", "sparse convolution")
 
 
 class Recorder:

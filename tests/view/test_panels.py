@@ -181,6 +181,44 @@ def test_interpolation_with_missing_values(see):
     assert viewer._panels["interpolation"]._column.options == ("height", "heat", "nothing")
 
 
+@pytest.mark.parametrize(("kernel", "dilation", "level"), [(3, 1, 0), (2, 3, 0), (3, 2, 2)])
+def test_sparse_convolution(see, kernel, dilation, level):
+    viewer = see(torch.rand(500, 3) * torch.tensor([4.0, 4.0, 1.0]) - 50)
+    points, _ = sample(viewer)
+    drawn, text = show(viewer, "sparse convolution", edge=0.25, kernel=kernel, dilation=dilation, level=level, click=9)
+    cells = [tuple(cell) for cell in torch.floor((points - points.amin(0)) / 0.25).long().tolist()]
+    levels = [sorted({tuple(part >> shift for part in cell) for cell in cells}) for shift in range(6)]
+    steps = [(step - kernel // 2) * dilation for step in range(kernel)]
+    window = [(x, y, z) for x in steps for y in steps for z in steps]
+
+    def reads(output):
+        return {(output[0] + x, output[1] + y, output[2] + z) for x, y, z in window} & set(levels[level])
+
+    voxels, clicked = levels[level], tuple(part >> level for part in cells[9])
+    counts = [len(reads(voxel)) for voxel in voxels]
+    assert f"Level {level} has **{len(voxels)}** voxels of edge length {0.25 * 2**level:.4g}." in text
+    assert f"reads **{sum(counts) / len(counts):.1f}** of {kernel**3} inputs" in text
+    assert f"reads **{len(reads(clicked))}** inputs" in text
+    for number, each in enumerate(levels):
+        assert f"| {number} | {0.25 * 2**number:.4g} | {len(each)} |" in text
+    assert len(drawn["voxels"][0]) == len(voxels)
+
+    def boxes(name, edge):
+        """The lower corners of the cubes that were drawn, in voxels of the level."""
+        low = viewer.stage.place(points.amin(0, keepdim=True))
+        ends = (drawn[name][0] - low) / (viewer.stage.factor * 0.25 * 2**level)
+        corners = ends.reshape(-1, 12, 3).max(1) - edge
+        assert np.allclose(corners, corners.round(), atol=1e-3)
+        return {tuple(corner) for corner in corners.round().astype(int).tolist()}
+
+    assert boxes("inputs", 1) == reads(clicked)
+    assert boxes("output", 1) == {clicked}
+    assert boxes("window", (kernel - 1) * dilation + 1) == {tuple(part + steps[0] for part in clicked)}
+    drawn, text = show(viewer, "sparse convolution")
+    assert "Click a point" in text
+    assert set(drawn) == {"voxels"}
+
+
 @pytest.mark.parametrize("points", [
     torch.rand(1, 3), torch.full((50, 3), 2.5), torch.rand(3, 3), plane(), torch.rand(40, 3) * 1e-6,
     torch.rand(40, 3, dtype=torch.float64) + torch.tensor([5e5, 5e6, 0.0], dtype=torch.float64),

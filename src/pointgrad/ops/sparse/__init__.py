@@ -32,13 +32,14 @@ class KernelMap(NamedTuple):
         input_lengths: (B,) int64 or None.
         kernel_size: Number of kernel positions along x, y and z. Position (i, j, k) has the number
             (i * kernel_size[1] + j) * kernel_size[2] + k.
-        sources: (M, K) int32, the input that each output reads at each position, or -1. In padded batches M is B * M,
-            and rows are numbered through all clouds.
-        source_schedule: int32, an order of the outputs for the kernels.
-        targets: (N, K) int32, the output that reads each input at each position, or -1; None for a submanifold map
-            with a symmetric kernel, where it is `sources` with the positions reversed.
-        target_schedule: int32, an order of the inputs, or None.
-        flipped: Whether `sources` lists the positions in reverse order.
+        sources: (M, K) int32, the row of the input that each output reads at each position, or -1. In a padded batch
+            (B * M, K), with rows numbered through all clouds.
+        source_schedule: int32, the order in which kernels process the outputs.
+        targets: (N, K) int32, the row of the output that reads each input at each position, or -1. None for a
+            submanifold map with odd kernel sizes, where it would be `sources` with the positions reversed.
+        target_schedule: int32, the order in which kernels process the inputs, or None.
+        flipped: Whether column k of `sources` belongs to position K - 1 - k, as in the inverse of a map without
+            `targets`.
     """
 
     coordinates: Tensor
@@ -55,7 +56,11 @@ class KernelMap(NamedTuple):
     flipped: bool
 
     def inverse(self) -> "KernelMap":
-        """Return the map from the outputs back to the inputs, with the same kernel positions."""
+        """Return the map from the outputs back to the inputs.
+
+        If an output of this map reads an input at position k, the inverse reads that output at position k to compute
+        that input. A decoder uses it to return to the voxels before a strided convolution. Nothing is copied.
+        """
         mirrored = self.targets is None or self.target_schedule is None
         return KernelMap(
             self.input_coordinates,
@@ -88,7 +93,8 @@ def submanifold_map(
 
     Args:
         coordinates: (N, 3) packed, or (B, N, 3) padded, int64 or int32: the voxels, which may be negative.
-        kernel_size: Number of kernel positions, or one number per axis. May be even.
+        kernel_size: Number of kernel positions along every axis, or one number per axis. May be even; size 2 reads the
+            inputs at o - 1 and o.
         dilation: Distance between adjacent positions, or one number per axis.
         offsets: (B + 1,), packed only: the voxels of each cloud. By default one cloud.
         lengths: (B,), padded only: the number of voxels of each cloud. By default all N.
@@ -144,9 +150,9 @@ def strided_map(
 
     Args:
         coordinates: (N, 3) packed, or (B, N, 3) padded, int64 or int32: the input voxels.
-        kernel_size: Number of kernel positions, or one number per axis.
+        kernel_size: Number of kernel positions along every axis, or one number per axis.
         stride: Distance between the windows of adjacent outputs, or one number per axis.
-        padding: Distance of the first window from voxel 0, or one number per axis. May be negative.
+        padding: The window of output 0 starts at -padding; one number, or one per axis. May be negative.
         dilation: Distance between adjacent positions, or one number per axis.
         shape: Keep only outputs from 0 to below this size along each axis, as on a dense grid. By default all outputs.
         outputs: (M, 3) or (B, M, 3), the output voxels, instead of all that read an input.
@@ -244,11 +250,11 @@ def sparse_conv(
 
     Returns:
         (M, D) or (B, M, D), where `out[m]` is the sum of `features[map.sources[m, k]] @ weight[k]` over the kernel
-        positions k, in at least float32. Rows beyond the length of a padded cloud are zero. Under autocast the inputs
-        are cast to the autocast dtype, as for dense convolutions.
+        positions k, except -1. Sums are accumulated in at least float32, in a fixed order on every device. Rows beyond
+        the length of a padded cloud are zero. Under autocast the inputs are cast to the autocast dtype, as for dense
+        convolutions.
 
-    Gradients flow to `features`, `weight` and `bias`, to any order. No tensor of N * K rows is built. On every device
-    the sums have a fixed order.
+    Gradients flow to `features`, `weight` and `bias`, to any order. No tensor of N * K rows is built.
 
     A feature that is NaN or infinite reaches only the outputs that read it. The weight must be finite: on a GPU a value
     that is not may affect every output.

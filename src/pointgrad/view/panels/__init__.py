@@ -7,6 +7,9 @@ from pointgrad.view.panels.neighbors import Neighborhood
 from pointgrad.view.panels.panel import Panel as Panel
 from pointgrad.view.panels.saliency import Saliency
 from pointgrad.view.panels.sampling import FarthestPoints, Voxels
+from pointgrad.view.panels.sparse import SparseConvolution
 
 # In the order of the dropdown.
-PANELS: tuple[type[Panel], ...] = (FarthestPoints, Voxels, Neighborhood, Groups, Interpolation, Attention, Saliency)
+PANELS: tuple[type[Panel], ...] = (
+    FarthestPoints, Voxels, Neighborhood, Groups, Interpolation, SparseConvolution, Attention, Saliency,
+)  # fmt: skip

@@ -22,6 +22,12 @@ MAX_BEAD = 0.12  # largest radius of a sphere, in the scene
 ZOOM_DISTANCE = 2.0  # distance of the camera after zooming in, in radii of the drawing
 MAX_EXTENT = 1e18  # largest extent of a cloud whose squared distances fit into float32
 MAX_RADIUS = 40  # largest radius of a slider, in point spacings
+# Both ends of the twelve edges of a unit cube.
+CUBE = torch.tensor([
+    (0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1), (1, 0, 1), (0, 1, 1), (1, 1, 1),
+    (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1),
+    (0, 0, 0), (0, 0, 1), (1, 0, 0), (1, 0, 1), (0, 1, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1),
+], dtype=torch.float32)  # fmt: skip
 
 
 class Panel:
@@ -144,6 +150,21 @@ class Panel:
         """
         assert self.viewer.stage is not None
         self.viewer.overlay.points(name, self.viewer.stage, self.place(points), np.asarray(colors, np.uint8), size)
+
+    def draw_boxes(
+        self, corners: Tensor, edge: float, color: tuple[int, int, int], name: str, width: float = 1.5
+    ) -> None:
+        """Draw the edges of cubes, given in the coordinates of `points`.
+
+        Args:
+            corners: (N, 3) lower corners.
+            edge: Edge length.
+            color: 0 to 255.
+            name: Name of the drawing; the same name replaces it.
+            width: Width of the lines, in pixels.
+        """
+        ends = (corners[:, None] + CUBE * edge).reshape(-1, 2, 3)
+        self.viewer.overlay.lines(name, self.place(ends[:, 0]), self.place(ends[:, 1]), np.array(color), width)
 
     def bead_size(self, length: float) -> float:
         """Size of spheres that are about `length` apart, in multiples of the default point size."""

@@ -143,17 +143,10 @@ class Voxels(Panel):
             near = self.points[pointgrad.knn(self.points, 1, middle).index[:, 0]]
         cells = torch.unique(pointgrad.ball_query(self.points, GRID_RADIUS * edge, GRID_POINTS, near).index)
         voxels = torch.unique(torch.floor(self.points[cells[cells >= 0]] / edge), dim=0)
-        corners = CORNERS[None] + voxels[:, None]  # (V, 24, 3): both ends of the twelve edges
-        ends = (corners * edge).reshape(-1, 2, 3)
-        self.viewer.overlay.lines("grid", self.place(ends[:, 0]), self.place(ends[:, 1]), np.array(OTHER), 1.5)
+        self.draw_boxes(voxels * edge, edge, OTHER, "grid")
 
 
 GRID_RADIUS, GRID_POINTS = 4.0, 512  # voxels are drawn within this many edge lengths, for at most this many points
-CORNERS = torch.tensor([
-    (0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1), (1, 0, 1), (0, 1, 1), (1, 1, 1),
-    (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1),
-    (0, 0, 0), (0, 0, 1), (1, 0, 0), (1, 0, 1), (0, 1, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1),
-], dtype=torch.float32)  # fmt: skip
 
 
 def _css(color: tuple[int, int, int]) -> str:
