@@ -4,6 +4,7 @@ Trains one of them for a few steps on random surfaces and prints the loss before
 """
 
 import argparse
+import itertools
 from collections import OrderedDict
 from functools import partial
 
@@ -37,7 +38,7 @@ class Detector(nn.Module):
 
     def __init__(self, channels, grid):
         super().__init__()
-        self.grid = np.array(grid[::-1]) + [1, 0, 0]
+        self.grid = np.array(grid[::-1]) + np.array([1, 0, 0])
         self.stem = block(channels, 8, "subm1")
         self.levels = nn.ModuleList(
             spconv.SparseSequential(
@@ -89,7 +90,7 @@ class UNet(nn.Module):
         )
         self.down, self.encode = nn.ModuleList(), nn.ModuleList()
         self.up, self.decode = nn.ModuleList(), nn.ModuleList()
-        for level, (cin, cout) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        for level, (cin, cout) in enumerate(itertools.pairwise(widths)):
             self.down.append(block(cin, cout, f"down{level}", "down", kernel=2, stride=2))
             self.up.append(block(cout, cin, f"down{level}", "up"))
             self.encode.append(spconv.SparseSequential(OrderedDict(block0=Residual(cout, cout, f"subm{level + 1}"))))
