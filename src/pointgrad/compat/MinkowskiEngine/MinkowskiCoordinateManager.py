@@ -173,7 +173,7 @@ class CoordinateManager:
         return rows, target[rows]
 
     def union_map(self, in_keys: list[CoordinateMapKey], out_key: CoordinateMapKey) -> list[Tensor]:
-        """Add the union of coordinates, set its key, and return for each input (2, N): its rows and those of the union."""
+        """Add the union of coordinates, set its key, and return for each input (2, N) its rows and the union's."""
         strides = zip(*(key.get_tensor_stride() for key in in_keys), strict=True)
         both = torch.cat([self._coordinates[key] for key in in_keys])
         key, (_, inverse) = self.insert_and_map(both, [min(sizes) for sizes in strides], f"merge-{next(self._names)}")
@@ -238,7 +238,7 @@ class CoordinateManager:
     def expand(
         self, in_key: CoordinateMapKey, size: list[int], dilation: list[int], unit: list[int], stride: list[int]
     ) -> CoordinateMapKey:
-        """Add all multiples of `stride` that a kernel reaches from the voxels, in steps of `unit`, and return the key."""
+        """Add all multiples of `stride` that a kernel reaches in steps of `unit`, and return the key."""
         axes = [
             [(place - (k // 2 if k % 2 else 0)) * d * u for place in range(k)]
             for k, d, u in zip(size, dilation, unit, strict=True)

@@ -27,7 +27,7 @@ def dense_coordinates(shape: Any) -> torch.Tensor:
 
 
 def to_sparse(x: torch.Tensor, format: str | None = None, coordinates: Any = None, device: Any = None) -> SparseTensor:
-    """Convert the entries of a grid (B, C, ...) with a channel other than 0. `format` names the axes: "BCXX", "BXXXC"."""
+    """Convert the nonzero entries of a grid (B, C, ...). `format` names the axes, such as "BXXXC"."""
     last = x.movedim(1 if format is None else format.index("C"), -1)
     voxels = (last != 0).any(-1).nonzero()
     return SparseTensor(last[tuple(voxels.unbind(1))], voxels.int(), device=device)

@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from . import MinkowskiFunctional, MinkowskiOps, modules, utils
+from . import MinkowskiFunctional, MinkowskiOps, modules, utils  # noqa: F401
 from .MinkowskiCommon import *  # noqa: F403
 from .MinkowskiConvolution import *  # noqa: F403
 from .MinkowskiCoordinateManager import *  # noqa: F403
@@ -13,7 +13,7 @@ from .MinkowskiOps import *  # noqa: F403
 from .MinkowskiPooling import *  # noqa: F403
 from .MinkowskiSparseTensor import *  # noqa: F403
 from .MinkowskiTensor import *  # noqa: F403
-from .MinkowskiTensor import (
+from .MinkowskiTensor import (  # noqa: F401
     SparseTensorOperationMode,
     SparseTensorQuantizationMode,
     clear_global_coordinate_manager,
