@@ -50,7 +50,8 @@ def sparse_collate(
 
 def batch_sparse_collate(data: Sequence[Any], dtype: torch.dtype = torch.int32, device: Any = None) -> tuple[Any, ...]:
     """Join samples (coordinates, features, labels)."""
-    return sparse_collate(*zip(*data, strict=True), dtype=dtype, device=device)
+    parts: list[Any] = list(zip(*data, strict=True))
+    return sparse_collate(parts[0], parts[1], parts[2] if len(parts) > 2 else None, dtype, device)
 
 
 class SparseCollation:

@@ -201,7 +201,7 @@ def _generate(input: SparseTensor, size: tuple[int, ...], step: tuple[int, ...],
         )
     fine = input.coords.long()
     fine[:, 1:] *= fine.new_tensor(step)
-    ways = get_kernel_offsets(size, 1, spread, fine.device)  # type: ignore[arg-type]
+    ways = get_kernel_offsets(size, 1, spread, fine.device)
     reached = fine.unsqueeze(1) + torch.nn.functional.pad(ways, (1, 0))
     if input.spatial_range is not None:
         reached[..., 1:] = torch.minimum(reached[..., 1:], reached.new_tensor(input.spatial_range[1:]) - 1).clamp(min=0)
