@@ -131,7 +131,7 @@ class Finder(DistributionFinder):
         """Support `importlib.metadata.version("torch_scatter")`, which programs use to detect a library."""
         requested = getattr(context, "name", None)
         for name in sorted(self.names):
-            if requested is None or re.sub(r"[-_.]+", "_", requested).lower() == name:
+            if requested is None or re.sub(r"[-_.]+", "_", requested).lower() == name.lower():
                 version = getattr(importlib.import_module(f"{_HERE}.{name}"), "__version__", None)
                 if version is not None:
                     yield _Version(name, version)

@@ -1,0 +1,57 @@
+"""Layers of pointgrad.compat.torchsparse compared with dense convolution, and its functions on voxels."""
+
+import numpy as np
+import pytest
+import torch
+
+from pointgrad.compat import torchsparse
+from pointgrad.compat.torchsparse import nn as spnn
+from pointgrad.compat.torchsparse.nn import functional as F
+from pointgrad.compat.torchsparse.utils.quantize import sparse_quantize
+from tests.compat.test_minkowski import cloud, dense
+
+
+@pytest.mark.parametrize(("size", "stride", "padding"), [(3, 1, 1), (2, 2, 0), (3, 2, 1), (3, 2, 0)])
+def test_convolution(size, stride, padding):
+    coords, feats = cloud()
+    layer = spnn.Conv3d(3, 4, size, stride, padding, bias=True).double()
+    out = layer(torchsparse.SparseTensor(feats, coords, spatial_range=(2, 6, 6, 6)))
+    order = (4, 3, 2, 1, 0) if size % 2 else (4, 3, 0, 1, 2)
+    weight = layer.kernel.reshape(size, size, size, 3, 4).permute(order)
+    expected = torch.nn.functional.conv3d(dense(coords, feats, 6), weight, layer.bias, stride=stride, padding=padding)
+    b, x, y, z = out.C.long().unbind(1)
+    torch.testing.assert_close(out.F, expected[b, :, x, y, z])
+    assert out.s == (stride,) * 3
+
+
+def test_transposed_convolution_returns_to_the_input():
+    coords, feats = cloud(1)
+    net = torch.nn.Sequential(spnn.Conv3d(3, 4, 2, 2), spnn.Conv3d(4, 3, 2, 2, transposed=True)).double()
+    tensor = torchsparse.SparseTensor(feats, coords)
+    out = net(tensor)
+    assert torch.equal(out.C, coords)
+    assert torchsparse.cat([out, tensor]).F.shape == (len(coords), 6)
+    with pytest.raises(ValueError, match="must follow a convolution with kernel_size"):
+        net[1](torchsparse.SparseTensor(torch.ones(1, 4).double(), coords[:1], 2))
+
+
+def test_functions_of_points():
+    coords, _ = cloud(3)
+    keys = F.sphash(coords)
+    assert torch.equal(F.sphashquery(keys, keys), torch.arange(len(keys)))
+    assert F.sphashquery(F.sphash(coords + 100), keys).tolist() == [-1] * len(keys)
+    index = torch.tensor([0, 2, 2, -1]).int()
+    counts = F.spcount(index, 3)
+    assert counts.tolist() == [1, 0, 2]
+    assert F.spvoxelize(torch.tensor([[1.0], [2.0], [4.0], [8.0]]), index, counts).flatten().tolist() == [1, 0, 3]
+    points = torch.tensor([[0.25, 0.0, 0.5]])
+    weights = F.calc_ti_weights(points, torch.arange(8).unsqueeze(0))
+    torch.testing.assert_close(weights[0], torch.tensor([0.375, 0.375, 0, 0, 0.125, 0.125, 0, 0]))
+
+
+def test_quantize():
+    points = np.array([[0.1, 2, 3], [4, 5, 6], [0.3, 2.5, 3.1], [-1, 0, 0]])
+    voxels, index, inverse = sparse_quantize(points, 1.0, return_index=True, return_inverse=True)
+    assert voxels.tolist() == [[-1, 0, 0], [0, 2, 3], [4, 5, 6]]
+    assert index.tolist() == [3, 0, 1]
+    assert inverse.tolist() == [1, 2, 1, 0]
