@@ -1,6 +1,5 @@
 """Shared fixtures: devices and backends, seeds, data; and the settings of torch and Triton for tests."""
 
-import functools
 import os
 import signal
 import sys
@@ -24,40 +23,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pointgrad
+from reliability import interpreter
 from tests.support.places import DATA, PLACES, Place
 
-
-def _speed_up_interpreter() -> None:
-    """Patch Triton's language once instead of at every call of a helper function, and keep the table of dtypes.
-
-    The interpreter patches at every call and restores afterwards. A process that only interprets does not need this and
-    runs twice as fast without it. It also builds a table of all dtypes whenever it needs one of them.
-    """
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    patch = interpreter._patch_lang
-    scopes = {}
-
-    def patch_once(fn):
-        languages = frozenset(id(value) for value in fn.__globals__.values() if value is tl or value is tl.core)
-        if languages not in scopes:
-            scopes[languages] = patch(fn)
-        return type(scopes[languages])()  # an empty scope: nothing to restore
-
-    interpreter._patch_lang = patch_once
-
-    np_dtype = interpreter._get_np_dtype
-    np_dtype_of_number = functools.cache(np_dtype)
-
-    def np_dtype_of_scalar(dtype):
-        return np_dtype(dtype) if dtype.scalar.is_ptr() else np_dtype_of_number(dtype.scalar)
-
-    interpreter._get_np_dtype = np_dtype_of_scalar
-
-
 if Place("cpu", "triton") in PLACES:
-    _speed_up_interpreter()
+    interpreter.speed_up()
 
 
 def _places(places):

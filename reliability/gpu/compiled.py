@@ -51,7 +51,9 @@ def record(few: bool) -> dict[str, list[str]]:
     from pointgrad.catalog import CASES, Make
     from pointgrad.ops import launch
     from reliability.gpu.kernels import DTYPES, SHARED, differentiated, sample
+    from reliability.interpreter import speed_up
 
+    speed_up()
     launch.INTERPRETED = False  # use the launch parameters of a GPU
     from pointgrad.ops.sampling import kernels as sampling
 

@@ -8,6 +8,6 @@ BAD = ("failed", "crashed")
 
 def statuses(fn, inputs, names, **options):
     """Run the named checks; rows by name."""
-    budget = 1.0 if "leaks" in names else 0.25
+    budget = 0.5 if "leaks" in names else 0.25
     options = {"isolated": True, "budget": budget, **options}  # none of these functions crashes
     return {row.name: row for row in rows(Subject(fn, inputs, **options), list(names))}

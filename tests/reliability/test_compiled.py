@@ -13,6 +13,19 @@ from tests.support.places import PLACES, ROOT
 FAMILIES = {path.parent.name for path in (ROOT / "src" / "pointgrad" / "ops").glob("*/kernels.py")} | {"segments"}
 
 
+def compile_for_gpu(monkeypatch, launches, out):
+    """Compile in child processes that this process starts. Returns the exit status and the result."""
+    from reliability.gpu import compiled
+
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    command = ["compiled", "compile", str(launches), "cuda:90:32", "--at-once", "1", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")  # restored after compile_all has changed it
+    status = compiled.main()
+    (result,) = json.loads(out.read_text())
+    return status, result
+
+
 def run(*arguments):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-W", "ignore", "-m", "reliability.gpu.compiled", *map(str, arguments)]
@@ -20,7 +33,7 @@ def run(*arguments):
 
 
 @pytest.mark.skipif(not any(place.interpreted for place in PLACES), reason="needs Triton's interpreter")
-def test_kernels_of_every_family_compile(tmp_path):
+def test_kernels_of_every_family_compile(tmp_path, monkeypatch):
     launches, out = tmp_path / "launches.json", tmp_path / "compiled.json"
     recorded = run("record", "--few", launches)
     assert recorded.returncode == 0, recorded.stderr
@@ -29,23 +42,21 @@ def test_kernels_of_every_family_compile(tmp_path):
     # The default of enable_fp_fusion, which affects rounding, differs between versions of Triton.
     forms = [json.loads(form)[1] for kernel in kernels.values() for form in kernel]
     assert all("enable_fp_fusion" in form for form in forms)
-    compiled = run("compile", launches, "cuda:90:32", "--at-once", 1, "--out", out)
-    assert compiled.returncode == 0, compiled.stderr
-    (result,) = json.loads(out.read_text())
+    status, result = compile_for_gpu(monkeypatch, launches, out)
     assert result["failed"] == {}
+    assert status == 0
     assert result["forms"] >= result["kernels"] == len(kernels) >= 30
     assert any("cooperative" in form for form in kernels["pointgrad.ops.sampling.kernels:_farthest"])
 
 
-def test_variant_that_does_not_compile_is_reported(tmp_path):
+def test_variant_that_does_not_compile_is_reported(tmp_path, monkeypatch):
     pytest.importorskip("triton")
     arguments = [{"tensor": "int64", "from": 0}, {"tensor": "int64", "from": 0}, 40, 40, 9, 9, 256]
     forms = [json.dumps([arguments, {"BLOCK": block, "num_warps": 4}]) for block in (256, 1000)]
     launches, out = tmp_path / "launches.json", tmp_path / "compiled.json"
     launches.write_text(json.dumps({"pointgrad.ops.scatter.kernels:_count": forms}))
-    compiled = run("compile", launches, "cuda:90:32", "--at-once", 1, "--out", out)
-    assert compiled.returncode == 1
-    (result,) = json.loads(out.read_text())
+    status, result = compile_for_gpu(monkeypatch, launches, out)
+    assert status == 1
     assert result["forms"] == 1
     ((form, reason),) = result["failed"].items()
     assert '"BLOCK": 1000' in form

@@ -360,8 +360,14 @@ def _buckets(
     words_ptr, points_ptr, order_ptr, first_at, begin_at, bucket_boxes_at, group_boxes_at, num_buckets, num_clouds,
     BOXES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr,
 ):  # fmt: skip
-    """One program fills the 32 buckets of a group."""
+    """One program fills the 32 buckets of a group. Groups behind the last bucket only have an empty box."""
     group = tl.program_id(0).to(tl.int64)
+    group_box_ptr = words_ptr + group_boxes_at + group // LANES * (6 * LANES) + group % LANES
+    if group * LANES >= num_buckets:
+        side = tl.arange(0, 8)
+        bound = tl.where(side < 3, float("inf"), -float("inf"))
+        tl.store(group_box_ptr + side * LANES, _as_word(bound), mask=side < 6)
+        return
     first_ptr, begin_ptr = words_ptr + first_at, words_ptr + begin_at
     lane = tl.arange(0, LANES)
     bucket = group * LANES + lane
@@ -384,9 +390,8 @@ def _buckets(
             box_ptr = words_ptr + bucket_boxes_at + (group * 6 + axis) * LANES + lane
             tl.store(box_ptr, _as_word(low), mask=bucket < num_buckets)
             tl.store(box_ptr + 3 * LANES, _as_word(high), mask=bucket < num_buckets)
-            box_ptr = words_ptr + group_boxes_at + (group // LANES * 6 + axis) * LANES + group % LANES
-            tl.store(box_ptr, _as_word(tl.min(low)))
-            tl.store(box_ptr + 3 * LANES, _as_word(tl.max(high)))
+            tl.store(group_box_ptr + axis * LANES, _as_word(tl.min(low)))
+            tl.store(group_box_ptr + (axis + 3) * LANES, _as_word(tl.max(high)))
 
 
 @triton.jit
