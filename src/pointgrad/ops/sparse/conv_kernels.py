@@ -155,13 +155,10 @@ def _tile(inputs: int, outputs: int, dtype: torch.dtype) -> dict[str, int]:
             "num_warps": 4,
             "num_stages": 3,
         }
-    return {
-        "BLOCK_M": TILE,
-        "BLOCK_N": block_n,
-        "BLOCK_K": block_k,
-        "num_warps": 8,
-        "num_stages": 3,
-    }
+    if block_n == 256:
+        return {"BLOCK_M": TILE, "BLOCK_N": 256, "BLOCK_K": min(block_k, 32), "num_warps": 8, "num_stages": 4}
+    block_m, num_warps = (TILE, 8) if block_n == 128 else (64, 4)
+    return {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "num_warps": num_warps, "num_stages": 3}
 
 
 def _weight_tile(inputs: int, outputs: int, dtype: torch.dtype) -> dict[str, int]:
@@ -200,9 +197,11 @@ def _light_tile(channels: int) -> tuple[int, int]:
 
 @triton.jit
 def _conv(
-    out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs, channels, weight_k, weight_i, weight_o,
+    out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs, channels,
+    weight_k, weight_i, weight_o,
     WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    TILE: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    TILE: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     blocks: tl.constexpr = (OUTPUTS + BLOCK_N - 1) // BLOCK_N
     part = tl.program_id(0) // blocks
@@ -220,7 +219,7 @@ def _conv(
     input_ptr = features_ptr + group * INPUTS + k[None, :]
     matrix_ptr = weight_ptr + k[:, None] * weight_i + (group * OUTPUTS + n)[None, :] * weight_o
     total = tl.zeros((BLOCK_M, BLOCK_N), WIDE)
-    for item in range(0, count):
+    for item in range(count):
         position = tl.load(list_ptr + 1 + item)
         source = tl.load(from_ptr + position, mask=row_mask, other=-1)
         source_mask = (source >= 0) & (source < num_inputs)
@@ -246,7 +245,8 @@ def _conv(
 def _conv_weight(
     partial_ptr, features_ptr, grad_ptr, sources_ptr, schedule_ptr, rows, num_inputs, channels, parts, groups,
     WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    TILE: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_R: tl.constexpr,
+    TILE: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     blocks_o: tl.constexpr = (OUTPUTS + BLOCK_O - 1) // BLOCK_O
     blocks: tl.constexpr = ((INPUTS + BLOCK_I - 1) // BLOCK_I) * blocks_o
@@ -276,7 +276,7 @@ def _conv_weight(
     place = tile * TILE + r
     row = tl.load(schedule_ptr + place, mask=place < rows, other=-1)
     source = tl.load(sources_ptr + row.to(tl.int64) * VOLUME + position, mask=(row >= 0) & (row < rows), other=-1)
-    for step in range(0, end):
+    for step in range(end):
         mask = (source >= 0) & (source < num_inputs)
         a_mask, b_mask = mask[:, None], mask[:, None]
         if INPUTS % BLOCK_I != 0:
@@ -311,7 +311,8 @@ def _sum_parts(out_ptr, partial_ptr, count, parts, BLOCK: tl.constexpr):
 
 @triton.jit
 def _depthwise(
-    out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs, channels, weight_k, weight_i, weight_o,
+    out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs, channels,
+    weight_k, weight_i, weight_o,
     WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, TILE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -325,7 +326,7 @@ def _depthwise(
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     c_mask = c < channels
     total = tl.zeros((BLOCK_M, BLOCK_C), WIDE)
-    for step in range(0, count):
+    for step in range(count):
         position = tl.load(list_ptr + 1 + step)
         source = tl.load(sources_ptr + row * VOLUME + position, mask=row_mask, other=-1).to(tl.int64)
         mask = ((source >= 0) & (source < num_inputs))[:, None] & c_mask[None, :]

@@ -1,4 +1,4 @@
-"""Triton kernels of this family: maps in `map_kernels.py`, products in `conv_kernels.py`, maxima in `pool_kernels.py`."""
+"""Triton kernels of this family: maps, products and maxima."""
 
 from .conv_kernels import sparse_conv as sparse_conv
 from .conv_kernels import sparse_conv_weight as sparse_conv_weight

@@ -208,7 +208,9 @@ def _grad_conv(ctx: Any, grad: Tensor) -> dict[str, Tensor | None]:
 
 sparse_conv = operator(
     reference.sparse_conv,
-    contract=f"features (N, C) and weight (K, C / groups, D) of one floating dtype, where groups divides D, and {_TABLES}",
+    contract=(
+        f"features (N, C) and weight (K, C / groups, D) of one floating dtype, where groups divides D, and {_TABLES}"
+    ),
     fits=_fits_conv,
     fake=_fake_conv,
     check=_check_sources,
