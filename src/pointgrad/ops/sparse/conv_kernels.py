@@ -305,7 +305,7 @@ def _sum_parts(out_ptr, partial_ptr, count, parts, BLOCK: tl.constexpr):
     mask = place < count
     total = tl.load(partial_ptr + place, mask=mask, other=0)
     for part in range(1, parts):
-        total += tl.load(partial_ptr + part.to(tl.int64) * count + place, mask=mask, other=0)
+        total += tl.load(partial_ptr + tl.full((), part, tl.int64) * count + place, mask=mask, other=0)
     tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=mask)
 
 
