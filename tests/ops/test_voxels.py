@@ -213,4 +213,4 @@ def test_features_equal_a_loop(dtype, reduce, place):
     torch.testing.assert_close(voxels.features.detach().cpu(), expected.to(dtype))
     (received,) = torch.autograd.grad(voxels.features.sum(), source)
     torch.testing.assert_close(received.cpu(), grad.to(dtype))
-    assert pointgrad.voxelize(points, 1.3).features is None
+    assert pointgrad.voxelize(points.to(place.device), 1.3).features is None

@@ -1,5 +1,6 @@
 """Convolution and pooling of sparse voxels."""
 
+import functools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
@@ -411,31 +412,35 @@ def _readers(
     coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
 ) -> tuple[Tensor, Tensor | None]:
     """(..., R, 3) the outputs that may read each input, and (..., R) which of them do; None for all."""
-    pad, step = coordinates.new_tensor(padding), coordinates.new_tensor(stride)
-    moved = coordinates + pad
-    nearest = torch.div(moved, step, rounding_mode="floor")
-    counts = [(k - 1) * d // s + 1 for k, s, d in zip(kernel, stride, dilation, strict=True)]
-    back = _grid(counts, coordinates)
-    found = nearest.unsqueeze(-2) - back
-    if counts == [1, 1, 1] and kernel == stride and dilation == [1, 1, 1]:
-        return found, None
-    reach = moved.unsqueeze(-2) - found * step
-    spread = coordinates.new_tensor(dilation)
-    reads = (reach <= coordinates.new_tensor(kernel).sub(1) * spread) & (reach % spread == 0)
-    return found, reads.all(-1)
+    if kernel == stride == [stride[0]] * 3 and padding == [0] * 3 and dilation == [1] * 3:
+        return torch.div(coordinates, stride[0], rounding_mode="floor").unsqueeze(-2), None
+    found, reads = [], []
+    for place, k, s, p, d in zip(coordinates.unbind(-1), kernel, stride, padding, dilation, strict=True):
+        moved = (place + p).unsqueeze(-1)
+        steps = torch.arange((k - 1) * d // s + 1, device=place.device)
+        along = torch.div(moved, s, rounding_mode="floor") - steps
+        reach = moved - along * s
+        found.append(along)
+        reads.append((reach <= (k - 1) * d) & (reach % d == 0))
+    return torch.stack(_product(found), -1), functools.reduce(torch.logical_and, _product(reads))
 
 
 def _reached(
     coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
 ) -> tuple[Tensor, Tensor | None]:
     """(..., K, 3) the outputs that each input reaches; None: all of them."""
-    ways = _grid(kernel, coordinates) * coordinates.new_tensor(dilation) - coordinates.new_tensor(padding)
-    return (coordinates * coordinates.new_tensor(stride)).unsqueeze(-2) + ways, None
+    found = [
+        (place * s - p).unsqueeze(-1) + torch.arange(k, device=place.device) * d
+        for place, k, s, p, d in zip(coordinates.unbind(-1), kernel, stride, padding, dilation, strict=True)
+    ]
+    return torch.stack(_product(found), -1), None
 
 
-def _grid(counts: list[int], like: Tensor) -> Tensor:
-    steps = [torch.arange(count, device=like.device) for count in counts]
-    return torch.stack(torch.meshgrid(*steps, indexing="ij"), -1).reshape(-1, 3)
+def _product(axes: list[Tensor]) -> list[Tensor]:
+    """All combinations of candidates (..., R) along x, y and z, as three tensors (..., Rx * Ry * Rz)."""
+    x, y, z = axes
+    together = torch.broadcast_tensors(x[..., :, None, None], y[..., None, :, None], z[..., None, None, :])
+    return [part.flatten(-3) for part in together]
 
 
 def _unique(
@@ -448,7 +453,10 @@ def _unique(
 ) -> Clouds:
     """The different voxels among the candidates (..., R, 3), in the layout of the inputs."""
     if shape is not None:
-        inside = ((found >= 0) & (found < found.new_tensor(shape))).all(-1)
+        places = found.unbind(-1)
+        inside = functools.reduce(
+            torch.logical_and, [(place >= 0) & (place < size) for place, size in zip(places, shape, strict=True)]
+        )
         valid = inside if valid is None else valid & inside
     ways = found.shape[-2]
     flat = found.flatten(-3, -2)

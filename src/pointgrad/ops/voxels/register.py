@@ -18,7 +18,7 @@ def _check_groups(points: Tensor, sizes: Tensor | None) -> None:
 
 def _fake_groups(points: Tensor, sizes: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     # Packed: the number of voxels depends on the data.
-    packed = points.dim() == 2
+    packed = int(points.dim() == 2)
     voxels = (torch.library.get_ctx().new_dynamic_size(),) if packed else points.shape[:-1]
     shapes = (points.shape[:-1], (*voxels, 3), voxels, (clouds.batch_size(points, sizes) + packed,))
     inverse, coordinates, count, voxel_sizes = (points.new_empty(shape, dtype=torch.int64) for shape in shapes)
