@@ -92,8 +92,8 @@ class DataFlags:
     task: Literal["auto", "classification", "segmentation"] = "auto"
     """One class per cloud, or per point; auto: depends on the labels of the data."""
 
-    model: str = "auto"
-    """Network; `pointgrad models` lists them. auto: minkunet for scenes, else pointnet2."""
+    model: str = "pointnet2"
+    """Network; `pointgrad models` lists them."""
 
     options: tuple[str, ...] = ()
     """Options of the network: --options variant=msg dropout=0.3. For scenes, the radius or voxel
@@ -152,16 +152,14 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     voxel = prepare.voxel
     if voxel is None:
         voxel = float(f"{2 * spacing(first.points):.1g}") if scene else 0.0
-    model = flags.model if flags.model != "auto" else "minkunet" if scene else "pointnet2"
     options = flags.options
     if scene and voxel:
         given = {each.partition("=")[0] for each in options}
-        found = scale_options(model, voxel).items()
+        found = scale_options(flags.model, voxel).items()
         options = (*options, *(f"{name}={value}" for name, value in found if name not in given))
     return replace(
         flags,
         task=dataset.task,
-        model=model,
         options=options,
         batch_size=flags.batch_size or (32, 16, 8)[kind],
         crop_points=crop,

@@ -74,7 +74,7 @@ class Train(TrainConfig, DataFlags):
         if self.resume and self.out is None:
             raise ValueError("--resume requires --out, the run folder to continue")
         if self.out is None:
-            self.out = free_folder(self.data, self._model())
+            self.out = free_folder(self.data, self.model)
         folder = RunFolder(self.out, resume=self.resume or not is_first_process())
         try:
             if is_first_process() and self.out.exists():
@@ -95,7 +95,7 @@ class Train(TrainConfig, DataFlags):
         if hasattr(training, "categories") and flags.task == "segmentation":
             options.setdefault("categories", len(training.categories))
         model = build(
-            flags.model,
+            self.model,
             task=flags.task,
             classes=len(training.classes),
             channels=channels(training, self.prepare.features),
@@ -123,13 +123,6 @@ class Train(TrainConfig, DataFlags):
         metric = f"{trainer.monitor.replace('_', ' ')} {best[trainer.monitor]:.4f}"
         trainer.log(f"best epoch {best['epoch']}: {metric}; see {self.out}")
         return ExitStatus.OK
-
-    def _model(self) -> str:
-        """Return the name of the network, which may depend on the data."""
-        if self.model != "auto":
-            return self.model
-        task = None if self.task == "auto" else self.task
-        return resolve(self, data.open_dataset(self.data, "train", task)).model
 
     def loader(self, dataset: Any, fabric: Any, *, training: bool) -> data.Loader:
         """Return a loader of the batches of this process."""
