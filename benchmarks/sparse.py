@@ -152,7 +152,7 @@ def network(variant: str, points: int, device: str, rounds: int, train: bool) ->
 
 NETWORKS = {
     "MinkUNet-18": {"name": "minkunet", "task": "segmentation", "variant": "18"},
-    "MinkUNet-34C": {"name": "minkunet", "task": "segmentation", "variant": "34C"},
+    "MinkUNet-34C": {"name": "minkunet", "task": "segmentation", "variant": "34c"},
 }
 
 
