@@ -53,6 +53,7 @@ def sparse_conv(
         "WIDE": _TYPES[sum_dtype(features.dtype)],
         "VOLUME": volume,
         "FLIP": flip,
+        "enable_fp_fusion": True,  # fused sums are rounded less often
     }
     if inputs == outputs == 1:
         block_m, block_c = _light_tile(groups)
@@ -116,6 +117,7 @@ def sparse_conv_weight(
         "VOLUME": volume,
         "FLIP": flip,
         "TILE": TILE,
+        "enable_fp_fusion": True,
     }
     if depthwise:
         _depthwise_weight[(blocks * volume * parts,)](**shared, BLOCK_R=block_r, BLOCK_C=block_c, num_warps=4)
@@ -132,7 +134,13 @@ def sparse_conv_weight(
     if parts > 1:
         block = 256
         _sum_parts[(triton.cdiv(out.numel(), block),)](
-            out_ptr=out, partial_ptr=partial, count=out.numel(), parts=parts, BLOCK=block, num_warps=4
+            out_ptr=out,
+            partial_ptr=partial,
+            count=out.numel(),
+            parts=parts,
+            BLOCK=block,
+            num_warps=4,
+            enable_fp_fusion=False,
         )
     return out
 
