@@ -164,7 +164,8 @@ def _tile(inputs: int, outputs: int, dtype: torch.dtype) -> dict[str, int]:
             "num_stages": 3,
         }
     if block_n == 256:
-        return {"BLOCK_M": TILE, "BLOCK_N": 256, "BLOCK_K": min(block_k, 32), "num_warps": 8, "num_stages": 4}
+        stages = 3 if torch.version.hip else 4  # AMD GPUs have 64 KiB of shared memory
+        return {"BLOCK_M": TILE, "BLOCK_N": 256, "BLOCK_K": min(block_k, 32), "num_warps": 8, "num_stages": stages}
     block_m, num_warps = (TILE, 8) if block_n == 128 else (64, 4)
     return {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "num_warps": num_warps, "num_stages": 3}
 
