@@ -410,3 +410,18 @@ def test_autocast_as_dense_convolution():
     assert out.dtype == torch.bfloat16
     assert pooled.dtype == torch.float32
     assert {grad.dtype for grad in torch.autograd.grad(out.sum(), [features, weight])} == {torch.float32}
+
+
+@pytest.mark.parametrize("hip", [None, "6.4"], ids=["CUDA", "HIP"])
+def test_tiles_fit_in_shared_memory(monkeypatch, hip):
+    """Triton keeps the operands of all stages but one: at most 64 KiB on AMD GPUs, and 99 KiB on all since sm_80."""
+    pytest.importorskip("triton")
+    from pointgrad.ops.sparse import conv_kernels
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    sizes, dtypes = (1, 16, 48, 64, 96, 128, 192, 256, 512), (torch.float16, torch.float32, torch.float64)
+    for inputs, outputs, dtype in itertools.product(sizes, sizes, dtypes):
+        tile, weight = (f(inputs, outputs, dtype) for f in (conv_kernels._tile, conv_kernels._weight_tile))
+        entries = tile["BLOCK_K"] * (tile["BLOCK_M"] + tile["BLOCK_N"]) * (tile["num_stages"] - 1)
+        weight_entries = weight["BLOCK_R"] * (weight["BLOCK_I"] + weight["BLOCK_O"]) * (weight["num_stages"] - 1)
+        assert max(entries, weight_entries) * dtype.itemsize <= (64 if hip else 99) * 1024

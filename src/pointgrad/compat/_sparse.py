@@ -132,8 +132,7 @@ def unique(coordinates: Tensor) -> Unique:
     """Find the distinct rows of coordinates (N, 4): cloud, x, y and z."""
     sites = Sites(coordinates)
     voxels, offsets = sites.packed(sites.clouds, False)
-    found = pointgrad.voxelize(voxels.double(), 1.0, offsets=offsets)
-    assert found.offsets is not None
+    found = pointgrad.unique_voxels(voxels, offsets=offsets)
     inverse = sites.by_row(found.inverse)
     first = _first_rows(inverse, len(found.count))
     return Unique(sites.coordinates[first], inverse, first)

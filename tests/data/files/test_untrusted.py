@@ -453,6 +453,7 @@ ALLOWED = {
         "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py", "compat/pointops/__init__.py",
         "ops/native/__init__.py", "ops/registry.py", "catalog/__init__.py",
         "bench/families/__init__.py", "bench/families/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
+        "bench/peers/voxels.py",
     },
 }  # fmt: skip
 BANNED = {

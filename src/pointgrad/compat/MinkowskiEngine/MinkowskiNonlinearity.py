@@ -8,11 +8,39 @@ from torch import nn
 from .MinkowskiCommon import MinkowskiModuleBase
 from .MinkowskiPooling import MinkowskiBroadcast, MinkowskiGlobalAvgPooling
 
-_NAMES = (
-    "ELU", "Hardshrink", "Hardsigmoid", "Hardtanh", "Hardswish", "LeakyReLU", "LogSigmoid", "PReLU", "ReLU", "ReLU6",
-    "RReLU", "SELU", "CELU", "GELU", "Sigmoid", "SiLU", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink",
-    "Threshold", "Softmin", "Softmax", "LogSoftmax", "Dropout", "AlphaDropout",
-)  # fmt: skip
+__all__ = [
+    "MinkowskiAlphaDropout",
+    "MinkowskiBatchNorm",
+    "MinkowskiCELU",
+    "MinkowskiDropout",
+    "MinkowskiELU",
+    "MinkowskiGELU",
+    "MinkowskiHardshrink",
+    "MinkowskiHardsigmoid",
+    "MinkowskiHardswish",
+    "MinkowskiHardtanh",
+    "MinkowskiInstanceNorm",
+    "MinkowskiLeakyReLU",
+    "MinkowskiLinear",
+    "MinkowskiLogSigmoid",
+    "MinkowskiLogSoftmax",
+    "MinkowskiPReLU",
+    "MinkowskiRReLU",
+    "MinkowskiReLU",
+    "MinkowskiReLU6",
+    "MinkowskiSELU",
+    "MinkowskiSiLU",
+    "MinkowskiSigmoid",
+    "MinkowskiSoftmax",
+    "MinkowskiSoftmin",
+    "MinkowskiSoftplus",
+    "MinkowskiSoftshrink",
+    "MinkowskiSoftsign",
+    "MinkowskiSyncBatchNorm",
+    "MinkowskiTanh",
+    "MinkowskiTanhshrink",
+    "MinkowskiThreshold",
+]
 
 
 class MinkowskiNonlinearityBase(MinkowskiModuleBase):
@@ -29,17 +57,166 @@ class MinkowskiNonlinearityBase(MinkowskiModuleBase):
         return input.with_features(self.module(input.F))
 
 
-for _name in _NAMES:
-    _text = {"MODULE": getattr(nn, _name), "__doc__": f"`torch.nn.{_name}` of the features.", "__module__": __name__}
-    globals()[f"Minkowski{_name}"] = type(f"Minkowski{_name}", (MinkowskiNonlinearityBase,), _text)
+class MinkowskiELU(MinkowskiNonlinearityBase):
+    """`torch.nn.ELU` of the features."""
 
-__all__ = [
-    *(f"Minkowski{name}" for name in _NAMES),
-    "MinkowskiBatchNorm",
-    "MinkowskiInstanceNorm",
-    "MinkowskiLinear",
-    "MinkowskiSyncBatchNorm",
-]
+    MODULE = nn.ELU
+
+
+class MinkowskiHardshrink(MinkowskiNonlinearityBase):
+    """`torch.nn.Hardshrink` of the features."""
+
+    MODULE = nn.Hardshrink
+
+
+class MinkowskiHardsigmoid(MinkowskiNonlinearityBase):
+    """`torch.nn.Hardsigmoid` of the features."""
+
+    MODULE = nn.Hardsigmoid
+
+
+class MinkowskiHardtanh(MinkowskiNonlinearityBase):
+    """`torch.nn.Hardtanh` of the features."""
+
+    MODULE = nn.Hardtanh
+
+
+class MinkowskiHardswish(MinkowskiNonlinearityBase):
+    """`torch.nn.Hardswish` of the features."""
+
+    MODULE = nn.Hardswish
+
+
+class MinkowskiLeakyReLU(MinkowskiNonlinearityBase):
+    """`torch.nn.LeakyReLU` of the features."""
+
+    MODULE = nn.LeakyReLU
+
+
+class MinkowskiLogSigmoid(MinkowskiNonlinearityBase):
+    """`torch.nn.LogSigmoid` of the features."""
+
+    MODULE = nn.LogSigmoid
+
+
+class MinkowskiPReLU(MinkowskiNonlinearityBase):
+    """`torch.nn.PReLU` of the features."""
+
+    MODULE = nn.PReLU
+
+
+class MinkowskiReLU(MinkowskiNonlinearityBase):
+    """`torch.nn.ReLU` of the features."""
+
+    MODULE = nn.ReLU
+
+
+class MinkowskiReLU6(MinkowskiNonlinearityBase):
+    """`torch.nn.ReLU6` of the features."""
+
+    MODULE = nn.ReLU6
+
+
+class MinkowskiRReLU(MinkowskiNonlinearityBase):
+    """`torch.nn.RReLU` of the features."""
+
+    MODULE = nn.RReLU
+
+
+class MinkowskiSELU(MinkowskiNonlinearityBase):
+    """`torch.nn.SELU` of the features."""
+
+    MODULE = nn.SELU
+
+
+class MinkowskiCELU(MinkowskiNonlinearityBase):
+    """`torch.nn.CELU` of the features."""
+
+    MODULE = nn.CELU
+
+
+class MinkowskiGELU(MinkowskiNonlinearityBase):
+    """`torch.nn.GELU` of the features."""
+
+    MODULE = nn.GELU
+
+
+class MinkowskiSigmoid(MinkowskiNonlinearityBase):
+    """`torch.nn.Sigmoid` of the features."""
+
+    MODULE = nn.Sigmoid
+
+
+class MinkowskiSiLU(MinkowskiNonlinearityBase):
+    """`torch.nn.SiLU` of the features."""
+
+    MODULE = nn.SiLU
+
+
+class MinkowskiSoftplus(MinkowskiNonlinearityBase):
+    """`torch.nn.Softplus` of the features."""
+
+    MODULE = nn.Softplus
+
+
+class MinkowskiSoftshrink(MinkowskiNonlinearityBase):
+    """`torch.nn.Softshrink` of the features."""
+
+    MODULE = nn.Softshrink
+
+
+class MinkowskiSoftsign(MinkowskiNonlinearityBase):
+    """`torch.nn.Softsign` of the features."""
+
+    MODULE = nn.Softsign
+
+
+class MinkowskiTanh(MinkowskiNonlinearityBase):
+    """`torch.nn.Tanh` of the features."""
+
+    MODULE = nn.Tanh
+
+
+class MinkowskiTanhshrink(MinkowskiNonlinearityBase):
+    """`torch.nn.Tanhshrink` of the features."""
+
+    MODULE = nn.Tanhshrink
+
+
+class MinkowskiThreshold(MinkowskiNonlinearityBase):
+    """`torch.nn.Threshold` of the features."""
+
+    MODULE = nn.Threshold
+
+
+class MinkowskiSoftmin(MinkowskiNonlinearityBase):
+    """`torch.nn.Softmin` of the features."""
+
+    MODULE = nn.Softmin
+
+
+class MinkowskiSoftmax(MinkowskiNonlinearityBase):
+    """`torch.nn.Softmax` of the features."""
+
+    MODULE = nn.Softmax
+
+
+class MinkowskiLogSoftmax(MinkowskiNonlinearityBase):
+    """`torch.nn.LogSoftmax` of the features."""
+
+    MODULE = nn.LogSoftmax
+
+
+class MinkowskiDropout(MinkowskiNonlinearityBase):
+    """`torch.nn.Dropout` of the features."""
+
+    MODULE = nn.Dropout
+
+
+class MinkowskiAlphaDropout(MinkowskiNonlinearityBase):
+    """`torch.nn.AlphaDropout` of the features."""
+
+    MODULE = nn.AlphaDropout
 
 
 class MinkowskiLinear(nn.Module):

@@ -55,6 +55,7 @@ def sparse_conv(
         "WIDE": _TYPES[sum_dtype(features.dtype)],
         "VOLUME": volume,
         "FLIP": flip,
+        "enable_fp_fusion": True,  # fused sums are rounded less often
     }
     if inputs == outputs == 1:
         block_m, block_c = _light_tile(groups)
@@ -118,6 +119,7 @@ def sparse_conv_weight(
         "VOLUME": volume,
         "FLIP": flip,
         "TILE": TILE,
+        "enable_fp_fusion": True,
     }
     if depthwise:
         _depthwise_weight[(blocks * volume * parts,)](**shared, BLOCK_R=block_r, BLOCK_C=block_c, num_warps=4)
@@ -134,7 +136,13 @@ def sparse_conv_weight(
     if parts > 1:
         block = 256
         _sum_parts[(triton.cdiv(out.numel(), block),)](
-            out_ptr=out, partial_ptr=partial, count=out.numel(), parts=parts, BLOCK=block, num_warps=4
+            out_ptr=out,
+            partial_ptr=partial,
+            count=out.numel(),
+            parts=parts,
+            BLOCK=block,
+            num_warps=4,
+            enable_fp_fusion=False,
         )
     return out
 
@@ -158,7 +166,8 @@ def _tile(inputs: int, outputs: int, dtype: torch.dtype) -> dict[str, int]:
             "num_stages": 3,
         }
     if block_n == 256:
-        return {"BLOCK_M": TILE, "BLOCK_N": 256, "BLOCK_K": min(block_k, 32), "num_warps": 8, "num_stages": 4}
+        stages = 3 if torch.version.hip else 4  # AMD GPUs have 64 KiB of shared memory
+        return {"BLOCK_M": TILE, "BLOCK_N": 256, "BLOCK_K": min(block_k, 32), "num_warps": 8, "num_stages": stages}
     block_m, num_warps = (TILE, 8) if block_n == 128 else (64, 4)
     return {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "num_warps": num_warps, "num_stages": 3}
 

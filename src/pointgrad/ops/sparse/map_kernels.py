@@ -64,6 +64,7 @@ def kernel_table(
             BLOCK_M=block_m,
             BLOCK_K=block_k,
             num_warps=_WARPS,
+            enable_fp_fusion=False,
         )
     if not mirrored and rows + inputs:
         _complete[(triton.cdiv(rows, block_m) + triton.cdiv(inputs, block_m),)](
@@ -78,6 +79,7 @@ def kernel_table(
             BLOCK_M=block_m,
             BLOCK_K=block_k,
             num_warps=_WARPS,
+            enable_fp_fusion=False,
         )
     schedules = [_schedule(part, key) for part, key in zip((sources, targets), keys, strict=True)]
     if mirrored:
@@ -106,6 +108,7 @@ def _pack(coordinates: Tensor, sizes: Tensor | None) -> Tensor:
             SIZED=sizes is not None,
             BLOCK=block,
             num_warps=4,
+            enable_fp_fusion=False,
         )
     return packed
 
@@ -123,6 +126,7 @@ def _insert(voxels: Tensor) -> Tensor:
             slots=slots,
             BLOCK=block,
             num_warps=1,
+            enable_fp_fusion=False,
         )
     return table
 
@@ -149,9 +153,16 @@ def _schedule(table: Tensor, key: Tensor) -> Tensor:
             TILE=TILE,
             BLOCK_K=triton.next_power_of_2(volume),
             num_warps=4,
+            enable_fp_fusion=False,
         )
         _position_lists[(volume,)](
-            lists_ptr=lists, used_ptr=used, tiles=tiles, VOLUME=volume, BLOCK_T=1024, num_warps=4
+            lists_ptr=lists,
+            used_ptr=used,
+            tiles=tiles,
+            VOLUME=volume,
+            BLOCK_T=1024,
+            num_warps=4,
+            enable_fp_fusion=False,
         )
     else:
         lists.zero_()

@@ -28,6 +28,7 @@ def sparse_max(features: Tensor, sources: Tensor, targets: Tensor | None) -> tup
             BLOCK_M=block_m,
             BLOCK_C=block_c,
             num_warps=4,
+            enable_fp_fusion=False,
         )
     return best, arg
 
@@ -53,6 +54,7 @@ def sparse_max_backward(grad: Tensor, arg: Tensor, sources: Tensor, targets: Ten
             BLOCK_M=block_m,
             BLOCK_C=block_c,
             num_warps=4,
+            enable_fp_fusion=False,
         )
     return out
 

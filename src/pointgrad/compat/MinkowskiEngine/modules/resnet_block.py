@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from ..MinkowskiConvolution import MinkowskiConvolution
-from ..MinkowskiNonlinearity import MinkowskiBatchNorm, MinkowskiReLU  # type: ignore[attr-defined]
+from ..MinkowskiNonlinearity import MinkowskiBatchNorm, MinkowskiReLU
 
 __all__ = ["BasicBlock", "Bottleneck"]
 
