@@ -1,0 +1,396 @@
+"""Kernel maps: which input each output reads, for each position of the kernel."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import checks, clouds
+from ..voxels import unique_voxels
+from . import reference, register
+
+Sizes = int | Sequence[int]
+
+
+class KernelMap(NamedTuple):
+    """Which input each output of a sparse convolution reads, for each position of the kernel.
+
+    A map is built once by `submanifold_map`, `strided_map` or `transposed_map`, and used by all convolutions and pools
+    with the same coordinates and kernel. It has no gradient.
+
+    Attributes:
+        coordinates: (M, 3) or (B, M, 3) int64, the voxels of the outputs.
+        offsets: (B + 1,) int64, the outputs of each cloud, if packed; None for one cloud.
+        lengths: (B,) int64, the number of outputs of each cloud, if padded; None if all are full.
+        input_coordinates: (N, 3) or (B, N, 3) int64, the voxels of the inputs.
+        input_offsets: (B + 1,) int64 or None.
+        input_lengths: (B,) int64 or None.
+        kernel_size: Number of kernel positions along x, y and z. Position (i, j, k) has the number
+            (i * kernel_size[1] + j) * kernel_size[2] + k.
+        sources: (M, K) int32, the row of the input that each output reads at each position, or -1. In a padded batch
+            (B * M, K), with rows numbered through all clouds.
+        source_schedule: int32, the order in which kernels process the outputs.
+        targets: (N, K) int32, the row of the output that reads each input at each position, or -1. None for a
+            submanifold map with odd kernel sizes, where it would be `sources` with the positions reversed.
+        target_schedule: int32, the order in which kernels process the inputs, or None.
+        flipped: Whether column k of `sources` belongs to position K - 1 - k, as in the inverse of a map without
+            `targets`.
+    """
+
+    coordinates: Tensor
+    offsets: Tensor | None
+    lengths: Tensor | None
+    input_coordinates: Tensor
+    input_offsets: Tensor | None
+    input_lengths: Tensor | None
+    kernel_size: tuple[int, int, int]
+    sources: Tensor
+    source_schedule: Tensor
+    targets: Tensor | None
+    target_schedule: Tensor | None
+    flipped: bool
+
+    def inverse(self) -> "KernelMap":
+        """Return the map from the outputs back to the inputs.
+
+        If an output of this map reads an input at position k, the inverse reads that output at position k to compute
+        that input. A decoder uses it to return to the voxels before a strided convolution. Nothing is copied.
+        """
+        mirrored = self.targets is None or self.target_schedule is None
+        return KernelMap(
+            self.input_coordinates,
+            self.input_offsets,
+            self.input_lengths,
+            self.coordinates,
+            self.offsets,
+            self.lengths,
+            self.kernel_size,
+            self.sources if mirrored else self.targets,  # type: ignore[arg-type]
+            self.source_schedule if mirrored else self.target_schedule,  # type: ignore[arg-type]
+            None if mirrored else self.sources,
+            None if mirrored else self.source_schedule,
+            not self.flipped if mirrored else self.flipped,
+        )
+
+
+def submanifold_map(
+    coordinates: Tensor,
+    kernel_size: Sizes,
+    *,
+    dilation: Sizes = 1,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    unique: bool = False,
+) -> KernelMap:
+    """Build the map of a submanifold convolution, whose outputs are the input voxels.
+
+    Output o reads the inputs at o + (k - kernel_size // 2) * dilation for every kernel position k.
+
+    Args:
+        coordinates: (N, 3) packed, or (B, N, 3) padded, int64 or int32: the voxels, which may be negative.
+        kernel_size: Number of kernel positions along every axis, or one number per axis. May be even; size 2 reads the
+            inputs at o - 1 and o.
+        dilation: Distance between adjacent positions, or one number per axis.
+        offsets: (B + 1,), packed only: the voxels of each cloud. By default one cloud.
+        lengths: (B,), padded only: the number of voxels of each cloud. By default all N.
+        unique: Raise if a cloud contains a voxel twice. This synchronizes a GPU. Without it, the first of equal voxels
+            counts, and the others are not read and read nothing.
+
+    Returns:
+        `KernelMap` from the voxels to themselves.
+
+    Raises:
+        ValueError: A coordinate is not in the range of int32, on the CPU. On a GPU such a voxel is not read and reads
+            nothing.
+
+    Example:
+        >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])
+        >>> submanifold_map(line, (1, 1, 3)).sources
+        tensor([[-1,  0,  1],
+                [ 0,  1, -1],
+                [-1,  2, -1]], dtype=torch.int32)
+    """
+    _check_coordinates("coordinates", coordinates, offsets, lengths, "")
+    kernel, steps = _three("kernel_size", kernel_size, 1), _three("dilation", dilation, 1)
+    _check_volume(kernel)
+    checks.boolean("unique", unique)
+    coordinates, sizes = coordinates.long(), clouds.as_sizes(offsets, lengths)
+    if unique:
+        _refuse_duplicates("coordinates", coordinates, offsets, lengths)
+    padding = [size // 2 * step for size, step in zip(kernel, steps, strict=True)]
+    table = register.kernel_table(coordinates, sizes, None, None, kernel, [1, 1, 1], padding, steps)
+    clouds_of = (coordinates, *_as_int64(offsets, lengths))
+    return _map(clouds_of, clouds_of, kernel, table, mirrored=reference.is_symmetric(kernel, padding, steps))
+
+
+def strided_map(
+    coordinates: Tensor,
+    kernel_size: Sizes,
+    *,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    shape: Sequence[int] | None = None,
+    outputs: Tensor | None = None,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    output_offsets: Tensor | None = None,
+    output_lengths: Tensor | None = None,
+    unique: bool = False,
+) -> KernelMap:
+    """Build the map of a convolution whose outputs are all voxels that read at least one input.
+
+    Output o reads the inputs at o * stride - padding + k * dilation for every kernel position k, as in
+    `torch.nn.functional.conv3d`.
+
+    Args:
+        coordinates: (N, 3) packed, or (B, N, 3) padded, int64 or int32: the input voxels.
+        kernel_size: Number of kernel positions along every axis, or one number per axis.
+        stride: Distance between the windows of adjacent outputs, or one number per axis.
+        padding: The window of output 0 starts at -padding; one number, or one per axis. May be negative.
+        dilation: Distance between adjacent positions, or one number per axis.
+        shape: Keep only outputs from 0 to below this size along each axis, as on a dense grid. By default all outputs.
+        outputs: (M, 3) or (B, M, 3), the output voxels, instead of all that read an input.
+        offsets: (B + 1,), packed only: the inputs of each cloud. By default one cloud.
+        lengths: (B,), padded only: the number of inputs of each cloud. By default all N.
+        output_offsets: (B + 1,), packed `outputs` only.
+        output_lengths: (B,), padded `outputs` only.
+        unique: Raise if a cloud contains a voxel twice; see `submanifold_map`.
+
+    Returns:
+        `KernelMap`. Outputs are sorted by cloud, x, y, z. Packed: their number depends on the data, so a GPU is
+        synchronized. Padded: there is space for all outputs that N inputs can have.
+
+    Raises:
+        ValueError: A coordinate is not in the range of int32, on the CPU. On a GPU such a voxel counts as missing.
+
+    Example:
+        >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 5]])
+        >>> halved = strided_map(line, (1, 1, 2), stride=(1, 1, 2))
+        >>> halved.coordinates[:, 2], halved.sources
+        (tensor([0, 2]), tensor([[ 0,  1],
+                [-1,  2]], dtype=torch.int32))
+    """
+    return _build(
+        False, coordinates, kernel_size, stride, padding, dilation, shape, outputs,
+        (offsets, lengths), (output_offsets, output_lengths), unique,
+    )  # fmt: skip
+
+
+def transposed_map(
+    coordinates: Tensor,
+    kernel_size: Sizes,
+    *,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    shape: Sequence[int] | None = None,
+    outputs: Tensor | None = None,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    output_offsets: Tensor | None = None,
+    output_lengths: Tensor | None = None,
+    unique: bool = False,
+) -> KernelMap:
+    """Build the map of a transposed convolution, whose outputs are all voxels that an input reaches.
+
+    Input i is read by the outputs at i * stride - padding + k * dilation for every kernel position k, as in
+    `torch.nn.functional.conv_transpose3d`. To return to the voxels of an earlier `strided_map`, use its `inverse()`.
+
+    Args:
+        coordinates: As for `strided_map`.
+        kernel_size: As for `strided_map`.
+        stride: Distance between the windows of adjacent inputs, or one number per axis.
+        padding: As for `strided_map`.
+        dilation: As for `strided_map`.
+        shape: As for `strided_map`.
+        outputs: As for `strided_map`.
+        offsets: As for `strided_map`.
+        lengths: As for `strided_map`.
+        output_offsets: As for `strided_map`.
+        output_lengths: As for `strided_map`.
+        unique: As for `strided_map`.
+
+    Returns:
+        `KernelMap`, as `strided_map` returns it.
+
+    Raises:
+        ValueError: A coordinate is not in the range of int32, on the CPU. On a GPU such a voxel counts as missing.
+
+    Example:
+        >>> line = torch.tensor([[0, 0, 0], [0, 0, 2]])
+        >>> doubled = transposed_map(line, (1, 1, 2), stride=(1, 1, 2))
+        >>> doubled.coordinates[:, 2].tolist(), doubled.sources.tolist()
+        ([0, 1, 4, 5], [[0, -1], [-1, 0], [1, -1], [-1, 1]])
+    """
+    return _build(
+        True, coordinates, kernel_size, stride, padding, dilation, shape, outputs,
+        (offsets, lengths), (output_offsets, output_lengths), unique,
+    )  # fmt: skip
+
+
+def _build(
+    transposed: bool,
+    coordinates: Any,
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    shape: Sequence[int] | None,
+    outputs: Any,
+    sizes: tuple[Any, Any],
+    output_sizes: tuple[Any, Any],
+    unique: bool,
+) -> KernelMap:
+    _check_coordinates("coordinates", coordinates, *sizes, "")
+    if outputs is None:
+        for name, value in zip(("output_offsets", "output_lengths"), output_sizes, strict=True):
+            checks.value(value is None, name, "None without outputs", "a tensor")
+    else:
+        _check_coordinates("outputs", outputs, *output_sizes, "output_")
+        matches = outputs.dim() == coordinates.dim()
+        checks.shape(matches, "outputs", "(M, 3) with coordinates (N, 3), or (B, M, 3) with (B, N, 3)", outputs)
+        batch = clouds.batch_size(coordinates, sizes[0])
+        other = clouds.batch_size(outputs, output_sizes[0])
+        contract, received = (lambda: f"as many clouds as coordinates, B = {batch}"), (lambda: f"B = {other}")
+        checks.value(other == batch, "outputs", contract, received, verb="have")
+        checks.device("outputs", outputs, "coordinates", coordinates)
+        checks.value(shape is None, "shape", "None with outputs", lambda: shape)
+    kernel, strides = _three("kernel_size", kernel_size, 1), _three("stride", stride, 1)
+    pads, steps = _three("padding", padding, -(2**15) + 1), _three("dilation", dilation, 1)
+    bounds = None if shape is None else _three("shape", shape, 0, 2**31)
+    _check_volume(kernel)
+    checks.boolean("unique", unique)
+    coordinates = coordinates.long()
+    outputs = None if outputs is None else outputs.long()
+    if coordinates.device.type == "cpu" and not torch.compiler.is_compiling():
+        # Errors of the operators would name their own arguments.
+        register.check_voxels("coordinates", coordinates, clouds.as_sizes(*sizes), "")
+        if outputs is not None:
+            register.check_voxels("outputs", outputs, clouds.as_sizes(*output_sizes), "output_")
+    if unique:
+        _refuse_duplicates("coordinates", coordinates, *sizes)
+        if outputs is not None:
+            _refuse_duplicates("outputs", outputs, *output_sizes)
+    inputs = (coordinates, *_as_int64(*sizes))
+    if outputs is None:
+        on_device = coordinates.dim() == 3 or not coordinates.is_meta
+        checks.value(on_device, "coordinates", "on a device that holds values if they are packed", coordinates.device)
+        reach = _reached if transposed else _readers
+        results = _unique(*inputs, *reach(coordinates, kernel, strides, pads, steps), bounds)
+    else:
+        results = (outputs, *_as_int64(*output_sizes))
+    # A transposed map is the inverse of a strided one.
+    fine, coarse = (results, inputs) if transposed else (inputs, results)
+    sizes_of = [clouds.as_sizes(*part[1:]) for part in (fine, coarse)]
+    table = register.kernel_table(fine[0], sizes_of[0], coarse[0], sizes_of[1], kernel, strides, pads, steps)
+    found = _map(coarse, fine, kernel, table)
+    return found.inverse() if transposed else found
+
+
+Clouds = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+def _map(
+    outputs: Clouds, inputs: Clouds, kernel: list[int], table: tuple[Tensor, ...], mirrored: bool = False
+) -> KernelMap:
+    sources, source_schedule, targets, target_schedule = table
+    size = (kernel[0], kernel[1], kernel[2])
+    if mirrored:
+        return KernelMap(*outputs, *inputs, size, sources, source_schedule, None, None, False)
+    return KernelMap(*outputs, *inputs, size, sources, source_schedule, targets, target_schedule, False)
+
+
+def _readers(
+    coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> tuple[Tensor, Tensor | None]:
+    """(..., R, 3) the outputs that may read each input, and (..., R) which of them do; None for all."""
+    if kernel == stride == [stride[0]] * 3 and padding == [0] * 3 and dilation == [1] * 3:
+        return torch.div(coordinates, stride[0], rounding_mode="floor").unsqueeze(-2), None
+    found, reads = [], []
+    for place, k, s, p, d in zip(coordinates.unbind(-1), kernel, stride, padding, dilation, strict=True):
+        moved = (place + p).unsqueeze(-1)
+        steps = torch.arange((k - 1) * d // s + 1, device=place.device)
+        along = torch.div(moved, s, rounding_mode="floor") - steps
+        reach = moved - along * s
+        found.append(along)
+        reads.append((reach <= (k - 1) * d) & (reach % d == 0))
+    return torch.stack(_product(found), -1), functools.reduce(torch.logical_and, _product(reads))
+
+
+def _reached(
+    coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> tuple[Tensor, Tensor | None]:
+    """(..., K, 3) the outputs that each input reaches; None: all of them."""
+    found = [
+        (place * s - p).unsqueeze(-1) + torch.arange(k, device=place.device) * d
+        for place, k, s, p, d in zip(coordinates.unbind(-1), kernel, stride, padding, dilation, strict=True)
+    ]
+    return torch.stack(_product(found), -1), None
+
+
+def _product(axes: list[Tensor]) -> list[Tensor]:
+    """All combinations of candidates (..., R) along x, y and z, as three tensors (..., Rx * Ry * Rz)."""
+    x, y, z = axes
+    together = torch.broadcast_tensors(x[..., :, None, None], y[..., None, :, None], z[..., None, None, :])
+    return [part.flatten(-3) for part in together]
+
+
+def _unique(
+    coordinates: Tensor,
+    offsets: Tensor | None,
+    lengths: Tensor | None,
+    found: Tensor,
+    valid: Tensor | None,
+    shape: list[int] | None,
+) -> Clouds:
+    """The different voxels among the candidates (..., R, 3), in the layout of the inputs."""
+    if shape is not None:
+        places = found.unbind(-1)
+        inside = functools.reduce(
+            torch.logical_and, [(place >= 0) & (place < size) for place, size in zip(places, shape, strict=True)]
+        )
+        valid = inside if valid is None else valid & inside
+    ways = found.shape[-2]
+    flat = found.flatten(-3, -2)
+    if valid is not None:
+        valid = valid.flatten(-2)
+    offsets = None if offsets is None else offsets * ways
+    lengths = None if lengths is None else lengths * ways
+    voxels = unique_voxels(flat, offsets=offsets, lengths=lengths, valid=valid)
+    return voxels.coordinates, None if offsets is None else voxels.offsets, voxels.lengths
+
+
+def _as_int64(offsets: Tensor | None, lengths: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    return None if offsets is None else offsets.long(), None if lengths is None else lengths.long()
+
+
+def _refuse_duplicates(name: str, coordinates: Tensor, offsets: Tensor | None, lengths: Tensor | None) -> None:
+    voxels = unique_voxels(coordinates, offsets=offsets, lengths=lengths)
+    most = int(voxels.count.max()) if voxels.count.numel() else 0
+    checks.value(most <= 1, name, "different within each cloud", f"a voxel that occurs {most} times")
+
+
+def _check_coordinates(name: str, coordinates: Any, offsets: Any, lengths: Any, prefix: str) -> None:
+    checks.clouds(coordinates, offsets, lengths, name=name, prefix=prefix, dtypes=checks.INDICES)
+    rows = coordinates.shape[:-1].numel()
+    checks.value(rows < 2**31, name, "fewer than 2^31 rows", lambda: rows, verb="have")
+
+
+def _check_volume(kernel: list[int]) -> None:
+    volume = kernel[0] * kernel[1] * kernel[2]
+    checks.value(volume < 2**15, "kernel_size", "fewer than 32768 positions in all", volume, verb="have")
+
+
+def _three(name: str, received: Any, least: int, most: int = 2**15 - 1) -> list[int]:
+    """One number per axis, from an int or three of them."""
+    sizes = [received] * 3 if checks.is_integer(received) else received
+    is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
+    whole = is_list and all(checks.is_integer(size) for size in sizes)
+    checks.kind(whole, name, "an int or three ints", received)
+    checks.value(len(sizes) == 3, name, "one int or three", f"{len(sizes)} ints")
+    for size in sizes:
+        checks.value(least <= size <= most, name, f"in [{least}, {most}]", size)
+    return [int(size) for size in sizes]
