@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pointgrad import models
 from pointgrad.compat import MinkowskiEngine as ME
 
 
@@ -89,3 +90,19 @@ def test_missing_names_are_reported():
         _ = ME.MinkowskiSPMMFunction
     with pytest.raises(NotImplementedError, match="1, 2 or 3 axes, got D = 4"):
         ME.SparseTensor(torch.ones(1, 1), torch.zeros(1, 5).int())
+
+
+def test_unchanged_program(device, run_program):
+    """A MinkUNet trains, and `models.minkunet` with its weights computes the same."""
+    variables, losses = run_program("minkowski_model.py", ("MinkowskiEngine",), "--steps", "3", "--device", device)
+    assert len(losses) == 3
+    assert losses[-1] < losses[0] / 2
+    net = variables["trained"].eval()
+    coordinates, features = variables["coords"].to(device), variables["feats"].to(device)
+    ours = models.minkunet("segmentation", 2, channels=3, width=0.25, voxel=1.0, coordinates=False).eval().to(device)
+    models.load_published(ours, net.state_dict())
+    counts = coordinates[:, 0].long().bincount()
+    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    with torch.no_grad():
+        expected = net(ME.SparseTensor(features, coordinates)).F
+        torch.testing.assert_close(ours(coordinates[:, 1:] + 0.5, features, offsets=offsets), expected)

@@ -2,10 +2,7 @@
 
 import doctest
 import itertools
-import runpy
-import sys
 from collections import OrderedDict
-from pathlib import Path
 
 import pytest
 import torch
@@ -498,20 +495,8 @@ def test_docstring_examples(module):
 
 
 @pytest.mark.parametrize("model", ["detector", "unet", "decoder"])
-def test_unchanged_program(model, device, monkeypatch, capsys):
-    def imported():
-        return [name for name in sys.modules if name.partition(".")[0] in ("spconv", "cumm")]
-
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(sys, "argv", ["spconv_model.py", "--model", model, "--steps", "4", "--device", device])
-    for name in imported():
-        monkeypatch.delitem(sys.modules, name)  # restored by monkeypatch
-    try:
-        pointgrad.compat.install("spconv", "cumm")
-        runpy.run_path(str(Path(__file__).parent / "foreign" / "spconv_model.py"), run_name="__main__")
-    finally:
-        for name in imported():
-            del sys.modules[name]
-    losses = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
+def test_unchanged_program(model, device, run_program):
+    arguments = ["--model", model, "--steps", "4", "--device", device]
+    losses = run_program("spconv_model.py", ("spconv", "cumm"), *arguments)[1]
     assert len(losses) == 4
     assert losses[-1] < losses[0] / 2

@@ -55,3 +55,19 @@ def test_quantize():
     assert voxels.tolist() == [[-1, 0, 0], [0, 2, 3], [4, 5, 6]]
     assert index.tolist() == [3, 0, 1]
     assert inverse.tolist() == [1, 2, 1, 0]
+
+
+def test_unchanged_program(device, run_program):
+    """An SPVCNN trains, and its parameters have the published names and shapes."""
+    packages = "torchsparse", "torch_scatter"
+    variables, losses = run_program("torchsparse_model.py", packages, "--steps", "3", "--device", device)
+    assert len(losses) == 3
+    assert losses[-1] < losses[0] / 2
+    shapes = {name: tuple(value.shape) for name, value in variables["trained"].state_dict().items()}
+    assert len(shapes) == 49 * 6 + 2 + 3 * 7  # convolutions with norm, classifier, point transforms
+    expected = {
+        "stem.0.kernel": (27, 4, 4), "stem.1.running_mean": (4,), "stage1.0.net.0.kernel": (8, 4, 4),
+        "stage2.1.net.3.kernel": (27, 8, 8), "stage4.1.downsample.0.kernel": (16, 32), "up1.0.net.0.kernel": (8, 32, 32),
+        "up4.1.0.downsample.1.weight": (12,), "classifier.0.weight": (2, 12), "point_transforms.2.0.weight": (12, 16),
+    }  # fmt: skip
+    assert {name: shapes.get(name) for name in expected} == expected
