@@ -248,3 +248,12 @@ def test_bad_calls():
     network = models.spunet(width=0.25)
     with pytest.raises(ValueError, match=r"wrong shape final.bias \(\) for head.1.bias \(40,\)"):
         models.load_published(network, {"final.bias": "text"})
+    for weights, message in (
+        ("file.pth", "weights must be a state_dict, got str 'file.pth'"),
+        ({"state_dict": None}, r"weights\['state_dict'\] must be a dictionary, got NoneType"),
+        ({1: torch.zeros(1)}, "names of weights must be strings, got int 1"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            models.load_published(network, weights)
+    with pytest.raises(TypeError, match=r"network must be minkunet or spunet, got .*Linear"):
+        models.load_published(torch.nn.Linear(1, 1), {})

@@ -91,7 +91,7 @@ def test_transposed_conv_generates_voxels():
 def test_pool(reduce):
     tensor, occupied = voxels()
     out = SparsePool(2, reduce=reduce)(tensor)
-    reductions = {"max": torch.amax, "mean": torch.mean, "sum": torch.sum}
+    reductions = {"max": torch.amax, "mean": torch.mean, "sum": torch.sum, "first": lambda rows, _: rows[0]}
     window = 0
     cloud = torch.repeat_interleave(torch.arange(2), tensor.offsets.diff())
     for own, place in zip(torch.repeat_interleave(torch.arange(2), out.offsets.diff()), out.coordinates, strict=True):
@@ -216,20 +216,6 @@ def test_copies_and_state():
     assert network.second.bias is None
 
 
-def test_data_parallel():
-    """One process suffices: gradients are reduced by hooks on the parameters."""
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        tensor, _ = voxels()
-        network = UNet().double()
-        parallel = nn.parallel.DistributedDataParallel(network)
-        for _ in range(2):  # the second step raises if a parameter got no gradient in the first
-            parallel(SparseTensor(tensor.coordinates, tensor.features, tensor.offsets)).features.sum().backward()
-    finally:
-        torch.distributed.destroy_process_group()
-    assert all(parameter.grad is not None for parameter in network.parameters())
-
-
 def test_initial_parameters_and_description():
     layer, like = SparseConv(8, 64, 3, stride=2, groups=2), nn.Conv3d(8, 64, 3, groups=2)
     for ours, theirs in ((layer.weight, like.weight), (layer.bias, like.bias)):
@@ -241,14 +227,14 @@ def test_initial_parameters_and_description():
     assert repr(SparsePool(2)) == "SparsePool(kernel_size=(2, 2, 2), stride=(2, 2, 2), reduce='max')"
 
 
-@pytest.mark.parametrize("reduce", ["mean", "sum", "max"])
+@pytest.mark.parametrize("reduce", ["mean", "sum", "max", "first"])
 def test_from_points_and_back(reduce):
     points = torch.cat([torch.rand(20, 3) - 0.5, torch.full((1, 3), torch.nan)])
     features, offsets = torch.randn(21, 2, requires_grad=True), torch.tensor([0, 8, 8, 21])
     tensor, voxel = SparseTensor.from_points(points, features, 0.3, offsets=offsets, reduce=reduce)
     cloud = torch.repeat_interleave(torch.arange(3), offsets.diff())
     back = pointgrad.gather(tensor.features, voxel)
-    reductions = {"max": torch.amax, "mean": torch.mean, "sum": torch.sum}
+    reductions = {"max": torch.amax, "mean": torch.mean, "sum": torch.sum, "first": lambda rows, _: rows[0]}
     place = torch.floor(points / 0.3)
     for row in range(20):
         same = (cloud == cloud[row]) & (place == place[row]).all(1)
@@ -284,6 +270,11 @@ def test_bad_calls():
         SparsePool(2, reduce="median")
     with pytest.raises(ValueError, match=r"points must be \(N, 3\), got \(2, 5, 3\)"):
         SparseTensor.from_points(torch.rand(2, 5, 3), torch.rand(2, 5, 1), 0.1)
+    with pytest.raises(ValueError, match=r"features must be \(N, C\) with points \(N, 3\).*got \(2, 1\)"):
+        SparseTensor.from_points(torch.rand(5, 3), torch.rand(2, 1), 0.1)
+    for layer in (SubmanifoldConv(4, 4), SparseConv(4, 4, 2), InverseConv(4, 4, 2), SparsePool(2), OnFeatures()):
+        with pytest.raises(TypeError, match=r"tensor must be a SparseTensor, got torch\.Tensor"):
+            layer(tensor.features)
     with pytest.raises(TypeError, match="coordinates must be int64 or int32, got float32"):
         SubmanifoldConv(4, 4)(SparseTensor(torch.rand(3, 3), torch.rand(3, 4)))
     with pytest.raises(ValueError, match=r"features must be \(3, C\), one row for each input of the map, got \(2, 4\)"):

@@ -361,6 +361,13 @@ def test_unique():
         build(twice, 3, offsets=torch.tensor([0, 2, 3]), unique=True)
 
 
+@pytest.mark.parametrize(("build", "edge"), [(strided_map, -(2**31)), (transposed_map, 2**31 - 1)])
+def test_outputs_beyond_int32(build, edge):
+    """The coordinates are allowed, but not the outputs that they have."""
+    with pytest.raises(ValueError, match=r"outputs must be in the range of int32, got -?21474836"):
+        build(torch.tensor([[edge, 0, 0]]), 3)
+
+
 def test_a_map_is_used_again():
     """By several convolutions and pools, without changing it."""
     coordinates, offsets = occupied()

@@ -138,6 +138,13 @@ def unique(coordinates: Tensor) -> Unique:
     return Unique(sites.coordinates[first], inverse, first)
 
 
+def check_int32(name: str, coordinates: Tensor) -> None:
+    """Raise if a coordinate is not finite or does not fit into int32. This synchronizes a GPU."""
+    fits = (coordinates >= -(2**31)) & (coordinates < 2**31)
+    if not fits.all():
+        raise ValueError(f"{name} must be finite and in the range of int32, got {coordinates[~fits][0].item()}")
+
+
 def find(sites: Sites, queries: Tensor) -> Tensor:
     """Find the row of `sites` that equals each query (M, 4), or -1: (M,) int64."""
     found = unique(torch.cat([sites.coordinates, queries.long()]))

@@ -41,7 +41,7 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
         `Unloaded`, in the names of the published weights.
 
     Raises:
-        TypeError: If there are no published weights for this network.
+        TypeError: If there are no published weights for this network, or `weights` is not a dictionary of names.
         ValueError: If `strict` and something does not fit. The network is then unchanged.
 
     Example:
@@ -50,9 +50,14 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
         >>> unloaded.missing[0], unloaded.unexpected
         ('conv_input.0.weight', [])
     """
+    checks.kind(isinstance(network, Network), "network", " or ".join(_NAMES), network)
     name = network.config["name"]
     checks.kind(name in _NAMES, "network", " or ".join(_NAMES), name)
+    checks.kind(isinstance(weights, Mapping), "weights", "a state_dict", weights)
     content = weights.get("state_dict", weights)
+    checks.kind(isinstance(content, Mapping), "weights['state_dict']", "a dictionary", content)
+    for key in content:
+        checks.kind(isinstance(key, str), "names of weights", "strings", key)
     state, unloaded = network.state_dict(), Unloaded([], [], [])
     theirs = {ours: _NAMES[name](ours) for ours in state}
     prefix = _prefix(content, theirs.values())

@@ -23,6 +23,10 @@ def triple(name: str, received: Any, least: int = 1) -> Triple:
     return int(sizes[0]), int(sizes[1]), int(sizes[2])
 
 
+def _check(tensor: Any) -> None:
+    checks.kind(isinstance(tensor, SparseTensor), "tensor", "a SparseTensor", tensor)
+
+
 class _Conv(nn.Module):
     """Weight and bias of a convolution."""
 
@@ -98,6 +102,7 @@ class SubmanifoldConv(_Conv):
         self.step: Step = ("submanifold", self.kernel_size, (1, 1, 1), (0, 0, 0), self.dilation)
 
     def forward(self, tensor: SparseTensor) -> SparseTensor:
+        _check(tensor)
         return tensor.with_features(self.convolve(tensor, tensor.kernel_map(self.step)))
 
 
@@ -150,6 +155,7 @@ class SparseConv(_Conv):
         self.step: Step = (kind, self.kernel_size, self.stride, self.padding, self.dilation)
 
     def forward(self, tensor: SparseTensor) -> SparseTensor:
+        _check(tensor)
         map = tensor.kernel_map(self.step)
         return tensor.along(map, self.convolve(tensor, map), (*tensor.level, self.step))
 
@@ -187,6 +193,7 @@ class InverseConv(_Conv):
         super().__init__(in_channels, out_channels, kernel_size, bias, groups)
 
     def forward(self, tensor: SparseTensor) -> SparseTensor:
+        _check(tensor)
         map = tensor.inverse_map()
         same = map.kernel_size == self.kernel_size
         checks.value(same, "kernel_size", lambda: f"that of the strided layer, {map.kernel_size}", self.kernel_size)
@@ -229,6 +236,7 @@ class SparsePool(nn.Module):
         self.step: Step = ("strided", self.kernel_size, self.stride, self.padding, self.dilation)
 
     def forward(self, tensor: SparseTensor) -> SparseTensor:
+        _check(tensor)
         map = tensor.kernel_map(self.step)
         return tensor.along(map, sparse_pool(tensor.features, map, self.reduce), (*tensor.level, self.step))
 
@@ -247,4 +255,5 @@ class OnFeatures(nn.Sequential):
     """
 
     def forward(self, tensor: SparseTensor) -> SparseTensor:
+        _check(tensor)
         return tensor.with_features(super().forward(tensor.features))

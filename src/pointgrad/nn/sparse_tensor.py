@@ -7,7 +7,6 @@ from typing import Literal
 from torch import Tensor
 
 from pointgrad.ops import checks
-from pointgrad.ops.scatter import scatter
 from pointgrad.ops.sparse import KernelMap, strided_map, submanifold_map, transposed_map
 from pointgrad.ops.voxels import voxelize
 
@@ -50,7 +49,7 @@ class SparseTensor:
         size: float | Sequence[float],
         *,
         offsets: Tensor | None = None,
-        reduce: Literal["mean", "sum", "max"] = "mean",
+        reduce: Literal["mean", "sum", "max", "first"] = "mean",
     ) -> "tuple[SparseTensor, Tensor]":
         """Reduce the features of points to the voxels that contain them.
 
@@ -59,7 +58,7 @@ class SparseTensor:
             features: (N, C).
             size: Edge length of a voxel, or one per axis; see `voxelize`.
             offsets: (B + 1,), the points of each cloud. By default one cloud.
-            reduce: "mean", "sum" or "max" over the points of a voxel.
+            reduce: "mean", "sum", "max" or "first" of the points of a voxel.
 
         Returns:
             The voxels, and the voxel (N,) of each point, -1 for points that are not finite.
@@ -76,9 +75,10 @@ class SparseTensor:
         """
         checks.tensor("points", points)
         checks.shape(points.dim() == 2, "points", "(N, 3)", points)
-        voxels = voxelize(points, size, offsets=offsets)
-        reduced = scatter(features, voxels.inverse, voxels.coordinates.shape[0], reduce)
-        return cls(voxels.coordinates, reduced, voxels.offsets), voxels.inverse
+        checks.tensor("features", features)
+        voxels = voxelize(points, size, features=features, reduce=reduce, offsets=offsets)
+        assert voxels.features is not None
+        return cls(voxels.coordinates, voxels.features, voxels.offsets), voxels.inverse
 
     def with_features(self, features: Tensor) -> "SparseTensor":
         """Return the same voxels with different features."""

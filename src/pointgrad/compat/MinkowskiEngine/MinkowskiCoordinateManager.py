@@ -70,7 +70,9 @@ class CoordinateManager:
     ) -> tuple[CoordinateMapKey, tuple[Tensor, Tensor]]:
         """Add the voxels of points; see `insert_and_map`."""
         stride = convert_to_int_list(sparse_tensor_stride, self.D)
-        voxels = _floor(self._fields[field_map_key], stride)
+        points = self._fields[field_map_key]
+        _sparse.check_int32("coordinates", points)
+        voxels = _floor(points, stride)
         return self.insert_and_map(voxels, stride, sparse_tensor_string_id)
 
     def field_to_sparse_map(

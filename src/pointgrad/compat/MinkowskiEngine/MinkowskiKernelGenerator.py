@@ -57,8 +57,10 @@ class KernelGenerator:
         self.kernel_size = convert_to_int_list(kernel_size, dimension)
         self.kernel_stride = convert_to_int_list(stride, dimension)
         self.kernel_dilation = convert_to_int_list(dilation, dimension)
-        if min(self.kernel_size) < 1:
-            raise ValueError(f"kernel_size must be at least 1, got {self.kernel_size}")
+        for name in ("kernel_size", "kernel_stride", "kernel_dilation"):
+            sizes = getattr(self, name)
+            if min(sizes) < 1:
+                raise ValueError(f"{name} must be at least 1, got {sizes}")
         self.region_type, self.region_offsets, self.axis_types = region_type, region_offsets, axis_types
         self.expand_coordinates = expand_coordinates
         self.kernel_volume = get_kernel_volume(region_type, self.kernel_size, region_offsets, axis_types, dimension)

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 import pointgrad
+from pointgrad.ops import checks
 
+from .. import _sparse
 from .MinkowskiCommon import CoordinateMapKey, convert_to_int_list
 from .MinkowskiCoordinateManager import CoordinateManager
 from .MinkowskiTensor import SparseTensorQuantizationMode as Mode
@@ -45,8 +47,8 @@ class SparseTensor(Tensor):
         requires_grad: bool | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        if features.dim() != 2:
-            raise ValueError(f"features must be (N, C), got {tuple(features.shape)}")
+        checks.tensor("features", features)
+        checks.shape(features.dim() == 2, "features", "(N, C)", features)
         if device is not None:
             features = features.to(device)
             coordinates = None if coordinates is None else coordinates.to(device)
@@ -54,10 +56,13 @@ class SparseTensor(Tensor):
         if coordinates is not None:
             if coordinate_map_key is not None:
                 raise ValueError("coordinates must be None if coordinate_map_key is given, got both")
-            if len(coordinates) != len(features):
-                raise ValueError(f"coordinates must have N = {len(features)} rows, got {len(coordinates)}")
+            checks.tensor("coordinates", coordinates)
+            rows = len(features)
+            fits = coordinates.dim() == 2 and len(coordinates) == rows
+            checks.shape(fits, "coordinates", f"(N, D + 1) with N = {rows}", coordinates)
             if coordinates.dtype != torch.int32:
                 warnings.warn("coordinates are converted to int32; use .int() to avoid this", stacklevel=2)
+                _sparse.check_int32("coordinates", coordinates)
                 coordinates = coordinates.floor().int() if coordinates.is_floating_point() else coordinates.int()
             self._manager = coordinate_manager or new_manager(coordinates.shape[1] - 1)
             stride = convert_to_int_list(tensor_stride, self._manager.D)
@@ -106,7 +111,7 @@ class SparseTensor(Tensor):
         """
         stride = torch.tensor(self.tensor_stride, dtype=torch.int32)
         voxels = self.C[:, 1:]
-        lowest = torch.zeros_like(voxels[0]) if min_coordinate is None else min_coordinate
+        lowest = voxels.new_zeros(self.D) if min_coordinate is None else min_coordinate
         voxels = voxels - torch.as_tensor(lowest, device=voxels.device)
         if len(voxels) and int(voxels.min()) < 0:
             raise ValueError(
@@ -115,6 +120,7 @@ class SparseTensor(Tensor):
         if contract_stride:
             voxels = voxels // stride.to(voxels.device)
         if shape is None:
+            checks.value(len(voxels) > 0, "shape", "given for a tensor without voxels", None)
             shape = (int(self.C[:, 0].max()) + 1, self._F.shape[1], *(voxels.max(0).values + 1).tolist())
         grid = self._F.new_zeros((shape[0], *shape[2:], self._F.shape[1]))
         grid = grid.index_put((self.C[:, 0].long(), *voxels.long().unbind(1)), self._F)

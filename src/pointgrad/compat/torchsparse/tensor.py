@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pointgrad.ops import checks
+
 from .utils import make_ntuple, to_dense
 from .utils.tensor_cache import (
     TensorCache,
@@ -138,6 +140,8 @@ class SparseTensor:
         return to_dense(self.feats, self.coords, self.spatial_range)
 
     def __add__(self, other: "SparseTensor") -> "SparseTensor":
+        rows = len(self.feats)
+        checks.value(len(other.feats) == rows, "other", f"{rows} voxels", len(other.feats), verb="have")
         return with_feats(self, self.feats + other.feats)
 
 

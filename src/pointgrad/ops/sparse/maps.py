@@ -280,6 +280,8 @@ def _build(
         checks.value(on_device, "coordinates", "on a device that holds values if they are packed", coordinates.device)
         reach = _reached if transposed else _readers
         results = _unique(*inputs, *reach(coordinates, kernel, strides, pads, steps), bounds)
+        if transposed and coordinates.device.type == "cpu" and not torch.compiler.is_compiling():
+            register.check_voxels("outputs", results[0], clouds.as_sizes(*results[1:]), "output_")
     else:
         results = (outputs, *_as_int64(*output_sizes))
     # A transposed map is the inverse of a strided one.

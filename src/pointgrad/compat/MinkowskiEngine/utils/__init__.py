@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ... import _sparse
 from ..MinkowskiCoordinateManager import CoordinateManager
 
 __all__ = [
@@ -100,6 +101,7 @@ def sparse_quantize(
     points = torch.as_tensor(coordinates)
     if quantization_size is not None:
         points = points / torch.as_tensor(quantization_size, dtype=points.dtype)
+    _sparse.check_int32("coordinates / quantization_size", points)
     voxels = points.floor().int().to(device)
     first, inverse = unique_coordinate_map(torch.nn.functional.pad(voxels, (1, 0)))
     if return_maps_only:

@@ -31,7 +31,11 @@ def sparse_quantize(
     sizes = (voxel_size,) * 3 if isinstance(voxel_size, (int, float)) else tuple(voxel_size)
     if len(sizes) != 3:
         raise ValueError(f"voxel_size must be one number or three, got {sizes}")
-    voxels = np.floor(np.asarray(coords) / np.array(sizes)).astype(np.int32)
+    if min(sizes) <= 0:
+        raise ValueError(f"voxel_size must be positive, got {voxel_size}")
+    places = np.floor(np.asarray(coords) / np.array(sizes))
+    _sparse.check_int32("coords / voxel_size", torch.from_numpy(places))
+    voxels = places.astype(np.int32)
     found = _sparse.unique(torch.nn.functional.pad(torch.from_numpy(voxels).long(), (1, 0)))
     first = found.first.numpy()
     results = [voxels[first]]
