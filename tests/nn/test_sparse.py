@@ -258,9 +258,11 @@ def test_bad_calls():
         ValueError, match=r"kernel_size must be that of the strided layer, \(2, 2, 2\), got \(3, 3, 3\)"
     ):
         nn.Sequential(SparsePool(2), InverseConv(4, 4, 3)).double()(tensor)
-    with pytest.raises(TypeError, match="kernel_size must be an int or three ints, got"):
+    with pytest.raises(ValueError, match="kernel_size must be one int or three, got 2 ints"):
         SubmanifoldConv(4, 4, (3, 3))
-    with pytest.raises(ValueError, match="stride must be at least 1, got 0"):
+    with pytest.raises(TypeError, match="kernel_size must be an int or three ints, got str '3'"):
+        SubmanifoldConv(4, 4, "3")
+    with pytest.raises(ValueError, match=r"stride must be in \[1, 32767\], got 0"):
         SparseConv(4, 4, 2, stride=0)
     with pytest.raises(ValueError, match="out_channels must be a multiple of groups = 2, got 3"):
         SubmanifoldConv(4, 3, groups=2)

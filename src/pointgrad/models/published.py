@@ -12,7 +12,7 @@ from pointgrad.ops import checks
 
 
 class Unloaded(NamedTuple):
-    """What did not fit when published weights were loaded.
+    """Names of weights that did not fit when published weights were loaded.
 
     Attributes:
         missing: Names that the weights do not contain.
@@ -115,7 +115,7 @@ def _converted(value: Any, target: Tensor, kernel: tuple[int, int, int] | None, 
 
 
 def _prefix(given: Mapping[str, Any], expected: Any) -> str:
-    """What stands before the expected names in the given ones; nothing if no name is found."""
+    """The prefix of the expected names in the given ones; empty if no name is found."""
     known = set(expected)
     for key in given:
         parts = key.split(".")

@@ -14,13 +14,9 @@ from pointgrad.ops.sparse import KernelMap, sparse_conv, sparse_pool
 Sizes = int | Sequence[int]
 
 
-def triple(name: str, received: Any, least: int = 1) -> Triple:
-    """One number per axis, from an int or three of them."""
-    sizes = (received,) * 3 if checks.is_integer(received) else received
-    fits = isinstance(sizes, Sequence) and len(sizes) == 3 and all(checks.is_integer(size) for size in sizes)
-    checks.kind(fits, name, "an int or three ints", received)
-    checks.value(min(sizes) >= least, name, f"at least {least}", min(sizes))
-    return int(sizes[0]), int(sizes[1]), int(sizes[2])
+def _triple(name: str, received: Any, least: int = 1) -> Triple:
+    x, y, z = checks.three_ints(name, received, least)
+    return x, y, z
 
 
 def _check(tensor: Any) -> None:
@@ -38,7 +34,7 @@ class _Conv(nn.Module):
         for name, value in (("in_channels", in_channels), ("out_channels", out_channels)):
             checks.value(value % groups == 0, name, f"a multiple of groups = {groups}", value)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size = triple("kernel_size", kernel_size)
+        self.kernel_size = _triple("kernel_size", kernel_size)
         volume = math.prod(self.kernel_size)
         self.weight = nn.Parameter(torch.empty(volume, in_channels // groups, out_channels))
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
@@ -98,7 +94,7 @@ class SubmanifoldConv(_Conv):
         bias: bool = True,
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, bias, groups)
-        self.dilation = triple("dilation", dilation)
+        self.dilation = _triple("dilation", dilation)
         self.step: Step = ("submanifold", self.kernel_size, (1, 1, 1), (0, 0, 0), self.dilation)
 
     def forward(self, tensor: SparseTensor) -> SparseTensor:
@@ -149,8 +145,8 @@ class SparseConv(_Conv):
         bias: bool = True,
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, bias, groups)
-        self.stride, self.dilation = triple("stride", stride), triple("dilation", dilation)
-        self.padding, self.transposed = triple("padding", padding, least=-(2**15) + 1), transposed
+        self.stride, self.dilation = _triple("stride", stride), _triple("dilation", dilation)
+        self.padding, self.transposed = _triple("padding", padding, least=-(2**15) + 1), transposed
         kind: Literal["transposed", "strided"] = "transposed" if transposed else "strided"
         self.step: Step = (kind, self.kernel_size, self.stride, self.padding, self.dilation)
 
@@ -227,10 +223,10 @@ class SparsePool(nn.Module):
         reduce: Literal["max", "mean", "sum"] = "max",
     ) -> None:
         super().__init__()
-        self.kernel_size = triple("kernel_size", kernel_size)
-        self.stride = self.kernel_size if stride is None else triple("stride", stride)
-        self.padding = triple("padding", padding, least=-(2**15) + 1)
-        self.dilation = triple("dilation", dilation)
+        self.kernel_size = _triple("kernel_size", kernel_size)
+        self.stride = self.kernel_size if stride is None else _triple("stride", stride)
+        self.padding = _triple("padding", padding, least=-(2**15) + 1)
+        self.dilation = _triple("dilation", dilation)
         checks.value(reduce in ("max", "mean", "sum"), "reduce", "'max', 'mean' or 'sum'", repr(reduce))
         self.reduce: Literal["max", "mean", "sum"] = reduce
         self.step: Step = ("strided", self.kernel_size, self.stride, self.padding, self.dilation)

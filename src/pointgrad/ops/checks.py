@@ -164,6 +164,18 @@ def clouds(
             device(sizes_name, sizes, name, points)
 
 
+def three_ints(name: str, received: Any, least: int, most: int = 2**15 - 1) -> list[int]:
+    """One number per axis, from an int or three of them, each in [least, most]."""
+    sizes = [received] * 3 if is_integer(received) else received
+    is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
+    whole = is_list and all(is_integer(size) for size in sizes)
+    kind(whole, name, "an int or three ints", received)
+    value(len(sizes) == 3, name, "one int or three", f"{len(sizes)} ints")
+    for size in sizes:
+        value(least <= size <= most, name, f"in [{least}, {most}]", size)
+    return [int(size) for size in sizes]
+
+
 def edges(name: str, received: Any) -> list[float]:
     """The three edge lengths of a voxel, from one number or three; `edges_values` checks their values."""
     sizes: Any = [received] * 3 if isinstance(received, numbers.Real) else received

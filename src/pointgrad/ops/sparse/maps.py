@@ -1,4 +1,4 @@
-"""Kernel maps: which input each output reads, for each position of the kernel."""
+"""Kernel maps: the input that each output reads at each position of the kernel."""
 
 import functools
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Sizes = int | Sequence[int]
 
 
 class KernelMap(NamedTuple):
-    """Which input each output of a sparse convolution reads, for each position of the kernel.
+    """The input that each output of a sparse convolution reads at each position of the kernel.
 
     A map is built once by `submanifold_map`, `strided_map` or `transposed_map`, and used by all convolutions and pools
     with the same coordinates and kernel. It has no gradient.
@@ -113,7 +113,7 @@ def submanifold_map(
                 [-1,  2, -1]], dtype=torch.int32)
     """
     _check_coordinates("coordinates", coordinates, offsets, lengths, "")
-    kernel, steps = _three("kernel_size", kernel_size, 1), _three("dilation", dilation, 1)
+    kernel, steps = checks.three_ints("kernel_size", kernel_size, 1), checks.three_ints("dilation", dilation, 1)
     _check_volume(kernel)
     checks.boolean("unique", unique)
     coordinates, sizes = coordinates.long(), clouds.as_sizes(offsets, lengths)
@@ -258,14 +258,15 @@ def _build(
         checks.value(other == batch, "outputs", contract, received, verb="have")
         checks.device("outputs", outputs, "coordinates", coordinates)
         checks.value(shape is None, "shape", "None with outputs", lambda: shape)
-    kernel, strides = _three("kernel_size", kernel_size, 1), _three("stride", stride, 1)
-    pads, steps = _three("padding", padding, -(2**15) + 1), _three("dilation", dilation, 1)
-    bounds = None if shape is None else _three("shape", shape, 0, 2**31)
+    kernel, strides = checks.three_ints("kernel_size", kernel_size, 1), checks.three_ints("stride", stride, 1)
+    pads, steps = checks.three_ints("padding", padding, -(2**15) + 1), checks.three_ints("dilation", dilation, 1)
+    bounds = None if shape is None else checks.three_ints("shape", shape, 0, 2**31)
     _check_volume(kernel)
     checks.boolean("unique", unique)
     coordinates = coordinates.long()
     outputs = None if outputs is None else outputs.long()
-    if coordinates.device.type == "cpu" and not torch.compiler.is_compiling():
+    checks_values = coordinates.device.type == "cpu" and not torch.compiler.is_compiling()
+    if checks_values:
         # Errors of the operators would name their own arguments.
         register.check_voxels("coordinates", coordinates, clouds.as_sizes(*sizes), "")
         if outputs is not None:
@@ -279,8 +280,8 @@ def _build(
         on_device = coordinates.dim() == 3 or not coordinates.is_meta
         checks.value(on_device, "coordinates", "on a device that holds values if they are packed", coordinates.device)
         reach = _reached if transposed else _readers
-        results = _unique(*inputs, *reach(coordinates, kernel, strides, pads, steps), bounds)
-        if transposed and coordinates.device.type == "cpu" and not torch.compiler.is_compiling():
+        results = _unique(*inputs[1:], *reach(coordinates, kernel, strides, pads, steps), bounds)
+        if transposed and checks_values:
             register.check_voxels("outputs", results[0], clouds.as_sizes(*results[1:]), "output_")
     else:
         results = (outputs, *_as_int64(*output_sizes))
@@ -300,9 +301,16 @@ def _map(
 ) -> KernelMap:
     sources, source_schedule, targets, target_schedule = table
     size = (kernel[0], kernel[1], kernel[2])
-    if mirrored:
-        return KernelMap(*outputs, *inputs, size, sources, source_schedule, None, None, False)
-    return KernelMap(*outputs, *inputs, size, sources, source_schedule, targets, target_schedule, False)
+    return KernelMap(
+        *outputs,
+        *inputs,
+        size,
+        sources,
+        source_schedule,
+        None if mirrored else targets,
+        None if mirrored else target_schedule,
+        False,
+    )
 
 
 def _readers(
@@ -341,7 +349,6 @@ def _product(axes: list[Tensor]) -> list[Tensor]:
 
 
 def _unique(
-    coordinates: Tensor,
     offsets: Tensor | None,
     lengths: Tensor | None,
     found: Tensor,
@@ -384,15 +391,3 @@ def _check_coordinates(name: str, coordinates: Any, offsets: Any, lengths: Any, 
 def _check_volume(kernel: list[int]) -> None:
     volume = kernel[0] * kernel[1] * kernel[2]
     checks.value(volume < 2**15, "kernel_size", "fewer than 32768 positions in all", volume, verb="have")
-
-
-def _three(name: str, received: Any, least: int, most: int = 2**15 - 1) -> list[int]:
-    """One number per axis, from an int or three of them."""
-    sizes = [received] * 3 if checks.is_integer(received) else received
-    is_list = isinstance(sizes, Sequence) and not isinstance(sizes, (str, bytes))
-    whole = is_list and all(checks.is_integer(size) for size in sizes)
-    checks.kind(whole, name, "an int or three ints", received)
-    checks.value(len(sizes) == 3, name, "one int or three", f"{len(sizes)} ints")
-    for size in sizes:
-        checks.value(least <= size <= most, name, f"in [{least}, {most}]", size)
-    return [int(size) for size in sizes]

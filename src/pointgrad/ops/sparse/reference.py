@@ -27,7 +27,7 @@ def kernel_table(
     padding: list[int],
     dilation: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Which input each output reads at each kernel position.
+    """The input that each output reads at each kernel position.
 
     Output o reads input o * stride - padding + k * dilation at position k. Without `outputs` they are the inputs.
     Of rows with equal coordinates, the first counts and the others are missing, also as outputs. So are rows beyond

@@ -22,7 +22,7 @@ class TensorCacheMode(Enum):
 
 
 class TensorCache:
-    """What convolutions of related tensors share.
+    """State that the convolutions of related tensors share.
 
     Attributes:
         cmaps: Coordinates and spatial range of each stride.

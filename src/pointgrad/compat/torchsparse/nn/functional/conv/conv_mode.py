@@ -17,7 +17,7 @@ DOWNSAMPLE_MODES = ("spconv", "minkowski")
 
 
 class ConvMode(Enum):
-    """How the original's kernels sort rows."""
+    """Order in which the kernels of the original process rows."""
 
     mode0 = 0
     mode1 = 1
