@@ -9,7 +9,6 @@ import torch.nn.functional as F
 
 import pointgrad
 from pointgrad import KernelMap, sparse_conv, sparse_pool, strided_map, submanifold_map, transposed_map
-from pointgrad.ops.sparse import reference
 
 SIDE = 4
 
@@ -260,23 +259,38 @@ def test_computed_outputs(kind, kernel, stride, padding, dilation):
     assert_inverse_tables(found)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 128, 300])
-def test_schedule(rows):
-    """The order is a permutation sorted by the positions in use; the lists are those of a slow loop."""
-    found = submanifold_map(torch.randint(0, 9, (rows, 3)), (2, 3, 3))
+@pytest.mark.parametrize(
+    ("rows", "size"), [(0, (2, 3, 3)), (1, (2, 3, 3)), (64, (3, 3, 3)), (300, (3, 2, 6)), (90, (5, 5, 3))]
+)
+def test_schedule(rows, size):
+    """Rows are in the order of Gray codes, far positions first; each tile has the bits of its rows."""
+    found = submanifold_map(torch.randint(0, 9, (rows, 3)), size)
+    volume = math.prod(size)
+    center = [(number - 1) / 2 for number in size]
+    near = sorted(
+        range(volume), key=lambda k: math.dist(center, (k // size[2] // size[1], k // size[2] % size[1], k % size[2]))
+    )
     for table, schedule in ((found.sources, found.source_schedule), (found.targets, found.target_schedule)):
-        volume, tiles = table.shape[1], -(-rows // reference.TILE)
-        order, lists, users = schedule.split([rows, tiles * (volume + 1), volume * (tiles + 1)])
-        keys = [sum(1 << k for k in range(volume) if row[k] >= 0) for row in table.tolist()]
-        assert order.tolist() == sorted(range(rows), key=lambda row: (keys[row], row))
-        used = [
-            [any(keys[row] >> k & 1 for row in order[128 * t : 128 * t + 128].tolist()) for k in range(volume)]
-            for t in range(tiles)
-        ]
-        for marks, written, size in ((used, lists, volume), (list(map(list, zip(*used, strict=True))), users, tiles)):
-            for mark, one in zip(marks, written.reshape(-1, size + 1).tolist(), strict=False):
-                places = [place for place, flag in enumerate(mark) if flag]
-                assert one == [len(places), *places, *[-1] * (size - len(places))]
+        if table is None:
+            continue
+        order, masks = schedule.split([rows, -(-rows // 64) * -(-volume // 32)])
+        assert sorted(order.tolist()) == list(range(rows))
+        present = (table[order.long()] >= 0).tolist()
+        for tile, words in enumerate(masks.reshape(-1, -(-volume // 32)).tolist()):
+            used = [any(column) for column in zip(*present[64 * tile : 64 * tile + 64], strict=True)]
+            assert [words[k // 32] >> k % 32 & 1 for k in range(volume)] == used
+        if volume > 62:
+            continue
+        # Of adjacent rows, the code of the first comes before that of the second, or they are equal and in order.
+        for (one, other), (row, following) in zip(
+            itertools.pairwise(present), itertools.pairwise(order.tolist()), strict=True
+        ):
+            differing = [k for k in reversed(near) if one[k] != other[k]]
+            if differing:
+                above = sum(one[k] for k in near[near.index(differing[0]) + 1 :])
+                assert one[differing[0]] == (above % 2 == 1)
+            else:
+                assert row < following
 
 
 def test_padded_equals_packed(place):
@@ -419,16 +433,20 @@ def test_autocast_as_dense_convolution():
     assert {grad.dtype for grad in torch.autograd.grad(out.sum(), [features, weight])} == {torch.float32}
 
 
-@pytest.mark.parametrize("hip", [None, "6.4"], ids=["CUDA", "HIP"])
-def test_tiles_fit_in_shared_memory(monkeypatch, hip):
+@pytest.mark.parametrize(("hip", "available"), [(None, 99), (None, 227), ("6.4", 64)], ids=["sm_86", "sm_90", "HIP"])
+def test_tiles_fit_in_shared_memory(monkeypatch, hip, available):
     """Triton keeps the operands of all stages but one: at most 64 KiB on AMD GPUs, and 99 KiB on all since sm_80."""
     pytest.importorskip("triton")
-    from pointgrad.ops.sparse import conv_kernels
+    from pointgrad.ops.sparse import conv_kernels, weight_kernels
 
     monkeypatch.setattr(torch.version, "hip", hip)
+    for module in (conv_kernels, weight_kernels):
+        monkeypatch.setattr(module, "shared_memory", lambda device: available << 10)
     sizes, dtypes = (1, 16, 48, 64, 96, 128, 192, 256, 512), (torch.float16, torch.float32, torch.float64)
     for inputs, outputs, dtype in itertools.product(sizes, sizes, dtypes):
-        tile, weight = (f(inputs, outputs, dtype) for f in (conv_kernels._tile, conv_kernels._weight_tile))
+        features = torch.empty(0, dtype=dtype)
+        tile = conv_kernels._tile(inputs, outputs, features)
+        weight = weight_kernels._weight_tile(inputs, outputs, features)
         entries = tile["BLOCK_K"] * (tile["BLOCK_M"] + tile["BLOCK_N"]) * (tile["num_stages"] - 1)
         weight_entries = weight["BLOCK_R"] * (weight["BLOCK_I"] + weight["BLOCK_O"]) * (weight["num_stages"] - 1)
-        assert max(entries, weight_entries) * dtype.itemsize <= (64 if hip else 99) * 1024
+        assert max(entries, weight_entries) * dtype.itemsize <= available * 1024

@@ -3,6 +3,7 @@
 import functools
 import os
 
+import torch
 import triton
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -21,3 +22,11 @@ def can_launch_cooperatively() -> bool:
     target = triton.runtime.driver.active.get_current_target()
     options = triton.compiler.make_backend(target).parse_options({})
     return hasattr(options, "launch_cooperative_grid")
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """The bytes of shared memory that a program can use on a GPU."""
+    if INTERPRETED or torch.version.hip:
+        return 64 << 10
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)

@@ -20,8 +20,9 @@ namespace pointgrad {
 namespace {
 
 constexpr int64_t kRowsPerTask = 1 << 10;
-constexpr int64_t kTile = 128;   // rows of a tile of the schedule
-constexpr int64_t kKeyBits = 62;  // kernel positions beyond share the bits of the first ones
+constexpr int64_t kTile = 64;  // rows of a tile of the schedule
+constexpr int64_t kWord = 32;  // bits of a word of the schedule
+constexpr int64_t kKeyBits = 62;
 
 using Three = std::array<int64_t, 3>;
 
@@ -142,8 +143,27 @@ struct Voxels {
 
 struct Kernel {
   Three size, stride, padding, dilation;
+  std::vector<int> key_bits;  // of each position: see reference.py
   int64_t volume() const { return size[0] * size[1] * size[2]; }
 };
+
+std::vector<int> key_bits_of(const Three& size) {
+  std::vector<int64_t> distance;
+  for (int64_t i = 0; i < size[0]; ++i)
+    for (int64_t j = 0; j < size[1]; ++j)
+      for (int64_t k = 0; k < size[2]; ++k) {
+        const int64_t x = 2 * i - size[0] + 1, y = 2 * j - size[1] + 1, z = 2 * k - size[2] + 1;
+        distance.push_back(x * x + y * y + z * z);
+      }
+  const int64_t volume = static_cast<int64_t>(distance.size());
+  std::vector<int> bits(volume);
+  for (int64_t k = 0; k < volume; ++k) bits[k] = static_cast<int>(k % kKeyBits);
+  if (volume > kKeyBits) return bits;
+  std::vector<int> position = bits;
+  std::stable_sort(position.begin(), position.end(), [&](int a, int b) { return distance[a] < distance[b]; });
+  for (int64_t bit = 0; bit < volume; ++bit) bits[position[bit]] = static_cast<int>(bit);
+  return bits;
+}
 
 // Along one axis, the blocks that a window covers.
 class Window {
@@ -210,7 +230,7 @@ POINTGRAD_CLONES void find_sources(int32_t* sources, uint64_t* keys, const Voxel
           *found++ = {block.voxels, inputs.rows.data() + block.first};
         }
     uint64_t key = 0;
-    int64_t shift = 0;
+    const int* key_bit = kernel.key_bits.data();
     for (int64_t i = 0; i < kernel.size[0]; ++i)
       for (int64_t j = 0; j < kernel.size[1]; ++j) {
         const Found* line = blocks.data() + (x.number[i] * y.count + y.number[j]) * z.count;
@@ -222,20 +242,20 @@ POINTGRAD_CLONES void find_sources(int32_t* sources, uint64_t* keys, const Voxel
           const uint64_t before = block.voxels & ((uint64_t{1} << bit) - 1);
           // Arithmetic instead of a branch, which would be hard to predict: -1 if the voxel does not exist.
           *to++ = block.rows[__builtin_popcountll(before)] | (static_cast<int32_t>(exists) - 1);
-          key |= exists << shift;
-          shift = shift == kKeyBits - 1 ? 0 : shift + 1;
+          key |= exists << *key_bit++;
         }
       }
     keys[row] = key;
   }
 }
 
-POINTGRAD_CLONES void find_keys(uint64_t* keys, const int32_t* table, int64_t volume, int64_t begin, int64_t end) {
+POINTGRAD_CLONES void find_keys(uint64_t* keys, const int32_t* table, const Kernel& kernel, int64_t begin,
+                                int64_t end) {
+  const int64_t volume = kernel.volume();
   for (int64_t row = begin; row < end; ++row) {
     uint64_t key = 0;
-    for (int64_t first = 0; first < volume; first += kKeyBits)
-      for (int64_t k = first; k < std::min(volume, first + kKeyBits); ++k)
-        key |= static_cast<uint64_t>(table[row * volume + k] >= 0) << (k - first);
+    for (int64_t k = 0; k < volume; ++k)
+      key |= static_cast<uint64_t>(table[row * volume + k] >= 0) << kernel.key_bits[k];
     keys[row] = key;
   }
 }
@@ -259,32 +279,27 @@ void sort_rows(int32_t* order, const uint64_t* keys, int64_t rows, int64_t bits)
   }
 }
 
-// Writes a schedule (see reference.py): the order of the rows, the positions of each tile, the tiles of each position.
-void write_schedule(int32_t* out, const int32_t* table, const uint64_t* keys, int64_t rows, int64_t volume) {
-  sort_rows(out, keys, rows, std::min(volume, kKeyBits));
-  const int64_t tiles = (rows + kTile - 1) / kTile;
-  int32_t* of_tile = out + rows;
-  int32_t* of_position = of_tile + tiles * (volume + 1);
-  std::fill(of_tile, of_position + volume * (tiles + 1), -1);
-  for (int64_t k = 0; k < volume; ++k) of_position[k * (tiles + 1)] = 0;
-  std::vector<uint8_t> used(volume, 0);
-  for (int64_t tile = 0; tile < tiles; ++tile, of_tile += volume + 1) {
+// Writes a schedule (see reference.py): the order of the rows, and the positions that each tile uses. Changes the keys.
+void write_schedule(int32_t* out, const int32_t* table, std::vector<uint64_t>& keys, const Kernel& kernel) {
+  const int64_t rows = static_cast<int64_t>(keys.size()), volume = kernel.volume();
+  for (uint64_t& key : keys)
+    for (int shift = 1; shift < 64; shift *= 2) key ^= key >> shift;  // the place of a Gray code among all codes
+  sort_rows(out, keys.data(), rows, std::min(volume, kKeyBits));
+  const int64_t tiles = (rows + kTile - 1) / kTile, words = (volume + kWord - 1) / kWord;
+  int32_t* masks = out + rows;
+  for (int64_t tile = 0; tile < tiles; ++tile, masks += words) {
     const int64_t begin = tile * kTile, end = std::min(rows, begin + kTile);
+    std::fill(masks, masks + words, 0);
+    const auto use = [&](int64_t k) { masks[k / kWord] |= static_cast<int32_t>(uint32_t{1} << k % kWord); };
     if (volume <= kKeyBits) {
-      uint64_t keys_used = 0;
-      for (int64_t i = begin; i < end; ++i) keys_used |= keys[out[i]];
-      for (int64_t k = 0; k < volume; ++k) used[k] = keys_used >> k & 1;
+      uint64_t used = 0;
+      for (int64_t i = begin; i < end; ++i) used |= keys[out[i]] ^ keys[out[i]] >> 1;
+      for (int64_t k = 0; k < volume; ++k)
+        if (used >> kernel.key_bits[k] & 1) use(k);
     } else {
-      std::fill(used.begin(), used.end(), 0);
       for (int64_t i = begin; i < end; ++i)
-        for (int64_t k = 0; k < volume; ++k) used[k] |= table[out[i] * volume + k] >= 0;
-    }
-    of_tile[0] = 0;
-    for (int64_t k = 0; k < volume; ++k) {
-      if (!used[k]) continue;
-      of_tile[++of_tile[0]] = static_cast<int32_t>(k);
-      int32_t* list = of_position + k * (tiles + 1);
-      list[++list[0]] = static_cast<int32_t>(tile);
+        for (int64_t k = 0; k < volume; ++k)
+          if (table[out[i] * volume + k] >= 0) use(k);
     }
   }
 }
@@ -294,7 +309,7 @@ void kernel_table(Out<int32_t> sources, Out<int32_t> source_schedule, Out<int32_
                   In<int64_t> sizes, In<int64_t> outputs, int64_t num_outputs, In<int64_t> output_sizes, Three kernel,
                   Three stride, Three padding, Three dilation, bool same, bool mirrored, Threads threads) {
   nb::gil_scoped_release release;
-  const Kernel shape{kernel, stride, padding, dilation};
+  const Kernel shape{kernel, stride, padding, dilation, key_bits_of(kernel)};
   const Clouds clouds{packed, batch, num_points, sizes}, output_clouds{packed, batch, num_outputs, output_sizes};
   const Voxels inputs(coordinates, clouds); 
   std::vector<int32_t> distinct;  // of the outputs
@@ -306,7 +321,7 @@ void kernel_table(Out<int32_t> sources, Out<int32_t> source_schedule, Out<int32_
   parallel_for(rows, kRowsPerTask, threads, [&](int64_t begin, int64_t end) {
     find_sources(sources, keys.data(), inputs, wanted, cloud, shape, begin, end);
   });
-  if (mirrored) return write_schedule(source_schedule, sources, keys.data(), rows, volume);
+  if (mirrored) return write_schedule(source_schedule, sources, keys, shape);
   const int64_t count = clouds.total();
   std::fill(targets.data, targets.data + count * volume, -1);
   parallel_for(rows, kRowsPerTask, threads, [&](int64_t begin, int64_t end) {
@@ -318,11 +333,11 @@ void kernel_table(Out<int32_t> sources, Out<int32_t> source_schedule, Out<int32_
   });
   std::vector<uint64_t> target_keys(count);
   parallel_for(count, kRowsPerTask, threads, [&](int64_t begin, int64_t end) {
-    find_keys(target_keys.data(), targets, volume, begin, end);
+    find_keys(target_keys.data(), targets, shape, begin, end);
   });
   run_tasks(2, threads, [&](int64_t i) {
-    if (i == 0) write_schedule(source_schedule, sources, keys.data(), rows, volume);
-    if (i == 1) write_schedule(target_schedule, targets, target_keys.data(), count, volume);
+    if (i == 0) write_schedule(source_schedule, sources, keys, shape);
+    if (i == 1) write_schedule(target_schedule, targets, target_keys, shape);
   });
 }
 

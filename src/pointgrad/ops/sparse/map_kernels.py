@@ -1,7 +1,6 @@
 """Triton kernels that build kernel maps: a hash table of voxels, its lookups, and the schedules.
 
-An entry of the hash table is 64 bits: a fingerprint of the voxel above the row that holds it, or -1. The table is at
-most a quarter full, so that most lookups read one entry.
+The hash table holds the row of each voxel, or -1. It is at most an eighth full, so that most lookups read one entry.
 """
 
 import torch
@@ -10,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from .reference import KEY_BITS, TILE, is_symmetric, schedule_size
+from .reference import KEY_BITS, TILE, WORD, is_symmetric, key_bits, schedule_size
 
 _LOOKUPS = 128  # of a program
 _WARPS = 1
@@ -29,9 +28,8 @@ def kernel_table(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     volume = kernel[0] * kernel[1] * kernel[2]
     mirrored = outputs is None and is_symmetric(kernel, padding, dilation)
-    voxels = _pack(coordinates, sizes)
-    table = _insert(voxels)
-    wanted = voxels if outputs is None else _pack(outputs, output_sizes)
+    voxels, table = _pack(coordinates, sizes, insert=True)
+    wanted = voxels if outputs is None else _pack(outputs, output_sizes, insert=False)[0]
     inputs, rows = len(voxels), len(wanted)
     sources = voxels.new_empty((rows, volume), dtype=torch.int32)
     targets = voxels.new_full((0 if mirrored else inputs, volume), _NOTHING.value, dtype=torch.int32)
@@ -43,6 +41,7 @@ def kernel_table(
         for axis, number in zip("xyz", numbers, strict=True)
         if (name, axis) != ("kernel", "x")
     }
+    key_words = _key_words(kernel)
     # One warp for each program: the loops end when the last of its lookups does.
     block_k = min(32, triton.next_power_of_2(volume))
     block_m = max(_LOOKUPS // block_k, 1)
@@ -60,6 +59,7 @@ def kernel_table(
             VOLUME=volume,
             SAME=outputs is None,
             MIRRORED=mirrored,
+            KEY_WORDS=key_words,
             KEY_BITS=KEY_BITS,
             BLOCK_M=block_m,
             BLOCK_K=block_k,
@@ -75,108 +75,94 @@ def kernel_table(
             rows=rows,
             inputs=inputs,
             VOLUME=volume,
+            KEY_WORDS=key_words,
             KEY_BITS=KEY_BITS,
             BLOCK_M=block_m,
             BLOCK_K=block_k,
             num_warps=_WARPS,
             enable_fp_fusion=False,
         )
-    schedules = [_schedule(part, key) for part, key in zip((sources, targets), keys, strict=True)]
+    schedules = [_schedule(part, key, key_words) for part, key in zip((sources, targets), keys, strict=True)]
     if mirrored:
         schedules[1] = sources.new_empty(0)
     return sources, schedules[0], targets, schedules[1]
 
 
-def _pack(coordinates: Tensor, sizes: Tensor | None) -> Tensor:
-    """(R, 2) int64 of each row: x and y, z and cloud; the cloud of a row that is missing is -1."""
+def _key_words(kernel: list[int]) -> tuple[int, ...]:
+    """`reference.key_bits` in words of ten numbers with 6 bits; none if position k has bit k % KEY_BITS."""
+    bits = key_bits(kernel)
+    if len(bits) > KEY_BITS:
+        return ()
+    return tuple(
+        sum(bit << (6 * place) for place, bit in enumerate(bits[first : first + 10]))
+        for first in range(0, len(bits), 10)
+    )
+
+
+def _pack(coordinates: Tensor, sizes: Tensor | None, insert: bool) -> tuple[Tensor, Tensor]:
+    """(R, 2) int64 of each row: x and y, z and cloud, -1 if the row is missing; and their hash table."""
     coordinates = coordinates.contiguous()
     rows = coordinates.numel() // 3
     packed = coordinates.new_empty((rows, 2))
+    slots = triton.next_power_of_2(8 * rows + 1) if insert else 0
+    table = coordinates.new_full((slots,), -1, dtype=torch.int32)
     if rows:
         sizes = None if sizes is None else sizes.contiguous()
         batch = clouds.batch_size(coordinates, sizes)
-        block = 256
+        block = 32  # one warp: the loop ends when the last of its insertions does
         _pack_rows[(triton.cdiv(rows, block),)](
             packed_ptr=packed,
+            table_ptr=table,
             coordinates_ptr=coordinates,
             sizes_ptr=coordinates if sizes is None else sizes,
             rows=rows,
             batch=batch,
             cloud_rows=coordinates.shape[-2],
+            slots=slots,
             STEPS=batch.bit_length(),
             PACKED=coordinates.dim() == 2,
             SIZED=sizes is not None,
-            BLOCK=block,
-            num_warps=4,
-            enable_fp_fusion=False,
-        )
-    return packed
-
-
-def _insert(voxels: Tensor) -> Tensor:
-    """The hash table of packed voxels, at most a quarter full."""
-    slots = triton.next_power_of_2(4 * len(voxels) + 1)
-    table = voxels.new_full((slots,), -1)
-    if len(voxels):
-        block = 32
-        _insert_rows[(triton.cdiv(len(voxels), block),)](
-            table_ptr=table,
-            voxels_ptr=voxels,
-            rows=len(voxels),
-            slots=slots,
+            INSERT=insert,
             BLOCK=block,
             num_warps=1,
             enable_fp_fusion=False,
         )
-    return table
+    return packed, table
 
 
-def _schedule(table: Tensor, key: Tensor) -> Tensor:
+def _schedule(table: Tensor, key: Tensor, key_words: tuple[int, ...]) -> Tensor:
     """See `reference.schedule`."""
     rows, volume = table.shape
-    tiles = triton.cdiv(rows, TILE)
     out = table.new_empty((schedule_size(rows, volume),))
-    lists = out[rows + tiles * (volume + 1) :]
     if rows:
         key, order = torch.sort(key, stable=True)
-        used = table.new_empty((tiles, volume), dtype=torch.uint8)
-        _tile_lists[(tiles,)](
+        _write_schedule[(triton.cdiv(rows, TILE), triton.cdiv(volume, WORD))](
             order_out_ptr=out,
-            lists_ptr=out[rows:],
-            used_ptr=used,
+            masks_ptr=out[rows:],
             order_ptr=order,
             key_ptr=key,
             table_ptr=table,
             rows=rows,
             VOLUME=volume,
-            IN_KEY=volume <= KEY_BITS,
+            KEY_WORDS=key_words,
+            KEY_BITS=KEY_BITS,
             TILE=TILE,
-            BLOCK_K=triton.next_power_of_2(volume),
-            num_warps=4,
+            WORD=WORD,
+            num_warps=1,
             enable_fp_fusion=False,
         )
-        _position_lists[(volume,)](
-            lists_ptr=lists,
-            used_ptr=used,
-            tiles=tiles,
-            VOLUME=volume,
-            BLOCK_T=1024,
-            num_warps=4,
-            enable_fp_fusion=False,
-        )
-    else:
-        lists.zero_()
     return out
 
 
 @triton.jit
 def _pack_rows(
-    packed_ptr, coordinates_ptr, sizes_ptr, rows, batch, cloud_rows,
-    STEPS: tl.constexpr, PACKED: tl.constexpr, SIZED: tl.constexpr, BLOCK: tl.constexpr,
+    packed_ptr, table_ptr, coordinates_ptr, sizes_ptr, rows, batch, cloud_rows, slots,
+    STEPS: tl.constexpr, PACKED: tl.constexpr, SIZED: tl.constexpr, INSERT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row_mask = row < rows
     cloud = row * 0
+    first, end = row * 0, row * 0 + rows  # of the rows of the cloud
     valid = row_mask
     if PACKED:
         if SIZED:
@@ -188,11 +174,15 @@ def _pack_rows(
                 right = right & (middle < batch)
                 cloud = tl.where(right, middle, cloud)
                 high = tl.where(right, high, tl.maximum(middle, cloud + 1))
-        valid = valid & (batch > 0)
+            first = tl.load(sizes_ptr + cloud, mask=row_mask & (cloud > 0), other=0)
+            end = tl.load(sizes_ptr + cloud + 1, mask=row_mask & (cloud + 1 < batch), other=rows)
+        valid = valid & (cloud < batch)
     else:
         cloud = row // cloud_rows
+        first = cloud * cloud_rows
+        end = first + cloud_rows
         if SIZED:
-            valid = valid & (row - cloud * cloud_rows < tl.load(sizes_ptr + cloud, mask=row_mask, other=0))
+            valid = valid & (row - first < tl.load(sizes_ptr + cloud, mask=row_mask, other=0))
     x = tl.load(coordinates_ptr + 3 * row, mask=row_mask, other=0)
     y = tl.load(coordinates_ptr + 3 * row + 1, mask=row_mask, other=0)
     z = tl.load(coordinates_ptr + 3 * row + 2, mask=row_mask, other=0)
@@ -200,6 +190,23 @@ def _pack_rows(
     cloud = tl.where(valid, cloud, -1)
     tl.store(packed_ptr + 2 * row, (x << 32) | (y & 0xFFFFFFFF), mask=row_mask)
     tl.store(packed_ptr + 2 * row + 1, (z << 32) | (cloud & 0xFFFFFFFF), mask=row_mask)
+    if INSERT:
+        slot = _slot(x.to(tl.int32), y.to(tl.int32), z.to(tl.int32), cloud.to(tl.int32), slots)
+        entry = row.to(tl.int32)
+        last = slots.to(tl.int64) - 1
+        active = valid
+        while tl.max(active.to(tl.int32)) > 0:
+            # Entries are never -2, so inactive lanes change nothing.
+            old = tl.atomic_cas(table_ptr + slot, tl.where(active, -1, -2), entry, sem="relaxed")
+            active = active & (old != -1)
+            other = old.to(tl.int64)
+            same = active & (other >= first) & (other < end)
+            same = same & (tl.load(coordinates_ptr + 3 * other, mask=same, other=0) == x)
+            same = same & (tl.load(coordinates_ptr + 3 * other + 1, mask=same, other=0) == y)
+            same = same & (tl.load(coordinates_ptr + 3 * other + 2, mask=same, other=0) == z)
+            tl.atomic_min(table_ptr + slot, entry, mask=same, sem="relaxed")  # of equal voxels, the first counts
+            active = active & ~same
+            slot = tl.where(active, (slot + 1) & last, slot)
 
 
 @triton.jit
@@ -213,55 +220,29 @@ def _mixed(value):
 
 
 @triton.jit
-def _slot_and_fingerprint(x, y, z, cloud, slots):
-    """The first entry to probe, and a fingerprint of 31 bits, of int32 coordinates."""
+def _slot(x, y, z, cloud, slots):
+    """The first entry to probe for int32 coordinates."""
     hashed = _mixed(x.to(tl.uint32) * 0x9E3779B1 + y.to(tl.uint32) * 0x85EBCA77 + cloud.to(tl.uint32) * 0xC2B2AE3D)
     hashed = _mixed(hashed + z.to(tl.uint32) * 0x27D4EB2F)
-    fingerprint = (hashed * 0x165667B1 + y.to(tl.uint32)) >> 1
-    return (hashed & (slots - 1).to(tl.uint32)).to(tl.int64), fingerprint.to(tl.int64)
-
-
-@triton.jit
-def _insert_rows(table_ptr, voxels_ptr, rows, slots, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row_mask = row < rows
-    xy = tl.load(voxels_ptr + 2 * row, mask=row_mask, other=0)
-    zc = tl.load(voxels_ptr + 2 * row + 1, mask=row_mask, other=-1)
-    cloud = zc.to(tl.int32)
-    slot, fingerprint = _slot_and_fingerprint(
-        (xy >> 32).to(tl.int32), xy.to(tl.int32), (zc >> 32).to(tl.int32), cloud, slots
-    )
-    entry = (fingerprint << 32) | row
-    active = row_mask & (cloud >= 0)
-    last = slots.to(tl.int64) - 1
-    while tl.max(active.to(tl.int32)) > 0:
-        # Entries are never -2, so inactive lanes change nothing.
-        old = tl.atomic_cas(table_ptr + slot, tl.where(active, -1, -2).to(tl.int64), entry, sem="relaxed")
-        other = old & 0xFFFFFFFF
-        same = active & (old != -1) & ((old >> 32) == fingerprint)
-        same = same & (tl.load(voxels_ptr + 2 * other, mask=same, other=0) == xy)
-        same = same & (tl.load(voxels_ptr + 2 * other + 1, mask=same, other=0) == zc)
-        tl.atomic_min(table_ptr + slot, entry, mask=same, sem="relaxed")  # of equal voxels, the first counts
-        active = active & (old != -1) & ~same
-        slot = tl.where(active, (slot + 1) & last, slot)
+    return (hashed & (slots - 1).to(tl.uint32)).to(tl.int64)
 
 
 @triton.jit
 def _row_of(x, y, z, cloud, active, voxels_ptr, table_ptr, slots):
     """The row that holds each voxel, or -1."""
-    slot, fingerprint = _slot_and_fingerprint(x, y, z, cloud, slots)
+    slot = _slot(x, y, z, cloud, slots)
     last = slots.to(tl.int64) - 1
     xy = (x.to(tl.int64) << 32) | (y.to(tl.int64) & 0xFFFFFFFF)
     zc = (z.to(tl.int64) << 32) | (cloud.to(tl.int64) & 0xFFFFFFFF)
     found = x * 0 - 1
     while tl.max(active.to(tl.int32)) > 0:
         entry = tl.load(table_ptr + slot, mask=active, other=-1)
-        row = entry & 0xFFFFFFFF
-        same = active & (entry != -1) & ((entry >> 32) == fingerprint)
-        same = same & (tl.load(voxels_ptr + 2 * row, mask=same, other=0) == xy)
-        same = same & (tl.load(voxels_ptr + 2 * row + 1, mask=same, other=0) == zc)
-        found = tl.where(same, row.to(tl.int32), found)
-        active = active & (entry != -1) & ~same
+        active = active & (entry >= 0)
+        voxel_ptr = voxels_ptr + 2 * entry.to(tl.int64)
+        same = active & (tl.load(voxel_ptr, mask=active, other=0) == xy)
+        same = same & (tl.load(voxel_ptr + 1, mask=active, other=0) == zc)
+        found = tl.where(same, entry, found)
+        active = active & ~same
         slot = (slot + 1) & last
     return found
 
@@ -277,8 +258,8 @@ def _look_up(
     kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr, stride_y: tl.constexpr,
     stride_z: tl.constexpr, padding_x: tl.constexpr, padding_y: tl.constexpr, padding_z: tl.constexpr,
     dilation_x: tl.constexpr, dilation_y: tl.constexpr, dilation_z: tl.constexpr,
-    VOLUME: tl.constexpr, SAME: tl.constexpr, MIRRORED: tl.constexpr, KEY_BITS: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+    VOLUME: tl.constexpr, SAME: tl.constexpr, MIRRORED: tl.constexpr, KEY_WORDS: tl.constexpr,
+    KEY_BITS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     row_mask = row < rows
@@ -311,14 +292,13 @@ def _look_up(
         mask = row_mask[:, None] & (position < VOLUME)[None, :]
         tl.store(sources_ptr + row[:, None] * VOLUME + position[None, :], found, mask=mask)
         if MIRRORED:
-            bits = (found >= 0).to(tl.int64) << (position % KEY_BITS).to(tl.int64)[None, :]
-            key |= _or_over_positions(bits)
+            key |= _key_of(found >= 0, position, KEY_WORDS, KEY_BITS)
         else:
             target_ptr = targets_ptr + found.to(tl.int64) * VOLUME + position[None, :]
             value = tl.broadcast_to(row.to(tl.int32)[:, None], (BLOCK_M, BLOCK_K))
             tl.atomic_min(target_ptr, value, mask=found >= 0, sem="relaxed")
     if MIRRORED:
-        tl.store(key_ptr + row, key.to(key_ptr.dtype.element_ty), mask=row_mask)
+        tl.store(key_ptr + row, _place_of_gray_code(key).to(key_ptr.dtype.element_ty), mask=row_mask)
 
 
 @triton.jit
@@ -327,14 +307,38 @@ def _or(a, b):
 
 
 @triton.jit
-def _or_over_positions(bits):
-    return tl.reduce(bits, 1, _or)
+def _key_bit(position, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr):
+    """The bit of each position, see `reference.key_bits`."""
+    bit = position.to(tl.int64) % KEY_BITS
+    for word in tl.static_range(len(KEY_WORDS)):
+        at = position - 10 * word
+        packed = tl.full(position.shape, KEY_WORDS[word], tl.int64)
+        bit = tl.where((at >= 0) & (at < 10), (packed >> (6 * at).to(tl.int64)) & 63, bit)
+    return bit
+
+
+@triton.jit
+def _key_of(present, position, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr):
+    """The bits of the positions (K,) that each row of a mask (M, K) uses."""
+    return tl.reduce(present.to(tl.int64) << _key_bit(position, KEY_WORDS, KEY_BITS)[None, :], 1, _or)
+
+
+@triton.jit
+def _place_of_gray_code(code):
+    """The place of each Gray code of at most 62 bits among all codes."""
+    code ^= code >> 1
+    code ^= code >> 2
+    code ^= code >> 4
+    code ^= code >> 8
+    code ^= code >> 16
+    return code ^ (code >> 32)
 
 
 @triton.jit
 def _complete(
     sources_ptr, targets_ptr, key_ptr, target_key_ptr, rows, inputs,
-    VOLUME: tl.constexpr, KEY_BITS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+    VOLUME: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Remove the sources of repeated outputs, mark the targets that do not exist, and compute the keys."""
     programs = tl.cdiv(rows, BLOCK_M)
@@ -352,9 +356,8 @@ def _complete(
             back_ptr = targets_ptr + found.to(tl.int64) * VOLUME + position[None, :]
             repeated = (found >= 0) & (tl.load(back_ptr, mask=found >= 0, other=0) != row[:, None])
             tl.store(here_ptr, -1, mask=repeated)
-            bits = ((found >= 0) & ~repeated).to(tl.int64) << (position % KEY_BITS).to(tl.int64)[None, :]
-            key |= _or_over_positions(bits)
-        tl.store(key_ptr + row, key.to(key_ptr.dtype.element_ty), mask=row_mask)
+            key |= _key_of((found >= 0) & ~repeated, position, KEY_WORDS, KEY_BITS)
+        tl.store(key_ptr + row, _place_of_gray_code(key).to(key_ptr.dtype.element_ty), mask=row_mask)
     else:
         row_mask = row < inputs
         for start in tl.static_range(0, VOLUME, BLOCK_K):
@@ -364,56 +367,36 @@ def _complete(
             missing = tl.load(here_ptr, mask=mask, other=_NOTHING) == _NOTHING
             # Programs for sources compare with rows only, so they may read either value.
             tl.store(here_ptr, -1, mask=mask & missing)
-            bits = (~missing).to(tl.int64) << (position % KEY_BITS).to(tl.int64)[None, :]
-            key |= _or_over_positions(bits)
-        tl.store(target_key_ptr + row, key.to(target_key_ptr.dtype.element_ty), mask=row_mask)
+            key |= _key_of(~missing, position, KEY_WORDS, KEY_BITS)
+        place = _place_of_gray_code(key)
+        tl.store(target_key_ptr + row, place.to(target_key_ptr.dtype.element_ty), mask=row_mask)
 
 
 @triton.jit
-def _tile_lists(
-    order_out_ptr, lists_ptr, used_ptr, order_ptr, key_ptr, table_ptr, rows,
-    VOLUME: tl.constexpr, IN_KEY: tl.constexpr, TILE: tl.constexpr, BLOCK_K: tl.constexpr,
+def _write_schedule(
+    order_out_ptr, masks_ptr, order_ptr, key_ptr, table_ptr, rows,
+    VOLUME: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr, WORD: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0).to(tl.int64)
+    word = tl.program_id(1)
     place = tile * TILE + tl.arange(0, TILE)
     mask = place < rows
     row = tl.load(order_ptr + place, mask=mask, other=0)
-    tl.store(order_out_ptr + place, row.to(tl.int32), mask=mask)
-    position = tl.arange(0, BLOCK_K)
-    if IN_KEY:
-        together = tl.reduce(tl.load(key_ptr + place, mask=mask, other=0).to(tl.int64), 0, _or)
-        used = ((together >> position.to(tl.int64)) & 1).to(tl.int32)
+    if word == 0:
+        tl.store(order_out_ptr + place, row.to(tl.int32), mask=mask)
+    position = word * WORD + tl.arange(0, WORD)
+    if VOLUME <= KEY_BITS:
+        key = tl.load(key_ptr + place, mask=mask, other=0).to(tl.int64)
+        together = tl.reduce(key ^ (key >> 1), 0, _or)
+        used = (together >> _key_bit(position, KEY_WORDS, KEY_BITS)) & 1
     else:
-        used = tl.zeros((BLOCK_K,), tl.int32)
-        for step in range(0, TILE, 8):
-            some = tile * TILE + step + tl.arange(0, 8)
-            some_mask = some < rows
-            one = tl.load(order_ptr + some, mask=some_mask, other=0)
-            found_ptr = table_ptr + one[:, None] * VOLUME + position[None, :]
-            found = tl.load(found_ptr, mask=some_mask[:, None] & (position < VOLUME)[None, :], other=-1)
-            used |= tl.max((found >= 0).to(tl.int32), 0)
+        used = tl.zeros((WORD,), tl.int64)
+        for start in range(0, TILE, 8):
+            some = tile * TILE + start + tl.arange(0, 8)
+            one = tl.load(order_ptr + some, mask=some < rows, other=0)
+            inside = (some < rows)[:, None] & (position < VOLUME)[None, :]
+            found = tl.load(table_ptr + one[:, None] * VOLUME + position[None, :], mask=inside, other=-1)
+            used |= tl.max((found >= 0).to(tl.int64), 0)
     used = tl.where(position < VOLUME, used, 0)
-    tl.store(used_ptr + tile * VOLUME + position, used.to(tl.uint8), mask=position < VOLUME)
-    count = tl.sum(used)
-    before = tl.cumsum(used, 0) - used
-    slot = tl.where(used > 0, before, count + position - before)
-    list_ptr = lists_ptr + tile * (VOLUME + 1)
-    tl.store(list_ptr, count)
-    tl.store(list_ptr + 1 + slot, tl.where(used > 0, position, -1), mask=position < VOLUME)
-
-
-@triton.jit
-def _position_lists(lists_ptr, used_ptr, tiles, VOLUME: tl.constexpr, BLOCK_T: tl.constexpr):
-    position = tl.program_id(0).to(tl.int64)
-    list_ptr = lists_ptr + position * (tiles + 1)
-    count = 0
-    for start in range(0, tiles, BLOCK_T):
-        tile = start + tl.arange(0, BLOCK_T)
-        used = tl.load(used_ptr + tile.to(tl.int64) * VOLUME + position, mask=tile < tiles, other=0).to(tl.int32)
-        before = count + tl.cumsum(used, 0) - used
-        tl.store(list_ptr + 1 + before, tile, mask=used > 0)
-        count += tl.sum(used)
-    tl.store(list_ptr, count)
-    for start in range(count, tiles, BLOCK_T):
-        slot = start + tl.arange(0, BLOCK_T)
-        tl.store(list_ptr + 1 + slot, -1, mask=slot < tiles)
+    bits = tl.sum(used << tl.arange(0, WORD).to(tl.int64), 0)
+    tl.store(masks_ptr + tile * tl.num_programs(1) + word, bits.to(tl.int32))

@@ -6,14 +6,17 @@ each input and kernel position the output row. For a symmetric submanifold kerne
 positions reversed, and is None.
 """
 
+import itertools
+
 import torch
 from torch import Tensor
 
 from .. import clouds
 from ..sums import sum_dtype
 
-TILE = 128  # rows of a tile of the schedule
-KEY_BITS = 62  # kernel positions beyond share the bits of the first ones
+TILE = 64  # rows of a tile of the schedule
+WORD = 32  # bits of a word of the schedule
+KEY_BITS = 62
 INT32 = 2**31
 
 
@@ -47,13 +50,13 @@ def kernel_table(
     sources = torch.where((_find(wanted, wanted) == place)[:, None], sources, -1)
     if outputs is None and is_symmetric(kernel, padding, dilation):
         targets = sources.new_empty((0, sources.shape[1]), dtype=torch.int32)
-        return sources.int(), schedule(sources), targets, targets.new_empty(0)
+        return sources.int(), schedule(sources, kernel), targets, targets.new_empty(0)
     rows, volume = len(table), sources.shape[1]
     slot = torch.where(sources >= 0, sources * volume + torch.arange(volume, device=sources.device), rows * volume)
     targets = sources.new_full((rows * volume + 1,), -1)
     targets.scatter_(0, slot.reshape(-1), place[:, None].expand_as(slot).reshape(-1))
     targets = targets[:-1].reshape(rows, volume)
-    return sources.int(), schedule(sources), targets.int(), schedule(targets)
+    return sources.int(), schedule(sources, kernel), targets.int(), schedule(targets, kernel)
 
 
 def is_symmetric(kernel: list[int], padding: list[int], dilation: list[int]) -> bool:
@@ -63,38 +66,49 @@ def is_symmetric(kernel: list[int], padding: list[int], dilation: list[int]) -> 
 
 def schedule_size(rows: int, volume: int) -> int:
     """The number of entries of a schedule of a table (rows, volume)."""
-    tiles = (rows + TILE - 1) // TILE
-    return rows + tiles * (volume + 1) + volume * (tiles + 1)
+    return rows + (rows + TILE - 1) // TILE * ((volume + WORD - 1) // WORD)
 
 
-def schedule(table: Tensor) -> Tensor:
+def key_bits(kernel: list[int]) -> list[int]:
+    """The bit of each kernel position in the key that rows are sorted by.
+
+    Positions far from the center of the kernel, which fewer rows use, have higher bits. Kernels with more positions
+    than a key has bits share bits.
+    """
+    places = list(itertools.product(*map(range, kernel)))
+    if len(places) > KEY_BITS:
+        return [position % KEY_BITS for position in range(len(places))]
+    distance = [sum((2 * at - size + 1) ** 2 for at, size in zip(place, kernel, strict=True)) for place in places]
+    bits = [0] * len(places)
+    for bit, position in enumerate(sorted(range(len(places)), key=distance.__getitem__)):
+        bits[position] = bit
+    return bits
+
+
+def schedule(table: Tensor, kernel: list[int]) -> Tensor:
     """An order of the rows of a table (M, K) in which rows that use the same kernel positions follow each other.
 
+    Rows are sorted by the positions that they use, as Gray codes: adjacent codes differ in one position. Equal ones are
+    sorted by row.
+
     Returns:
-        One int32 vector that consists of three parts: the order (M,), sorted by the bits of the positions in use, equal
-        ones by row; for each tile of 128 rows of this order (T, K + 1), the number of positions that it uses and these
-        positions, then -1; and for each position (K, T + 1), the number of tiles that use it and these tiles, then -1.
+        One int32 vector that consists of two parts: the order (M,); and for each tile of 64 rows of this order, one bit
+        for each position that any of them uses, in words of 32 bits.
     """
     rows, volume = table.shape
     present = table >= 0
     key = torch.zeros(rows, dtype=torch.int64, device=table.device)
-    for begin in range(0, volume, KEY_BITS):
-        some = present[:, begin : begin + KEY_BITS]
-        key |= (some.long() << torch.arange(some.shape[1], device=table.device)).sum(1)
+    for position, bit in enumerate(key_bits(kernel)):
+        key |= present[:, position].long() << bit
+    for shift in (1, 2, 4, 8, 16, 32):  # the place of a Gray code among all codes
+        key ^= key >> shift
     order = key.argsort(stable=True)
-    tiles = (rows + TILE - 1) // TILE
-    padded = present.new_zeros(tiles * TILE, volume)
-    padded[:rows] = present[order]
-    used = padded.reshape(tiles, TILE, volume).any(1)
-    return torch.cat([order, _lists(used).reshape(-1), _lists(used.t()).reshape(-1)]).int()
-
-
-def _lists(used: Tensor) -> Tensor:
-    """For each row of a mask (R, S), the number of its true entries and their places, then -1: (R, S + 1)."""
-    count = used.sum(1, keepdim=True)
-    place = (~used).long().argsort(dim=1, stable=True)
-    inside = torch.arange(used.shape[1], device=used.device) < count
-    return torch.cat([count, torch.where(inside, place, -1)], 1)
+    tiles, words = (rows + TILE - 1) // TILE, (volume + WORD - 1) // WORD
+    padded = present.new_zeros(tiles * TILE, words * WORD)
+    padded[:rows, :volume] = present[order]
+    used = padded.reshape(tiles, TILE, words, WORD).any(1)
+    masks = (used.long() << torch.arange(WORD, device=table.device)).sum(2)
+    return torch.cat([order, masks.reshape(-1)]).int()
 
 
 def _rows(coordinates: Tensor, sizes: Tensor | None) -> Tensor:
