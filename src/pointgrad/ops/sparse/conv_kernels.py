@@ -47,13 +47,13 @@ def sparse_conv(
         "schedule_ptr": source_schedule,
         "rows": rows,
         "num_inputs": len(features),
-        "channels": features.shape[1],
         "weight_k": weight.stride(0),
         "weight_i": weight.stride(1),
         "weight_o": weight.stride(2),
         "WIDE": TYPES[sum_dtype(features.dtype)],
         "VOLUME": volume,
         "FLIP": flip,
+        "GROUPS": groups,
         "TILE": TILE,
         "WORD": WORD,
         "enable_fp_fusion": True,  # fused sums are rounded less often
@@ -87,6 +87,10 @@ def _tile(inputs: int, outputs: int, features: Tensor) -> dict[str, int]:
     block_n, block_k = power_of_2(outputs, 16, 256), power_of_2(inputs, 16, 64)
     if features.element_size() == 8:
         return {"BLOCK_M": 64, "BLOCK_N": min(block_n, 32), "BLOCK_K": 16, "num_warps": 4, "num_stages": 2}
+    if precision_of(features.dtype) == "tf32":
+        if block_n >= 128:
+            return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 16, "num_warps": 4, "num_stages": 4}
+        return {"BLOCK_M": 64, "BLOCK_N": block_n, "BLOCK_K": block_k, "num_warps": 4, "num_stages": 2}
     if features.element_size() == 4:
         return {
             "BLOCK_M": 64,
@@ -140,10 +144,10 @@ def _lowest_bit(bits):
 
 @triton.jit
 def _conv(
-    out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs, channels,
+    out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs,
     weight_k, weight_i, weight_o,
-    WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    TILE: tl.constexpr, WORD: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
+    WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, GROUPS: tl.constexpr, INPUTS: tl.constexpr,
+    OUTPUTS: tl.constexpr, TILE: tl.constexpr, WORD: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     blocks: tl.constexpr = (OUTPUTS + BLOCK_N - 1) // BLOCK_N
@@ -169,7 +173,7 @@ def _conv(
             source = tl.load(from_ptr + position, mask=row_mask, other=-1)
             source_mask = (source >= 0) & (source < num_inputs)
             matrix = VOLUME - 1 - position if FLIP else position
-            a_ptr = input_ptr + source.to(tl.int64)[:, None] * channels
+            a_ptr = input_ptr + source.to(tl.int64)[:, None] * (INPUTS * GROUPS)
             b_ptr = matrix_ptr + matrix.to(tl.int64) * weight_k
             for at in range(0, INPUTS, BLOCK_K):
                 if INPUTS % BLOCK_K != 0 or OUTPUTS % BLOCK_N != 0:
@@ -182,16 +186,16 @@ def _conv(
                 if WIDEN:
                     a, b = a.to(WIDE), b.to(WIDE)
                 total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
-    to_ptr = out_ptr + row[:, None] * (OUTPUTS * tl.num_programs(1)) + (group * OUTPUTS + n)[None, :]
+    to_ptr = out_ptr + row[:, None] * (OUTPUTS * GROUPS) + (group * OUTPUTS + n)[None, :]
     tl.store(to_ptr, total.to(out_ptr.dtype.element_ty), mask=row_mask[:, None] & n_mask[None, :])
 
 
 @triton.jit
 def _depthwise(
-    out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs, channels,
+    out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs,
     weight_k, weight_i, weight_o,
-    WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, TILE: tl.constexpr, WORD: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
+    WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, GROUPS: tl.constexpr, TILE: tl.constexpr,
+    WORD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     WORDS: tl.constexpr = (VOLUME + WORD - 1) // WORD
     part = tl.program_id(0)
@@ -200,7 +204,7 @@ def _depthwise(
     row = tl.load(schedule_ptr + place, mask=place_mask, other=0).to(tl.int64)
     row_mask = place_mask & (row >= 0) & (row < rows)
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    c_mask = c < channels
+    c_mask = c < GROUPS
     total = tl.zeros((BLOCK_M, BLOCK_C), WIDE)
     for word in range(WORDS):
         bits = _positions_in_use(schedule_ptr + rows, part, rows, word, WORDS, TILE, BLOCK_M)
@@ -209,10 +213,10 @@ def _depthwise(
             bits = bits & (bits - 1)
             source = tl.load(sources_ptr + row * VOLUME + position, mask=row_mask, other=-1).to(tl.int64)
             mask = ((source >= 0) & (source < num_inputs))[:, None] & c_mask[None, :]
-            value = tl.load(features_ptr + source[:, None] * channels + c[None, :], mask=mask, other=0).to(WIDE)
+            value = tl.load(features_ptr + source[:, None] * GROUPS + c[None, :], mask=mask, other=0).to(WIDE)
             matrix = VOLUME - 1 - position if FLIP else position
             factor_ptr = weight_ptr + matrix.to(tl.int64) * weight_k + c * weight_o
             factor = tl.load(factor_ptr, mask=c_mask, other=0).to(WIDE)
             total += tl.where(mask, value * factor[None, :], 0)
-    to_ptr = out_ptr + row[:, None] * channels + c[None, :]
+    to_ptr = out_ptr + row[:, None] * GROUPS + c[None, :]
     tl.store(to_ptr, total.to(out_ptr.dtype.element_ty), mask=row_mask[:, None] & c_mask[None, :])

@@ -3,6 +3,8 @@
 The hash table holds the row of each voxel, or -1. It is at most an eighth full, so that most lookups read one entry.
 """
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -41,7 +43,7 @@ def kernel_table(
         for axis, number in zip("xyz", numbers, strict=True)
         if (name, axis) != ("kernel", "x")
     }
-    key_words = _key_words(kernel)
+    key_words = _key_words(*kernel)
     # One warp for each program: the loops end when the last of its lookups does.
     block_k = min(32, triton.next_power_of_2(volume))
     block_m = max(_LOOKUPS // block_k, 1)
@@ -88,9 +90,10 @@ def kernel_table(
     return sources, schedules[0], targets, schedules[1]
 
 
-def _key_words(kernel: list[int]) -> tuple[int, ...]:
+@functools.cache
+def _key_words(*kernel: int) -> tuple[int, ...]:
     """`reference.key_bits` in words of ten numbers with 6 bits; none if position k has bit k % KEY_BITS."""
-    bits = key_bits(kernel)
+    bits = key_bits(list(kernel))
     if len(bits) > KEY_BITS:
         return ()
     return tuple(
@@ -272,7 +275,7 @@ def _look_up(
     if SAME and not AT_MIDDLE:
         own = _row_of(x.to(tl.int32), y, z.to(tl.int32), cloud, valid, voxels_ptr, table_ptr, slots)
         valid = valid & (own == row)
-    key = row * 0
+    key = (row * 0).to(key_ptr.dtype.element_ty)
     for start in tl.static_range(0, VOLUME, BLOCK_K):
         position = start + tl.arange(0, BLOCK_K)
         rest = position // kernel_z
@@ -292,13 +295,13 @@ def _look_up(
         mask = row_mask[:, None] & (position < VOLUME)[None, :]
         tl.store(sources_ptr + row[:, None] * VOLUME + position[None, :], found, mask=mask)
         if MIRRORED:
-            key |= _key_of(found >= 0, position, KEY_WORDS, KEY_BITS)
+            key |= _key_of(found >= 0, position, key.dtype, KEY_WORDS, KEY_BITS)
         else:
             target_ptr = targets_ptr + found.to(tl.int64) * VOLUME + position[None, :]
             value = tl.broadcast_to(row.to(tl.int32)[:, None], (BLOCK_M, BLOCK_K))
             tl.atomic_min(target_ptr, value, mask=found >= 0, sem="relaxed")
     if MIRRORED:
-        tl.store(key_ptr + row, _place_of_gray_code(key).to(key_ptr.dtype.element_ty), mask=row_mask)
+        tl.store(key_ptr + row, _place_of_gray_code(key), mask=row_mask)
 
 
 @triton.jit
@@ -318,9 +321,9 @@ def _key_bit(position, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr):
 
 
 @triton.jit
-def _key_of(present, position, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr):
+def _key_of(present, position, TYPE: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr):
     """The bits of the positions (K,) that each row of a mask (M, K) uses."""
-    return tl.reduce(present.to(tl.int64) << _key_bit(position, KEY_WORDS, KEY_BITS)[None, :], 1, _or)
+    return tl.reduce(present.to(TYPE) << _key_bit(position, KEY_WORDS, KEY_BITS).to(TYPE)[None, :], 1, _or)
 
 
 @triton.jit
@@ -331,7 +334,9 @@ def _place_of_gray_code(code):
     code ^= code >> 4
     code ^= code >> 8
     code ^= code >> 16
-    return code ^ (code >> 32)
+    if code.dtype == tl.int64:
+        code ^= code >> 32
+    return code
 
 
 @triton.jit
@@ -345,7 +350,7 @@ def _complete(
     of_sources = tl.program_id(0) < programs
     first = tl.where(of_sources, tl.program_id(0), tl.program_id(0) - programs)
     row = first.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    key = row * 0
+    key = (row * 0).to(key_ptr.dtype.element_ty)
     if of_sources:
         row_mask = row < rows
         for start in tl.static_range(0, VOLUME, BLOCK_K):
@@ -356,8 +361,8 @@ def _complete(
             back_ptr = targets_ptr + found.to(tl.int64) * VOLUME + position[None, :]
             repeated = (found >= 0) & (tl.load(back_ptr, mask=found >= 0, other=0) != row[:, None])
             tl.store(here_ptr, -1, mask=repeated)
-            key |= _key_of((found >= 0) & ~repeated, position, KEY_WORDS, KEY_BITS)
-        tl.store(key_ptr + row, _place_of_gray_code(key).to(key_ptr.dtype.element_ty), mask=row_mask)
+            key |= _key_of((found >= 0) & ~repeated, position, key.dtype, KEY_WORDS, KEY_BITS)
+        tl.store(key_ptr + row, _place_of_gray_code(key), mask=row_mask)
     else:
         row_mask = row < inputs
         for start in tl.static_range(0, VOLUME, BLOCK_K):
@@ -367,9 +372,8 @@ def _complete(
             missing = tl.load(here_ptr, mask=mask, other=_NOTHING) == _NOTHING
             # Programs for sources compare with rows only, so they may read either value.
             tl.store(here_ptr, -1, mask=mask & missing)
-            key |= _key_of(~missing, position, KEY_WORDS, KEY_BITS)
-        place = _place_of_gray_code(key)
-        tl.store(target_key_ptr + row, place.to(target_key_ptr.dtype.element_ty), mask=row_mask)
+            key |= _key_of(~missing, position, key.dtype, KEY_WORDS, KEY_BITS)
+        tl.store(target_key_ptr + row, _place_of_gray_code(key), mask=row_mask)
 
 
 @triton.jit

@@ -14,7 +14,6 @@ from ..launch import INTERPRETED, power_of_2, shared_memory
 from ..sums import sum_dtype
 from .conv_kernels import LARGE, TYPES, precision_of
 
-_PROGRAMS = 2048  # if there is enough work
 _CHUNK = 64  # rows whose pairs are counted together
 
 
@@ -46,7 +45,8 @@ def sparse_conv_weight(
         tile = _weight_tile(inputs, outputs, features)
         blocks = triton.cdiv(inputs, tile["BLOCK_I"]) * triton.cdiv(outputs, tile["BLOCK_O"]) * groups
     # Each program sums the pairs of `step` chunks.
-    step = max(triton.cdiv(chunks, max(1, _PROGRAMS // (volume * blocks))), 16)
+    programs = 1024 if depthwise else tile.pop("programs")
+    step = max(triton.cdiv(chunks, max(1, programs // (volume * blocks))), 16)
     parts = triton.cdiv(chunks, step)
     partial = features.new_empty((parts, *out.shape), dtype=wide) if parts > 1 else out
     shared = {
@@ -57,11 +57,11 @@ def sparse_conv_weight(
         "begins_ptr": begins,
         "capacity": pairs.shape[1],
         "chunks": chunks,
-        "channels": features.shape[1],
         "step": step,
         "WIDE": TYPES[wide],
         "VOLUME": volume,
         "FLIP": flip,
+        "GROUPS": groups,
         "enable_fp_fusion": True,
         **tile,
     }
@@ -70,7 +70,6 @@ def sparse_conv_weight(
     else:
         _conv_weight[(blocks * volume * parts,)](
             **shared,
-            groups=groups,
             INPUTS=inputs,
             OUTPUTS=outputs,
             PRECISION=precision_of(features.dtype),
@@ -136,6 +135,7 @@ def _weight_tile(inputs: int, outputs: int, features: Tensor) -> dict[str, int]:
     if torch.version.hip:
         num_stages = 2
     return {
+        "programs": 1024 if block_i * block_o < 128 * 128 else 4096 if block_o == 128 else 2048,  # with enough work
         "BLOCK_I": block_i,
         "BLOCK_O": block_o,
         "BLOCK_R": block_r,
@@ -182,9 +182,9 @@ def _write_pairs(
 
 @triton.jit
 def _conv_weight(
-    partial_ptr, features_ptr, grad_ptr, pairs_ptr, begins_ptr, capacity, chunks, channels, step, groups,
-    WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    PRECISION: tl.constexpr, WIDEN: tl.constexpr,
+    partial_ptr, features_ptr, grad_ptr, pairs_ptr, begins_ptr, capacity, chunks, step,
+    WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, GROUPS: tl.constexpr, INPUTS: tl.constexpr,
+    OUTPUTS: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
     BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     blocks_o: tl.constexpr = (OUTPUTS + BLOCK_O - 1) // BLOCK_O
@@ -193,13 +193,13 @@ def _conv_weight(
     pid = tl.program_id(0)
     block = pid % blocks
     position = (pid // blocks) % VOLUME
-    group = (pid // (blocks * VOLUME)) % groups
-    part = pid // (blocks * VOLUME * groups)
+    group = (pid // (blocks * VOLUME)) % GROUPS
+    part = pid // (blocks * VOLUME * GROUPS)
     i = (block // blocks_o) * BLOCK_I + tl.arange(0, BLOCK_I)
     o = (block % blocks_o) * BLOCK_O + tl.arange(0, BLOCK_O)
     i_mask, o_mask = i < INPUTS, o < OUTPUTS
     begin, count = _pairs_of_part(begins_ptr, position, part, step, chunks)
-    width = OUTPUTS * groups
+    width: tl.constexpr = OUTPUTS * GROUPS
     r = tl.arange(0, BLOCK_R)
     total = tl.zeros((BLOCK_I, BLOCK_O), WIDE)
     input_ptr = features_ptr + (group * INPUTS + i)[None, :]
@@ -213,7 +213,7 @@ def _conv_weight(
             a_mask = a_mask & i_mask[None, :]
         if OUTPUTS % BLOCK_O != 0:
             b_mask = b_mask & o_mask[None, :]
-        a = tl.load(input_ptr + source.to(tl.int64)[:, None] * channels, mask=a_mask, other=0.0)
+        a = tl.load(input_ptr + source.to(tl.int64)[:, None] * (INPUTS * GROUPS), mask=a_mask, other=0.0)
         b = tl.load(output_ptr + row.to(tl.int64)[:, None] * width, mask=b_mask, other=0.0)
         if WIDEN:
             a, b = a.to(WIDE), b.to(WIDE)
@@ -245,13 +245,14 @@ def _sum_parts(out_ptr, partial_ptr, count, parts, BLOCK: tl.constexpr):
 
 @triton.jit
 def _depthwise_weight(
-    partial_ptr, features_ptr, grad_ptr, pairs_ptr, begins_ptr, capacity, chunks, channels, step,
-    WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    partial_ptr, features_ptr, grad_ptr, pairs_ptr, begins_ptr, capacity, chunks, step,
+    WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, GROUPS: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    blocks = tl.cdiv(channels, BLOCK_C)
+    blocks = tl.cdiv(GROUPS, BLOCK_C)
     pid = tl.program_id(0)
     c = (pid % blocks) * BLOCK_C + tl.arange(0, BLOCK_C)
-    c_mask = c < channels
+    c_mask = c < GROUPS
     position = (pid // blocks) % VOLUME
     part = pid // (blocks * VOLUME)
     begin, count = _pairs_of_part(begins_ptr, position, part, step, chunks)
@@ -261,9 +262,9 @@ def _depthwise_weight(
         source = tl.load(pairs_ptr + begin + start + r, mask=start + r < count, other=0).to(tl.int64)
         row = tl.load(pairs_ptr + capacity + begin + start + r, mask=start + r < count, other=0).to(tl.int64)
         mask = (start + r < count)[:, None] & c_mask[None, :]
-        a = tl.load(features_ptr + source[:, None] * channels + c[None, :], mask=mask, other=0).to(WIDE)
-        b = tl.load(grad_ptr + row[:, None] * channels + c[None, :], mask=mask, other=0).to(WIDE)
+        a = tl.load(features_ptr + source[:, None] * GROUPS + c[None, :], mask=mask, other=0).to(WIDE)
+        b = tl.load(grad_ptr + row[:, None] * GROUPS + c[None, :], mask=mask, other=0).to(WIDE)
         total += a * b
     matrix = VOLUME - 1 - position if FLIP else position
-    to_ptr = partial_ptr + (part.to(tl.int64) * VOLUME + matrix) * channels + c
+    to_ptr = partial_ptr + (part.to(tl.int64) * VOLUME + matrix) * GROUPS + c
     tl.store(to_ptr, tl.sum(total, 0).to(partial_ptr.dtype.element_ty), mask=c_mask)
