@@ -124,7 +124,7 @@ OPERATORS = [
         bad_arguments={"order": ["x", None, 3, ["z"]], "bits": [0, 22, -1, 1.5, None, "3"], "coordinates": [None]},
         timing=Timing("20k voxels, Hilbert", lambda m: cells(m, 20_000, 3, order="hilbert")),
         benchmarks=[
-            Benchmark("hilbert codes {0}", lambda m, rows: cells(m, rows, 3, order="hilbert"), (1_000_000,), {"bit by bit": plain_codes}, check=check_codes, rounds=5),
+            Benchmark("hilbert codes {0}", lambda m, rows: cells(m, rows, 3, order="hilbert"), (100_000,), {"bit by bit": plain_codes}, cuda=(1_000_000,), check=check_codes, rounds=5),
         ],
     ),
     OpInfo(
@@ -150,7 +150,7 @@ OPERATORS = [
         draw=lambda d: {**draw_cells(d), "orders": draw_orders(d)},
         bad_arguments={"orders": ["z", None, [], ["z", "z"], [3]], "bits": [0, 22, -1, 1.5, None, "3"], "coordinates": [None]},
         benchmarks=[
-            Benchmark("serialize {0}, four curves", lambda m, rows: cells(m, rows, 3), (100_000, 1_000_000), {"bit by bit": plain_serialize}, check=check_serialized, rounds=5),
+            Benchmark("serialize {0}, four curves", lambda m, rows: cells(m, rows, 3), (100_000,), {"bit by bit": plain_serialize}, cuda=(1_000_000,), check=check_serialized, rounds=5),
         ],
     ),
 ]  # fmt: skip
