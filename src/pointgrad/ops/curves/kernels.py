@@ -71,6 +71,7 @@ def _clouds(coordinates: Tensor, sizes: Tensor | None) -> dict[str, Any]:
         "num_points": coordinates.shape[-2],
         "PACKED": coordinates.dim() == 2,
         "SIZES": sizes is not None,
+        "enable_fp_fusion": False,
     }
 
 
