@@ -111,7 +111,7 @@ OPERATORS = [
             Sample("padded-long", lambda m: cells(m, 2, 30, 3, bits=20, lengths=m.ints(12, 30))),
             Sample("padded-full", lambda m: cells(m, 2, 30, 3, bits=1, orders=["z"])),
             Sample("all-equal", lambda m: {"coordinates": m.ints(*[7] * 27).reshape(9, 3).int(), "orders": ["hilbert"]}),
-            Sample("most-bits", lambda m: cells(m, 40, 3, bits=21)),
+            Sample("most-bits", lambda m: cells(m, 1, 40, 3, bits=21, lengths=m.ints(25))),
             Sample("one-row", lambda m: cells(m, 1, 3)),
             Sample("empty", lambda m: cells(m, 0, 3)),
             Sample("no-clouds", lambda m: cells(m, 0, 5, 3)),
