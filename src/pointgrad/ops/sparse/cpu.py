@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import clouds, native
+from ..sums import sum_dtype
 from . import reference
 
 
@@ -65,11 +66,21 @@ def sparse_conv(
     if inputs == outputs == 1:
         weight = weight.contiguous()
     strides = weight.stride()
+    features = features.contiguous()
+    entries = None
+    if (
+        groups == 1
+        and inputs >= 16
+        and outputs >= 48
+        and native.module.mostly_zero(features=features, dtype=features.dtype, rows=features.shape[0], channels=inputs)
+    ):
+        entries = native.empty(features, (features.numel(), 2), sum_dtype(features.dtype))
     native.module.sparse_conv(
         out=out,
-        features=features.contiguous(),
+        features=features,
         weight=weight,
         sources=sources.contiguous(),
+        entries=entries,
         dtype=features.dtype,
         rows=rows,
         volume=volume,
