@@ -9,6 +9,7 @@
 // row at a time. The sums have the same bits.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -60,11 +61,35 @@ POINTGRAD_CLONES bool copy_matrix(wide<T>* to, const Weight<T>& weight, int64_t 
   return largest < magnitude(std::numeric_limits<wide<T>>::infinity());
 }
 
+// What is computed from sums before they are rounded, in inference: relu(sums * scale + shift + added).
+template <class T> struct Finish {
+  const wide<T>* scale;  // (columns,), or null without scale and shift
+  const wide<T>* shift;
+  const T* added;  // (rows, columns), or null
+  bool relu;
+
+  Finish at(int64_t row, int64_t column, int64_t stride) const {
+    return {scale == nullptr ? nullptr : scale + column, scale == nullptr ? nullptr : shift + column,
+            added == nullptr ? nullptr : added + row * stride + column, relu};
+  }
+};
+
+// Rows of the sums are `stride` values apart, those of the output and of what is added `out_stride`.
 template <class T>
-POINTGRAD_CLONES void write_rows(T* out, const wide<T>* sums, int64_t rows, int64_t columns, int64_t out_stride,
-                                 int64_t stride) {
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t c = 0; c < columns; ++c) out[row * out_stride + c] = narrow<T>(sums[row * stride + c]);
+POINTGRAD_CLONES void write_rows(T* out, wide<T>* sums, const Finish<T>& finish, int64_t rows, int64_t columns,
+                                 int64_t out_stride, int64_t stride) {
+  using W = wide<T>;
+  const W* __restrict scale = finish.scale;
+  const W* __restrict shift = finish.shift;
+  for (int64_t row = 0; row < rows; ++row, sums += stride, out += out_stride) {
+    if (scale != nullptr)
+      for (int64_t c = 0; c < columns; ++c) sums[c] = sums[c] * scale[c] + shift[c];
+    if (finish.added != nullptr)
+      for (int64_t c = 0; c < columns; ++c) sums[c] += widen(finish.added[row * out_stride + c]);
+    if (finish.relu)
+      for (int64_t c = 0; c < columns; ++c) sums[c] = sums[c] < 0 ? W(0) : sums[c];  // NaN remains
+    for (int64_t c = 0; c < columns; ++c) out[c] = narrow<T>(sums[c]);
+  }
 }
 
 // Writes the entries of `count` values that are not zero, and returns their number.
@@ -135,8 +160,14 @@ template <class T> class Convolution {
 
   // `entries` is memory for an entry of each feature, or null if most features are not zero.
   Convolution(T* out, const T* features, const Weight<T>& weight, const Map& map, const Channels& channels,
-              Entry<W>* entries, int threads)
-      : out_(out), features_(features), weight_(weight), map_(map), channels_(channels), entries_(entries) {
+              Entry<W>* entries, const Finish<T>& finish, int threads)
+      : out_(out),
+        features_(features),
+        weight_(weight),
+        map_(map),
+        channels_(channels),
+        entries_(entries),
+        finish_(finish) {
     const int64_t lanes = vector_lanes<W>();
     int64_t most = panel_width<W>();
     if (entries != nullptr) {
@@ -153,7 +184,7 @@ template <class T> class Convolution {
     }
     const std::vector<Panel> panels = panels_of<W>(channels, most);
     const int64_t count = static_cast<int64_t>(panels.size()), most_rows = Lists::most_rows(map.volume);
-    const int64_t tile = std::clamp<int64_t>(map.rows * count / (4 * threads), std::min<int64_t>(64, most_rows), most_rows);
+    const int64_t tile = std::clamp<int64_t>(map.rows * count / (2 * threads), std::min<int64_t>(64, most_rows), most_rows);
     const int64_t tiles = (map.rows + tile - 1) / tile;
     // A task has all panels of a tile, unless there are few tiles.
     const int64_t parts = tiles >= 4 * threads ? 1 : count, tasks = tiles * parts;
@@ -207,7 +238,9 @@ template <class T> class Convolution {
         multiply(RowProducts<T>{sums, width, features, channels_.in(), pairs, padded, matrix, last - c}, panel.vectors);
       }
     }
-    write_rows<T>(out_ + begin * channels_.out() + panel.column, sums, rows, panel.count, channels_.out(), width);
+    const int64_t columns = channels_.out();
+    write_rows<T>(out_ + begin * columns + panel.column, sums, finish_.at(begin, panel.column, columns), rows,
+                  panel.count, columns, width);
   }
 
   T* out_;
@@ -216,6 +249,7 @@ template <class T> class Convolution {
   const Map& map_;
   const Channels& channels_;
   const Entry<W>* entries_;
+  const Finish<T> finish_;
   int64_t inputs_ = kInputs;  // the most rows of a matrix that are used together
   int64_t blocks_ = 0;        // blocks of inputs_ channels
   std::vector<uint8_t> counts_;
@@ -241,7 +275,7 @@ POINTGRAD_CLONES void convolve_depthwise(T* out, const T* features, const T* wei
 }
 
 // Whether at least a quarter of the values are zero, by a sample of the rows.
-bool mostly_zero(Input features, DType dtype, int64_t rows, int64_t channels) {
+bool many_zeros(Input features, DType dtype, int64_t rows, int64_t channels) {
   const int64_t step = std::max<int64_t>(1, rows / 64);
   int64_t zeros = 0, all = 0;
   with_float_type(dtype, [&](auto tag) {
@@ -252,22 +286,40 @@ bool mostly_zero(Input features, DType dtype, int64_t rows, int64_t channels) {
   return zeros * 4 >= all;
 }
 
-void sparse_conv(Output out, Input features, Input weight, In<int32_t> sources, Output entries, DType dtype,
-                 int64_t rows, int64_t volume, int64_t num_features, int64_t groups, int64_t inputs, int64_t outputs,
+// `scale`, `shift`, `added` and `relu` belong to Finish; the last two require the first.
+void sparse_conv(Output out, Input features, Input weight, In<int32_t> sources, Output entries, Input scale,
+                 Input shift, Input added, bool relu, DType dtype, int64_t rows, int64_t volume, int64_t num_features, int64_t groups, int64_t inputs, int64_t outputs,
                  int64_t position_stride, int64_t input_stride, int64_t column_stride, bool flip, Threads threads) {
   nb::gil_scoped_release release;
   const Map map{sources, rows, volume, num_features, flip};
   const Channels channels{groups, inputs, outputs};
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    if (channels.depthwise()) {
+    if (channels.depthwise() && !scale) {
       const int64_t grain = std::max<int64_t>(1, kValuesPerTask / (volume * groups));
       return parallel_for(rows, grain, threads, [&](int64_t begin, int64_t end) {
         convolve_depthwise<T>(out.as<T>(), features.as<T>(), weight.as<T>(), map, groups, begin, end);
       });
     }
     const Weight<T> matrices{weight.as<T>(), position_stride, input_stride, column_stride};
-    Convolution<T>(out.as<T>(), features.as<T>(), matrices, map, channels, entries.as<Entry<wide<T>>>(), threads);
+    const Finish<T> finish{scale.as<wide<T>>(), shift.as<wide<T>>(), added.as<T>(), relu};
+    Convolution<T>(out.as<T>(), features.as<T>(), matrices, map, channels, entries.as<Entry<wide<T>>>(), finish,
+                   threads);
+  });
+}
+
+// Rows of `left` with those of `right` beside them. torch.cat would leave threads of its own spinning on the cores that
+// the next convolution needs.
+void join_rows(Output out, Input left, Input right, int64_t rows, int64_t left_bytes, int64_t right_bytes,
+               Threads threads) {
+  nb::gil_scoped_release release;
+  const int64_t bytes = left_bytes + right_bytes;
+  parallel_for(rows, (1 << 17) / bytes + 1, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      char* to = out.as<char>() + row * bytes;
+      std::memcpy(to, left.as<char>() + row * left_bytes, left_bytes);
+      std::memcpy(to + left_bytes, right.as<char>() + row * right_bytes, right_bytes);
+    }
   });
 }
 
@@ -276,8 +328,11 @@ void sparse_conv(Output out, Input features, Input weight, In<int32_t> sources, 
 
 POINTGRAD_KERNELS(module) {
   using namespace pointgrad;
-  module.def("mostly_zero", &mostly_zero, nb::kw_only(), "features"_a, "dtype"_a, "rows"_a, "channels"_a);
-  module.def("sparse_conv", &sparse_conv, nb::kw_only(), "out"_a, "features"_a, "weight"_a, "sources"_a, "entries"_a.none(), "dtype"_a,
-             "rows"_a, "volume"_a, "num_features"_a, "groups"_a, "inputs"_a, "outputs"_a, "position_stride"_a,
-             "input_stride"_a, "column_stride"_a, "flip"_a, kThreads);
+  module.def("many_zeros", &many_zeros, nb::kw_only(), "features"_a, "dtype"_a, "rows"_a, "channels"_a);
+  module.def("join_rows", &join_rows, nb::kw_only(), "out"_a, "left"_a, "right"_a, "rows"_a, "left_bytes"_a,
+             "right_bytes"_a, kThreads);
+  module.def("sparse_conv", &sparse_conv, nb::kw_only(), "out"_a, "features"_a, "weight"_a, "sources"_a,
+             "entries"_a.none(), "scale"_a.none(), "shift"_a.none(), "added"_a.none(), "relu"_a, "dtype"_a, "rows"_a,
+             "volume"_a, "num_features"_a, "groups"_a, "inputs"_a, "outputs"_a, "position_stride"_a, "input_stride"_a,
+             "column_stride"_a, "flip"_a, kThreads);
 }
