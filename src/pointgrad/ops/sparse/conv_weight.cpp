@@ -52,7 +52,7 @@ template <class T> class WeightGradient {
       const int64_t parts = (channels.inputs + kMostInputs - 1) / kMostInputs;
       for (int64_t part = 0; part < parts; ++part) {
         const int64_t begin = channels.inputs * part / parts, end = channels.inputs * (part + 1) / parts;
-        const int64_t padded = (end - begin + kRows - 1) / kRows * kRows;
+        const int64_t padded = (end - begin + 1) / 2 * 2;
         blocks_.push_back({panel, begin, end, padded, size_});
         size_ += padded * panel.vectors * vector_lanes<W>() * map.volume;
       }
@@ -71,7 +71,7 @@ template <class T> class WeightGradient {
 
   struct Block {
     Panel panel;
-    int64_t begin, end, padded;  // inputs of the group, and their number with those that fill kRows
+    int64_t begin, end, padded;  // inputs of the group, and their number, made even
     int64_t offset;              // of its sums
     int64_t width() const { return panel.vectors * vector_lanes<W>(); }
   };

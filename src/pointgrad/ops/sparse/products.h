@@ -167,7 +167,7 @@ template <int kBytes, int kVectors, class W> POINTGRAD_INLINE void multiply(cons
   }
 }
 
-// sums (inputs, width) += left (count, inputs).T @ right (count, width). The number of inputs is a multiple of kRows.
+// sums (inputs, width) += left (count, inputs).T @ right (count, width). The number of inputs is even.
 template <class W> struct OuterProducts {
   W* sums;
   const W* left;
@@ -175,35 +175,41 @@ template <class W> struct OuterProducts {
   int64_t count, inputs;
 };
 
-template <int kBytes, int kVectors, class W> POINTGRAD_INLINE void multiply(const OuterProducts<W>& p) {
+// The sums of kInputs inputs from c.
+template <int kBytes, int kVectors, int kInputs, class W>
+POINTGRAD_INLINE void multiply_some(const OuterProducts<W>& p, int64_t c) {
   using V = Vectors<W, kBytes>;
   constexpr int kWidth = kVectors * V::kLanes;
-  const int64_t inputs = p.inputs, count = p.count;
-  for (int64_t c = 0; c < inputs; c += kRows) {
-    W* out = p.sums + c * kWidth;
-    typename V::type sum[kRows][kVectors];
+  W* out = p.sums + c * kWidth;
+  typename V::type sum[kInputs][kVectors];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
+  for (int r = 0; r < kInputs; ++r)
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) V::load(sum[r][v], out + r * kWidth + v * V::kLanes);
-    const W* left = p.left + c;
-    const W* right = p.right;
-    for (int64_t i = 0; i < count; ++i, left += inputs, right += kWidth) {
-      typename V::type column[kVectors];
+    for (int v = 0; v < kVectors; ++v) V::load(sum[r][v], out + r * kWidth + v * V::kLanes);
+  const W* left = p.left + c;
+  const W* right = p.right;
+  for (int64_t i = 0; i < p.count; ++i, left += p.inputs, right += kWidth) {
+    typename V::type column[kVectors];
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) V::load(column[v], right + v * V::kLanes);
+    for (int v = 0; v < kVectors; ++v) V::load(column[v], right + v * V::kLanes);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const W value = left[r];
+    for (int r = 0; r < kInputs; ++r) {
+      const W value = left[r];
 #pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) sum[r][v] += value * column[v];
-      }
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += value * column[v];
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) V::store(out + r * kWidth + v * V::kLanes, sum[r][v]);
   }
+#pragma GCC unroll 8
+  for (int r = 0; r < kInputs; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) V::store(out + r * kWidth + v * V::kLanes, sum[r][v]);
+}
+
+template <int kBytes, int kVectors, class W> POINTGRAD_INLINE void multiply(const OuterProducts<W>& p) {
+  int64_t c = 0;
+  for (; c + kRows <= p.inputs; c += kRows) multiply_some<kBytes, kVectors, kRows>(p, c);
+  if (p.inputs - c == 4) multiply_some<kBytes, kVectors, 4>(p, c);
+  if (p.inputs - c == 2) multiply_some<kBytes, kVectors, 2>(p, c);
 }
 
 template <int kBytes, class Products> POINTGRAD_INLINE void multiply_by(const Products& products, int vectors) {
