@@ -64,7 +64,8 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, order: Tensor, pa
 def gathered_sdpa(query: Tensor, key: Tensor, value: Tensor, order: Tensor, patch: int) -> Tensor:
     """Flash attention of gathered copies. N must be more than `patch` and not a multiple of it: all patches are full."""
     index, inverse = patch_index(order, patch)
-    out = F.scaled_dot_product_attention(*(rows[index].transpose(1, 2) for rows in (query, key, value)))
+    q, k, v = (rows[index].transpose(1, 2) for rows in (query, key, value))
+    out = F.scaled_dot_product_attention(q, k, v)
     return out.transpose(1, 2).flatten(0, 1)[inverse]
 
 
@@ -112,7 +113,7 @@ def patch_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: list
     entries = torch.where(inverse >= 0, inverse // patch, 0)
     lists = index[entries] if order.dim() == 1 else index.gather(1, entries.unsqueeze(-1).expand(*entries.shape, patch))
     lists = torch.where((inverse >= 0).unsqueeze(-1), lists, -1)  # (N, patch)
-    plain = {name: arguments[name] for name in ("query", "key", "value", "scale") if name in arguments}
+    plain: Arguments = {name: arguments[name] for name in ("query", "key", "value", "scale") if name in arguments}
     table, rows = arguments.get("bias_table"), torch.zeros(0)
     if table is not None:
         bound = (len(table) // 3 - 1) // 2
@@ -141,8 +142,8 @@ OPERATORS = [
     OpInfo(
         "patch_attention", patch_attention, differentiable=SOURCES, plain=plain_attention, lowers=True,
         samples=[
-            Sample("packed", lambda m: packed(m, (7, 0, 2, 5), 3, 2, 3)),
-            Sample("padded", lambda m: {**padded(m, 6, (5, 0, 6), 4, 2, 2), "scale": 0.3}),
+            Sample("packed", lambda m: packed(m, (7, 0, 2, 5), 3, 2, 3), large=lambda m: packed(m, (1300, 40, 513), 256, 3, 24)),
+            Sample("padded", lambda m: {**padded(m, 6, (5, 0, 6), 4, 2, 2), "scale": 0.3}, large=lambda m: padded(m, 700, (700, 300), 128, 2, 40, 3)),
             Sample("bias", lambda m: packed(m, (5, 3), 2, 2, 3, 1)),
             Sample("one-patch", lambda m: packed(m, (5,), 9, 1, 1)),
             Sample("own-patch", lambda m: packed(m, (4,), 1, 2, 3)),
