@@ -53,8 +53,8 @@ def _check_order(order: Tensor, sizes: Tensor | None) -> None:
     seen[rows[listed]] = True
     if np.count_nonzero(seen) != np.count_nonzero(listed):
         flat = np.flatnonzero(listed)
-        _, first = np.unique(rows.reshape(-1)[flat], return_index=True)
-        place = np.unravel_index(np.delete(flat, first)[0], places.shape)
+        _, earliest = np.unique(rows.reshape(-1)[flat], return_index=True)
+        place = np.unravel_index(np.delete(flat, earliest)[0], places.shape)
         _refuse(place, "a point that is not listed before", places)
 
 
@@ -145,7 +145,6 @@ patch_attention = operator(
     check=_check_order,
     save=_save_attention,
     backward=_grad_attention,
-    kernels=("cpu",),
     autocast="lower",
 )
 
@@ -216,7 +215,6 @@ patch_attention_backward = operator(
     check=_check_order,
     save=_save_attention_backward,
     backward=_grad_attention_backward,
-    kernels=("cpu",),
 )
 
 
