@@ -142,9 +142,9 @@ OPERATORS = [
     OpInfo(
         "patch_attention", patch_attention, differentiable=SOURCES, plain=plain_attention, lowers=True,
         samples=[
-            Sample("packed", lambda m: packed(m, (7, 0, 2, 5), 3, 2, 3), large=lambda m: packed(m, (1300, 40, 513), 256, 3, 24)),
+            Sample("packed", lambda m: packed(m, (13, 0, 2, 5), 5, 2, 4), large=lambda m: packed(m, (1300, 40, 513), 256, 3, 24)),
             Sample("padded", lambda m: {**padded(m, 6, (5, 0, 6), 4, 2, 2), "scale": 0.3}, large=lambda m: padded(m, 700, (700, 300), 128, 2, 40, 3)),
-            Sample("bias", lambda m: packed(m, (5, 3), 2, 2, 3, 1)),
+            Sample("bias", lambda m: packed(m, (11, 3), 5, 2, 4, 1), any_order=True),
             Sample("one-patch", lambda m: packed(m, (5,), 9, 1, 1)),
             Sample("own-patch", lambda m: packed(m, (4,), 1, 2, 3)),
             Sample("one", lambda m: packed(m, (1,), 4, 1, 2, 0)),
@@ -172,7 +172,7 @@ OPERATORS = [
             bad_values("order[3] must be a point that is not listed before, got 1", *full, ints(0, 1, 2, 1, 4, 5), 4),
             bad_values("offsets[-1] must equal N = 6, got 5", **valid, offsets=ints(0, 5)),
         ],
-        draw=draw_patches, magnitudes=patch_magnitudes,
+        draw=draw_patches, magnitudes=patch_magnitudes, rounds=True,
         bad_arguments={"patch": [0, -1, 1.5, None, 2**17], "scale": ["1", True], "order": [None], "bias_table": [1.0]},
         precision=[Precision(lambda m: packed(m, (m.rows,), 64, 2, 16))],
         timing=Timing("20k points, patches of 1024, 4 heads of 16", lambda m: packed(m, (20_000,), 1024, 4, 16)),

@@ -168,8 +168,8 @@ def rotary_embedding(features: Tensor, positions: Tensor, base: float = 100.0) -
 
     Example:
         >>> features = torch.tensor([1., 0., 1., 0., 1., 0.]).reshape(1, 1, 6)
-        >>> rotary_embedding(features, torch.tensor([[0., torch.pi / 2, torch.pi]])).round(decimals=4).flatten()
-        tensor([ 1.0000,  0.0000, -0.0000,  1.0000, -1.0000, -0.0000])
+        >>> rotary_embedding(features, torch.tensor([[0., 0.5, 1.]])).flatten()
+        tensor([1.0000, 0.0000, 0.8776, 0.4794, 0.5403, 0.8415])
     """
     checks.tensor("features", features)
     checks.tensor("positions", positions)

@@ -95,10 +95,9 @@ def _launch(
     if not slots * order.shape[-1]:
         return
     factor = reference.factor(scale, query)
+    factors: dict[str, Any] = {"scale": factor, "scale2": factor * _LOG2_E}
     if wide == torch.float64:  # Triton passes a number as float32
-        factors = {"scale": query.new_full((), factor), "scale2": query.new_full((), factor * _LOG2_E)}
-    else:
-        factors = {"scale": factor, "scale2": factor * _LOG2_E}
+        factors = {name: query.new_full((), number) for name, number in factors.items()}
     kernel[(slots * tiles * heads,)](
         **results,
         **_rows("query", query),
@@ -121,6 +120,7 @@ def _launch(
         # TF32 only where torch allows it in matrix products.
         PRECISION="tf32" if query.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee",
         WIDEN=INTERPRETED,
+        enable_fp_fusion=True,
         **tile,
     )
 
@@ -227,9 +227,7 @@ def _store(to_ptr, row, row_mask, step, values, DEPTH: tl.constexpr, BLOCK_D: tl
 @triton.jit
 def _number(given, WIDE: tl.constexpr):
     """A number, which is passed as a tensor if it is float64."""
-    if WIDE == tl.float64:
-        return tl.load(given)
-    return given
+    return tl.load(given) if WIDE.is_fp64() else given
 
 
 @triton.jit
@@ -260,7 +258,6 @@ def _attend(
     LOG2_E: tl.constexpr = 1.4426950408889634
     LN_2: tl.constexpr = 0.6931471805599453
     DTYPE: tl.constexpr = WIDE if WIDEN else query_ptr.dtype.element_ty
-    NARROW: tl.constexpr = query_ptr.dtype.element_ty
     # Programs of the heads of one tile follow each other: they read the same rows.
     head = tl.program_id(0) % heads
     tile = tl.program_id(0) // heads % tiles
@@ -307,10 +304,9 @@ def _attend(
         shrink = tl.exp2(top - higher)
         total = total * shrink + tl.sum(weight, 1)
         value = _load(value_ptr, source, source_mask, value_row, DEPTH, BLOCK_D, DTYPE)
-        sums = tl.dot(
-            weight.to(NARROW).to(DTYPE), value, sums * shrink[:, None], input_precision=PRECISION, out_dtype=WIDE
-        )
+        sums = tl.dot(weight.to(DTYPE), value, sums * shrink[:, None], input_precision=PRECISION, out_dtype=WIDE)
         top = higher
+    total = tl.where(total == 0, float("nan"), total)  # all logits are -inf
     _store(out_ptr + head * DEPTH, row, row_mask, heads * DEPTH, sums / total[:, None], DEPTH, BLOCK_D)
     norm = (top + tl.log2(total)) * LN_2
     tl.store(norm_ptr + norm_begin + head.to(tl.int64) * num_points + place, norm, mask=row_mask)
@@ -328,7 +324,6 @@ def _attend_query(
     """The gradient of the query, and the product of gradient and result, which `_attend_key` reads."""
     LOG2_E: tl.constexpr = 1.4426950408889634
     DTYPE: tl.constexpr = WIDE if WIDEN else query_ptr.dtype.element_ty
-    NARROW: tl.constexpr = query_ptr.dtype.element_ty
     head = tl.program_id(0) % heads
     tile = tl.program_id(0) // heads % tiles
     slot = (tl.program_id(0) // heads // tiles).to(tl.int64)
@@ -361,7 +356,7 @@ def _attend_query(
         weight = tl.exp2(tl.where(logit > 0, 0, logit))
         slope = tl.dot(grad, tl.trans(value), input_precision=PRECISION, out_dtype=WIDE) - level[:, None]
         slope = tl.where(source_mask[None, :], weight * slope, 0)
-        sums = tl.dot(slope.to(NARROW).to(DTYPE), key, sums, input_precision=PRECISION, out_dtype=WIDE)
+        sums = tl.dot(slope.to(DTYPE), key, sums, input_precision=PRECISION, out_dtype=WIDE)
     _store(grad_query_ptr + head * DEPTH, row, row_mask, heads * DEPTH, sums * scale, DEPTH, BLOCK_D)
 
 
@@ -377,7 +372,6 @@ def _attend_key(
     """The gradients of keys and values. A key belongs to its patch and may be borrowed by the last one."""
     LOG2_E: tl.constexpr = 1.4426950408889634
     DTYPE: tl.constexpr = WIDE if WIDEN else query_ptr.dtype.element_ty
-    NARROW: tl.constexpr = query_ptr.dtype.element_ty
     head = tl.program_id(0) % heads
     tile = tl.program_id(0) // heads % tiles
     slot = (tl.program_id(0) // heads // tiles).to(tl.int64)
@@ -409,9 +403,9 @@ def _attend_key(
         logit = tl.dot(key, tl.trans(query), input_precision=PRECISION, out_dtype=WIDE) * scale2 - norm[None, :]
         pair_mask = source_mask[None, :] & ((source_place < last)[None, :] | (place >= size - patch)[:, None])
         weight = tl.where(pair_mask, tl.exp2(tl.where(logit > 0, 0, logit)), 0)
-        value_sums = tl.dot(weight.to(NARROW).to(DTYPE), grad, value_sums, input_precision=PRECISION, out_dtype=WIDE)
+        value_sums = tl.dot(weight.to(DTYPE), grad, value_sums, input_precision=PRECISION, out_dtype=WIDE)
         slope = tl.dot(value, tl.trans(grad), input_precision=PRECISION, out_dtype=WIDE) - level[None, :]
         slope = tl.where(pair_mask, weight * slope, 0)
-        key_sums = tl.dot(slope.to(NARROW).to(DTYPE), query, key_sums, input_precision=PRECISION, out_dtype=WIDE)
+        key_sums = tl.dot(slope.to(DTYPE), query, key_sums, input_precision=PRECISION, out_dtype=WIDE)
     _store(grad_key_ptr + head * DEPTH, row, row_mask, heads * DEPTH, key_sums * scale, DEPTH, BLOCK_D)
     _store(grad_value_ptr + head * DEPTH, row, row_mask, heads * DEPTH, value_sums, DEPTH, BLOCK_D)
