@@ -101,7 +101,7 @@ def patch_attention(
         value,
         order.long(),
         clouds.as_sizes(offsets, lengths),
-        int(patch),
+        patch,
         None if coordinates is None else coordinates.long(),
         bias_table,
         None if scale is None else float(scale),
@@ -144,7 +144,7 @@ def patch_index(
         checks.dtype(name, part, checks.INDICES)
         checks.device(name, part, "order", order)
     _check_patch(patch)
-    found: tuple[Tensor, Tensor] = register.patch_index(order.long(), clouds.as_sizes(offsets, lengths), int(patch))
+    found: tuple[Tensor, Tensor] = register.patch_index(order.long(), clouds.as_sizes(offsets, lengths), patch)
     return found
 
 
