@@ -131,6 +131,7 @@ def site(tmp_path):
     sys.version_info < (3, 11),
     reason="the last mkdocstrings for Python 3.10 does not work with newer pymdown-extensions",
 )
+@pytest.mark.long
 def test_site(site):
     """One test, so that the site is built once."""
     _check_pages_and_links(site)
