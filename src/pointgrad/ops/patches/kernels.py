@@ -111,6 +111,7 @@ def _launch(
         patch=patch,
         heads=heads,
         tiles=tiles,
+        LOADED=wide == torch.float64,
         PADDED=order.dim() == 2,
         SIZED=sizes is not None,
         DEPTH=depth,
@@ -225,12 +226,6 @@ def _store(to_ptr, row, row_mask, step, values, DEPTH: tl.constexpr, BLOCK_D: tl
 
 
 @triton.jit
-def _number(given, WIDE: tl.constexpr):
-    """A number, which is passed as a tensor if it is float64."""
-    return tl.load(given) if WIDE.is_fp64() else given
-
-
-@triton.jit
 def _bias(
     coordinates_ptr, table_ptr, from_row, from_mask, to_row, to_mask, head, heads,
     BOUND: tl.constexpr, WIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -251,7 +246,8 @@ def _attend(
     out_ptr, norm_ptr, coordinates_ptr, table_ptr, query_ptr, key_ptr, value_ptr,
     query_row, query_head, key_row, key_head, value_row, value_head, scale, scale2,
     order_ptr, sizes_ptr, batch, num_points, patch, heads, tiles,
-    BOUND: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
+    BOUND: tl.constexpr, LOADED: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr,
+    BLOCK_D: tl.constexpr,
     WIDE: tl.constexpr, LOWEST: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -270,7 +266,7 @@ def _attend(
     place += tl.arange(0, BLOCK_M)
     row, row_mask = _row_of(place, last, order_ptr, begin, first_row, num_points)
     query = _load(query_ptr + head * query_head, row, row_mask, query_row, DEPTH, BLOCK_D, DTYPE)
-    scale2 = _number(scale2, WIDE)
+    scale2 = tl.load(scale2) if LOADED else scale2
     key_ptr += head * key_head
     value_ptr += head * value_head
     # Online softmax, in powers of 2: the sums are relative to the largest logit so far.
@@ -317,7 +313,7 @@ def _attend_query(
     grad_query_ptr, out_ptr, norm_ptr, level_ptr, grad_ptr, query_ptr, key_ptr, value_ptr,
     grad_row, grad_head, query_row, query_head, key_row, key_head, value_row, value_head, scale, scale2,
     order_ptr, sizes_ptr, batch, num_points, patch, heads, tiles,
-    PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
+    LOADED: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
     WIDE: tl.constexpr, LOWEST: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -341,7 +337,8 @@ def _attend_query(
     norm_at = norm_begin + head.to(tl.int64) * num_points + place
     tl.store(level_ptr + norm_at, level, mask=row_mask)
     norm = tl.load(norm_ptr + norm_at, mask=row_mask, other=0.0) * LOG2_E
-    scale, scale2 = _number(scale, WIDE), _number(scale2, WIDE)
+    scale = tl.load(scale) if LOADED else scale
+    scale2 = tl.load(scale2) if LOADED else scale2
     key_ptr += head * key_head
     value_ptr += head * value_head
     sums = tl.zeros((BLOCK_M, BLOCK_D), WIDE)
@@ -365,7 +362,7 @@ def _attend_key(
     grad_key_ptr, grad_value_ptr, norm_ptr, level_ptr, grad_ptr, query_ptr, key_ptr, value_ptr,
     grad_row, grad_head, query_row, query_head, key_row, key_head, value_row, value_head, scale, scale2,
     order_ptr, sizes_ptr, batch, num_points, patch, heads, tiles,
-    PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
+    LOADED: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
     WIDE: tl.constexpr, LOWEST: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -387,7 +384,8 @@ def _attend_key(
     # The queries of the last patch follow those of this one, if the last patch borrows any of these keys.
     borrowed = (size - patch < first_key + BLOCK_N) & (last + patch > size)
     end = tl.where(borrowed, size, last)
-    scale, scale2 = _number(scale, WIDE), _number(scale2, WIDE)
+    scale = tl.load(scale) if LOADED else scale
+    scale2 = tl.load(scale2) if LOADED else scale2
     query_ptr += head * query_head
     grad_ptr += head * grad_head
     norm_begin += head.to(tl.int64) * num_points
