@@ -118,6 +118,8 @@ def test_other_ways_use_the_layers(fused):
         assert not any("scale" in call for call in fused)
         with pytest.raises(ValueError, match=r"features must be \(N, 20\)"):
             block(voxels(19))
+        with pytest.raises(ValueError, match="one row for each input of the map"):
+            block(tensor.with_features(tensor.features[1:]))
 
 
 def test_networks(monkeypatch):

@@ -4,6 +4,7 @@ For inference on a CPU, batch norm, the residual connection and ReLU are applied
 they are written. As separate layers, each of them would read and write all features.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class LinearNorm(nn.Sequential):
         linear: Any
         norm: Any
         linear, norm = self
-        if not _is_fusible(linear, norm, rows):
+        if not _is_fusible(linear, norm, rows, (linear.out_features, *rows.shape[1:]), linear.out_features):
             return norm(linear(rows))
         scale, shift = _affine(norm, linear.bias)
         own = torch.arange(rows.shape[0], dtype=torch.int32)[:, None]  # a convolution with a single position
@@ -55,20 +56,20 @@ class LinearNorm(nn.Sequential):
 
 def conv_norm(conv: Conv, norm: nn.Module, tensor: SparseTensor, added: Tensor | None = None) -> SparseTensor:
     """Return `relu(norm(conv(tensor)) + added)`."""
-    if conv.groups == 1 and _is_fusible(conv, norm, tensor.features):
+    rows = tensor.features
+    shape = (math.prod(conv.kernel_size), *rows.shape[1:], conv.out_channels)
+    fits = conv.groups == 1 and len(rows) == len(tensor.coordinates)
+    if fits and _is_fusible(conv, norm, rows, shape, conv.out_channels):
         map, convolved = conv.step_from(tensor)
-        rows, weight = tensor.features, conv.weight
-        checks.shape(rows.shape[-1] == conv.in_channels, "features", f"(N, {conv.in_channels})", rows)
-        assert weight.shape == (map.sources.shape[1], conv.in_channels // conv.groups, conv.out_channels)
         scale, shift = _affine(norm, conv.bias)
         return convolved(
             cpu.finished_conv(
-                rows, weight, map.sources, map.flipped, conv.groups, scale=scale, shift=shift, added=added, relu=True
+                rows, conv.weight, map.sources, map.flipped, 1, scale=scale, shift=shift, added=added, relu=True
             )
         )
     out = conv(tensor)
-    rows = norm(out.features)
-    return out.with_features(functional.relu(rows if added is None else rows + added, inplace=True))
+    normed = norm(out.features)
+    return out.with_features(functional.relu(normed if added is None else normed + added, inplace=True))
 
 
 def join(left: Tensor, right: Tensor) -> Tensor:
@@ -94,7 +95,8 @@ def _is_inference(rows: Tensor) -> bool:
     )
 
 
-def _is_fusible(layer: Any, norm: Any, rows: Tensor) -> bool:
+def _is_fusible(layer: Any, norm: Any, rows: Tensor, shape: tuple[int, ...], outputs: int) -> bool:
+    """Whether a layer with a weight of this shape and a norm can be computed at once. Otherwise torch checks sizes."""
     return bool(
         _is_inference(rows)
         and any(is_plain(layer, kind) for kind in _LAYERS)
@@ -102,6 +104,8 @@ def _is_fusible(layer: Any, norm: Any, rows: Tensor) -> bool:
         and not norm.training
         and norm.running_mean is not None
         and norm.affine
+        and layer.weight.shape == shape
+        and norm.weight.shape == (outputs,)
         and layer.weight.dtype == norm.weight.dtype == rows.dtype
         and layer.weight.is_cpu
         and norm.weight.is_cpu
