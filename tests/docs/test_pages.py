@@ -25,6 +25,7 @@ REASONS = {
     "needs several machines",
     "needs data from elsewhere",
     "needs a program of yours",
+    "needs torch-pointcloud",
     "opens the browser",
     "takes minutes",
 }
