@@ -14,6 +14,9 @@ from pointgrad import train as train
 from pointgrad.ops.attention import aggregate as aggregate
 from pointgrad.ops.attention import masked_softmax as masked_softmax
 from pointgrad.ops.attention import neighbor_attention as neighbor_attention
+from pointgrad.ops.curves import Serialization as Serialization
+from pointgrad.ops.curves import serialize as serialize
+from pointgrad.ops.curves import space_filling_curve as space_filling_curve
 from pointgrad.ops.distance import NearestDistances as NearestDistances
 from pointgrad.ops.distance import chamfer_distance as chamfer_distance
 from pointgrad.ops.gather import gather as gather
