@@ -32,6 +32,9 @@ from pointgrad.ops.neighbors import Neighbors as Neighbors
 from pointgrad.ops.neighbors import ball_query as ball_query
 from pointgrad.ops.neighbors import knn as knn
 from pointgrad.ops.neighbors import to_edges as to_edges
+from pointgrad.ops.patches import patch_attention as patch_attention
+from pointgrad.ops.patches import patch_index as patch_index
+from pointgrad.ops.patches import rotary_embedding as rotary_embedding
 from pointgrad.ops.registry import backend as backend
 from pointgrad.ops.sampling import FarthestSamples as FarthestSamples
 from pointgrad.ops.sampling import VoxelSamples as VoxelSamples
