@@ -69,7 +69,7 @@ CONFIGS = {
         ("parts", {"task": "segmentation", "classes": 6, "categories": 3}),
     )
 }
-SPARSE = ("minkunet", "spunet")
+SPARSE = ("minkunet", "spunet", "ptv3")
 CONFIGS["pointnet2 msg, objects"] = {"name": "pointnet2", "variant": "msg", "width": 0.25, "classes": 5}
 CONFIGS["pointnet2 msg, parts"] = {**CONFIGS["pointnet2, parts"], "variant": "msg"}
 CONFIGS["pointnext b, scenes"] = {**CONFIGS["pointnext, scenes"], "variant": "b"}

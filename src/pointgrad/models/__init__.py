@@ -9,6 +9,7 @@ from pointgrad.models.point_transformer import point_transformer as point_transf
 from pointgrad.models.pointnet import pointnet as pointnet
 from pointgrad.models.pointnet2 import pointnet2 as pointnet2
 from pointgrad.models.pointnext import pointnext as pointnext
+from pointgrad.models.ptv3 import ptv3 as ptv3
 from pointgrad.models.published import Unloaded as Unloaded
 from pointgrad.models.published import load_published as load_published
 from pointgrad.models.spunet import spunet as spunet

@@ -12,11 +12,12 @@ from pointgrad.models.point_transformer import point_transformer
 from pointgrad.models.pointnet import pointnet
 from pointgrad.models.pointnet2 import pointnet2
 from pointgrad.models.pointnext import pointnext
+from pointgrad.models.ptv3 import ptv3
 from pointgrad.models.spunet import spunet
 
 _NETWORKS: dict[str, Callable[..., Network]] = {
     network.__name__: network
-    for network in (pointnet, pointnet2, dgcnn, point_transformer, pointnext, minkunet, spunet)
+    for network in (pointnet, pointnet2, dgcnn, point_transformer, pointnext, minkunet, spunet, ptv3)
 }
 
 

@@ -61,7 +61,10 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
     state, unloaded = network.state_dict(), Unloaded([], [], [])
     theirs = {ours: _NAMES[name](ours) for ours in state}
     prefix = _prefix(content, theirs.values())
-    given = {key.removeprefix(prefix): value for key, value in content.items()}
+    if name in _SERIALIZED:  # the last layer is outside of "backbone."
+        prefix = prefix.removesuffix("backbone.")
+        content = {key.removeprefix(prefix).removeprefix("backbone."): value for key, value in content.items()}
+    given = {key.removeprefix(prefix): value for key, value in content.items() if key not in _UNUSED}
     kernels = {
         f"{part}.weight": module.kernel_size
         for part, module in network.named_modules()
@@ -74,7 +77,7 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
             if not key.endswith("num_batches_tracked"):  # weights of old versions of torch do not have it
                 unloaded.missing.append(key)
             continue
-        value = _converted(given[key], target, kernels.get(ours), key.endswith("kernel"))
+        value = _converted(given[key], target, kernels.get(ours), key.endswith("kernel"), name in _SERIALIZED)
         if value is None:
             shape = tuple(getattr(given[key], "shape", ()))
             unloaded.mismatched.append(f"{key} {shape} for {ours} {tuple(target.shape)}")
@@ -91,11 +94,15 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
     return unloaded
 
 
-def _converted(value: Any, target: Tensor, kernel: tuple[int, int, int] | None, mink: bool) -> Tensor | None:
+def _converted(
+    value: Any, target: Tensor, kernel: tuple[int, int, int] | None, mink: bool, linear: bool
+) -> Tensor | None:
     """The value in the layout of the target, or None if it does not fit."""
     if not isinstance(value, Tensor):
         return None
-    if target.dim() < 2:
+    if linear and kernel is None:
+        pass
+    elif target.dim() < 2:
         value = value.reshape(-1) if value.dim() == 2 and len(value) == 1 else value  # MinkowskiEngine's bias (1, Cout)
     elif kernel is None:  # a linear layer (Cout, Cin)
         outputs, inputs = target.shape
@@ -161,4 +168,21 @@ def _spconv(name: str) -> str:
     return f"{'enc' if part == 'encode' else 'dec'}.{level}.block{rest[1]}.{inner}.{kind}"
 
 
-_NAMES: dict[str, Callable[[str], str]] = {"minkunet": _mink, "spunet": _spconv}
+def _pointcept(name: str) -> str:
+    """The name in Pointcept's Point Transformer V3."""
+    part, *rest = name.split(".")
+    if part == "head":
+        return f"seg_head.{rest[-1]}"
+    if part == "stem":
+        return f"embedding.stem.{('conv', 'norm')[int(rest[0])]}.{rest[-1]}"
+    name = re.sub(r"^(enc|dec)\.(\d+)\.", r"\1.\1\2.", name)
+    name = re.sub(r"\.blocks\.(\d+)\.", r".block\1.", name)
+    name = re.sub(r"\.(norm\d?)\.", r".\1.0.", name)
+    for ours, theirs in ((".conv.", ".cpe."), (".mlp.0.", ".mlp.0.fc1."), (".mlp.2.", ".mlp.0.fc2.")):
+        name = name.replace(ours, theirs)
+    return name.replace("attn.bias_table", "attn.rpe.rpe_table")
+
+
+_NAMES: dict[str, Callable[[str], str]] = {"minkunet": _mink, "spunet": _spconv, "ptv3": _pointcept}
+_SERIALIZED = ("ptv3",)  # their linear layers are not stored as convolutions
+_UNUSED = ("embedding.mask_token",)  # of pretraining
