@@ -64,12 +64,13 @@ CONFIGS = {
     f"{name}, {kind}": {"name": name, "width": 0.25, **config}
     for name in models.names()
     for kind, config in (
-        ("objects", {"classes": 5}),
+        ("objects", {"task": "classification", "classes": 5, "channels": 0}),
         ("scenes", {"task": "segmentation", "classes": 4, "channels": 2}),
-        ("parts", {"task": "segmentation", "classes": 6, "categories": 3}),
+        ("parts", {"task": "segmentation", "classes": 6, "channels": 0, "categories": 3}),
     )
+    if (name, kind) not in (("ptv3", "scenes"), ("sonata", "objects"), ("sonata", "parts"), ("litept", "parts"))
 }
-SPARSE = ("minkunet", "spunet", "ptv3")
+SPARSE = ("minkunet", "spunet", "ptv3", "sonata", "litept")
 CONFIGS["pointnet2 msg, objects"] = {"name": "pointnet2", "variant": "msg", "width": 0.25, "classes": 5}
 CONFIGS["pointnet2 msg, parts"] = {**CONFIGS["pointnet2, parts"], "variant": "msg"}
 CONFIGS["pointnext b, scenes"] = {**CONFIGS["pointnext, scenes"], "variant": "b"}

@@ -1,7 +1,8 @@
 """Weights of MinkowskiEngine and spconv."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -29,10 +30,12 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
     """Load weights that were published for MinkowskiEngine or spconv.
 
     `minkunet` has the names and kernels of MinkowskiEngine's MinkUNet; `spunet` those of Pointcept's SpUNet-v1m1, with
-    kernels of spconv 2 (Cout, kx, ky, kz, Cin) or spconv 1 (kx, ky, kz, Cin, Cout).
+    kernels of spconv 2 (Cout, kx, ky, kz, Cin) or spconv 1 (kx, ky, kz, Cin, Cout). `ptv3`, `sonata` and `litept` have
+    those of Pointcept's networks with their linear layer "seg_head", and of the Sonata and LitePT repositories.
 
     Args:
-        network: From `minkunet` or `spunet`, with the `channels`, `coordinates` and `classes` of the weights.
+        network: From `minkunet`, `spunet`, `ptv3`, `sonata` or `litept`, with the `channels`, `coordinates` and
+            `classes` of the weights.
         weights: The published `state_dict`, or a checkpoint with an entry of this name. A prefix that all names share,
             such as "module.backbone.", is ignored.
         strict: Raise if anything does not fit. Otherwise load what fits, for example all but the last layer.
@@ -50,9 +53,9 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
         >>> unloaded.missing[0], unloaded.unexpected
         ('conv_input.0.weight', [])
     """
-    checks.kind(isinstance(network, Network), "network", " or ".join(_NAMES), network)
+    checks.kind(isinstance(network, Network), "network", _or(_NAMES), network)
     name = network.config["name"]
-    checks.kind(name in _NAMES, "network", " or ".join(_NAMES), name)
+    checks.kind(name in _NAMES, "network", _or(_NAMES), name)
     checks.kind(isinstance(weights, Mapping), "weights", "a state_dict", weights)
     content = weights.get("state_dict", weights)
     checks.kind(isinstance(content, Mapping), "weights['state_dict']", "a dictionary", content)
@@ -121,6 +124,11 @@ def _converted(
     return value if value.shape == target.shape else None
 
 
+def _or(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}"
+
+
 def _prefix(given: Mapping[str, Any], expected: Any) -> str:
     """The prefix of the expected names in the given ones; empty if no name is found."""
     known = set(expected)
@@ -168,21 +176,27 @@ def _spconv(name: str) -> str:
     return f"{'enc' if part == 'encode' else 'dec'}.{level}.block{rest[1]}.{inner}.{kind}"
 
 
-def _pointcept(name: str) -> str:
-    """The name in Pointcept's Point Transformer V3."""
+def _pointcept(name: str, first: str = "conv", conv: str = "cpe") -> str:
+    """The name in Pointcept's Point Transformer V3, with the names of the first layer and of convolutions."""
     part, *rest = name.split(".")
     if part == "head":
         return f"seg_head.{rest[-1]}"
     if part == "stem":
-        return f"embedding.stem.{('conv', 'norm')[int(rest[0])]}.{rest[-1]}"
+        return f"embedding.stem.{(first, 'norm')[int(rest[0])]}.{rest[-1]}"
     name = re.sub(r"^(enc|dec)\.(\d+)\.", r"\1.\1\2.", name)
     name = re.sub(r"\.blocks\.(\d+)\.", r".block\1.", name)
     name = re.sub(r"\.(norm\d?)\.", r".\1.0.", name)
-    for ours, theirs in ((".conv.", ".cpe."), (".mlp.0.", ".mlp.0.fc1."), (".mlp.2.", ".mlp.0.fc2.")):
+    for ours, theirs in ((".conv.", f".{conv}."), (".mlp.0.", ".mlp.0.fc1."), (".mlp.2.", ".mlp.0.fc2.")):
         name = name.replace(ours, theirs)
     return name.replace("attn.bias_table", "attn.rpe.rpe_table")
 
 
-_NAMES: dict[str, Callable[[str], str]] = {"minkunet": _mink, "spunet": _spconv, "ptv3": _pointcept}
-_SERIALIZED = ("ptv3",)  # their linear layers are not stored as convolutions
+_NAMES: dict[str, Callable[[str], str]] = {
+    "minkunet": _mink,
+    "spunet": _spconv,
+    "ptv3": _pointcept,
+    "sonata": partial(_pointcept, first="linear"),
+    "litept": partial(_pointcept, conv="conv"),
+}
+_SERIALIZED = ("ptv3", "sonata", "litept")  # their linear layers are not stored as convolutions
 _UNUSED = ("embedding.mask_token",)  # of pretraining

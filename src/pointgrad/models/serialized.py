@@ -17,10 +17,11 @@ from pointgrad.nn.shared_mlp import make_norm
 from pointgrad.nn.sparse_conv import SubmanifoldConv
 from pointgrad.nn.sparse_tensor import SparseTensor
 from pointgrad.ops import checks
-from pointgrad.ops.curves import CURVES, serialize
+from pointgrad.ops.curves import Curve, serialize
 from pointgrad.ops.gather import gather
 from pointgrad.ops.scatter import segment
 
+CURVES: tuple[Curve, ...] = ("z", "z-trans", "hilbert", "hilbert-trans")
 MOST_BITS = 16  # of a coordinate, as published
 
 
@@ -153,20 +154,17 @@ class Serialized(Network):
 
     def voxel_features(self, tensor: SparseTensor) -> Tensor:
         """Return the input of the head: (V, C) for V voxels, or (B, C) for classification."""
-        assert tensor.offsets is not None
-        begin, cloud = _origin(tensor.coordinates, tensor.offsets)
-        tensor = SparseTensor(tensor.coordinates - begin[cloud], tensor.features, tensor.offsets)
-        extents = segment(tensor.coordinates, tensor.offsets, "max").amax(1).tolist()  # waits for a GPU
+        begin = segment(tensor.coordinates, _offsets(tensor), "min")
+        tensor = SparseTensor(tensor.coordinates - gather(begin, _clouds(tensor)), tensor.features, tensor.offsets)
+        extents = segment(tensor.coordinates, _offsets(tensor), "max").amax(1).tolist()  # waits for a GPU
         largest = max(extents)
         fits = largest < 2**MOST_BITS
         checks.value(fits, "voxel", f"so large that a cloud spans at most {2**MOST_BITS} voxels", largest + 1)
 
         first, norm, act = self.stem
-        if self.sizes.conv_stem:
-            tensor = first(tensor)
-        else:
-            tensor = tensor.with_features(first(tensor.features))
-        tensor = tensor.with_features(act(norm(tensor.features)))
+        rows = first(tensor).features if self.sizes.conv_stem else first(tensor.features)
+        tensor = tensor.with_features(act(norm(rows)))
+        orders: list[Tensor] = []
         passed: list[tuple[SparseTensor, list[Tensor], Tensor]] = []
         for number, stage in enumerate(cast("list[Stage]", list(self.enc))):
             if stage.down is not None:
@@ -176,7 +174,7 @@ class Serialized(Network):
             orders = self._orders(number, tensor, extents)
             tensor = stage(tensor, orders)
         if self.config["task"] == "classification":
-            return segment(tensor.features, tensor.offsets, "mean")
+            return segment(tensor.features, _offsets(tensor), "mean")
         for stage in cast("list[Stage]", list(self.dec)[::-1]):
             assert stage.up is not None
             skip, orders, parent = passed.pop()
@@ -206,7 +204,7 @@ class Serialized(Network):
         bits, coordinates = max(depths), tensor.coordinates
         if min(depths) < bits:
             shifts = torch.tensor([bits - depth for depth in depths], device=coordinates.device)
-            coordinates = coordinates << gather(shifts.unsqueeze(1), _clouds(coordinates, tensor.offsets))
+            coordinates = coordinates << gather(shifts.unsqueeze(1), _clouds(tensor))
         found = serialize(coordinates, curves[: max(counts)], bits=bits, offsets=tensor.offsets)
         return list(found.order.unbind())
 
@@ -231,12 +229,12 @@ def _rates(last: float, blocks: Sequence[int]) -> list[list[float]]:
     return [part.tolist() for part in rates]
 
 
-def _clouds(coordinates: Tensor, offsets: Tensor) -> Tensor:
-    """The cloud (N,) of each row."""
-    rows = torch.arange(len(coordinates), device=coordinates.device)
-    return torch.searchsorted(offsets[1:].contiguous(), rows, right=True)
+def _offsets(tensor: SparseTensor) -> Tensor:
+    assert tensor.offsets is not None
+    return tensor.offsets
 
 
-def _origin(coordinates: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest coordinates (B, 3) of each cloud, and the cloud (N,) of each row."""
-    return segment(coordinates, offsets, "min"), _clouds(coordinates, offsets)
+def _clouds(tensor: SparseTensor) -> Tensor:
+    """The cloud (N,) of each voxel."""
+    rows = torch.arange(len(tensor.coordinates), device=tensor.coordinates.device)
+    return torch.searchsorted(_offsets(tensor)[1:].contiguous(), rows, right=True)

@@ -8,8 +8,8 @@ from pointgrad.ops import checks
 class DropPath(nn.Module):
     """Stochastic depth: in training, set each row to 0 with a probability and divide the others by the rest.
 
-    Put it before the sum of a residual branch. As in Point Transformer V3, a row is a point, not a cloud. Random numbers
-    are drawn from torch's default generator.
+    It belongs at the end of a residual branch. As in Point Transformer V3, a row is a point, not a cloud. Random
+    numbers are drawn from torch's default generator.
 
     Args:
         p: Probability in [0, 1) to drop a row.

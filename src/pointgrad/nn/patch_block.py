@@ -135,6 +135,8 @@ class PatchBlock(nn.Module):
             conv_input: The voxels with the features that are convolved, by default those of `tensor`.
         """
         rows = tensor.features
+        if checks.autocasts(rows):  # residual sums in float32, as layer norm on a GPU gives them
+            rows = rows.float()
         if self.conv is None:
             rows = self.norm0(rows)
         else:
