@@ -13,6 +13,7 @@ from pointgrad.nn.level import Level as Level
 from pointgrad.nn.patch_block import PatchAttention as PatchAttention
 from pointgrad.nn.patch_block import PatchBlock as PatchBlock
 from pointgrad.nn.patches import PatchEmbedding as PatchEmbedding
+from pointgrad.nn.prompt_norm import PDNorm as PDNorm
 from pointgrad.nn.set_abstraction import FeaturePropagation as FeaturePropagation
 from pointgrad.nn.set_abstraction import SetAbstraction as SetAbstraction
 from pointgrad.nn.shared_mlp import SharedMLP as SharedMLP
