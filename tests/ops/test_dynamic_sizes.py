@@ -83,6 +83,18 @@ CALLS = {
         pointgrad.neighbor_attention, torch.rand(n, n + 1, n + 2), torch.rand(n + 3, n + 1, n + 2),
         torch.rand(n + 3, n + 1, n + 4), index(n + 3, n, n + 5), torch.rand(n, n + 5, n + 1),
     ),
+    "patch_attention": lambda n: (
+        lambda q, i, p, o, c, t: pointgrad.patch_attention(q, q, q, i, p, offsets=o, coordinates=c, bias_table=t),
+        torch.rand(n * n, n + 1, n + 2), torch.arange(n * n), n + 2, offsets(n, n), index(n, n * n, 3),
+        torch.rand(9, n + 1),
+    ),
+    "patch_index": lambda n: (
+        lambda i, p, s: pointgrad.patch_index(i, p, lengths=s),
+        torch.arange(n + 1).repeat(n, 1), n + 2, torch.arange(n),
+    ),
+    "rotary_embedding": lambda n: (
+        pointgrad.rotary_embedding, torch.rand(n, n + 1, n + 2, 6 * n), torch.rand(n, n + 1, 3),
+    ),
     "masked_softmax": lambda n: (pointgrad.masked_softmax, torch.rand(n, n + 1), torch.rand(n, n + 1) > 0.5),
     "cross_entropy": lambda n: (F.cross_entropy, torch.rand(n, n + 1, n + 2), index(n, n, n + 2).clamp(min=0)),
     "cross_entropy, probabilities": lambda n: (F.cross_entropy, torch.rand(n, n + 1), torch.rand(n, n + 1)),

@@ -31,15 +31,15 @@ def patch_attention(
     `softmax(scale * dot(query, key) + bias)`, as in Point Transformer V3.
 
     Gradients flow to `query`, `key`, `value` and `bias_table`, to any order. Softmax and sums are computed in at least
-    float32. Memory is linear in N, except for second derivatives, which need N * H * `patch` numbers. Under autocast the inputs are cast to the autocast dtype, as in
-    `torch.nn.functional.scaled_dot_product_attention`.
+    float32. Memory is linear in N, except for second derivatives, which need N * H * `patch` numbers. Under autocast
+    the inputs are cast to the autocast dtype, as in `torch.nn.functional.scaled_dot_product_attention`.
 
     Args:
         query: (N, H, D) packed, or (B, N, H, D) padded, for H heads, in the order of the points.
         key: Shape and dtype of `query`.
         value: Shape and dtype of `query`.
-        order: (N,) packed (global), or (B, N) padded (local to each cloud): the points of each cloud, each of them once,
-            for example along a space-filling curve. int64 or int32. Entries of padded clouds beyond `lengths` are
+        order: (N,) packed (global), or (B, N) padded (local to each cloud): the points of each cloud, each of them
+            once, for example along a space-filling curve. int64 or int32. Entries of padded clouds beyond `lengths` are
             ignored. Other values raise a ValueError on the CPU; on a GPU an index out of range is left out.
         patch: Number of points in a patch, at most 65,536.
         offsets: (B + 1,) boundaries of packed clouds.
@@ -101,7 +101,7 @@ def patch_attention(
         value,
         order.long(),
         clouds.as_sizes(offsets, lengths),
-        int(patch),
+        patch,
         None if coordinates is None else coordinates.long(),
         bias_table,
         None if scale is None else float(scale),
@@ -144,7 +144,7 @@ def patch_index(
         checks.dtype(name, part, checks.INDICES)
         checks.device(name, part, "order", order)
     _check_patch(patch)
-    found: tuple[Tensor, Tensor] = register.patch_index(order.long(), clouds.as_sizes(offsets, lengths), int(patch))
+    found: tuple[Tensor, Tensor] = register.patch_index(order.long(), clouds.as_sizes(offsets, lengths), patch)
     return found
 
 
@@ -168,8 +168,8 @@ def rotary_embedding(features: Tensor, positions: Tensor, base: float = 100.0) -
 
     Example:
         >>> features = torch.tensor([1., 0., 1., 0., 1., 0.]).reshape(1, 1, 6)
-        >>> rotary_embedding(features, torch.tensor([[0., torch.pi / 2, torch.pi]])).round(decimals=4).flatten()
-        tensor([ 1.0000,  0.0000, -0.0000,  1.0000, -1.0000, -0.0000])
+        >>> rotary_embedding(features, torch.tensor([[0., 0.5, 1.]])).flatten()
+        tensor([1.0000, 0.0000, 0.8776, 0.4794, 0.5403, 0.8415])
     """
     checks.tensor("features", features)
     checks.tensor("positions", positions)

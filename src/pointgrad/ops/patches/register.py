@@ -47,14 +47,14 @@ def _check_order(order: Tensor, sizes: Tensor | None) -> None:
     inside = (places >= low) & (places < high)
     if not inside[listed].all():
         place = np.argwhere(listed & ~inside)[0]
-        low, high = (int(np.broadcast_to(ends, places.shape)[tuple(place)]) for ends in (low, high))
-        _refuse(place, f"in [{low}, {high}), the points of its cloud", places)
+        first, end = (int(np.broadcast_to(ends, places.shape)[tuple(place)]) for ends in (low, high))
+        _refuse(place, f"in [{first}, {end}), the points of its cloud", places)
     seen = np.zeros(places.size, bool)
     seen[rows[listed]] = True
     if np.count_nonzero(seen) != np.count_nonzero(listed):
         flat = np.flatnonzero(listed)
-        _, first = np.unique(rows.reshape(-1)[flat], return_index=True)
-        place = np.unravel_index(np.delete(flat, first)[0], places.shape)
+        _, earliest = np.unique(rows.reshape(-1)[flat], return_index=True)
+        place = np.unravel_index(np.delete(flat, earliest)[0], places.shape)
         _refuse(place, "a point that is not listed before", places)
 
 
@@ -145,7 +145,6 @@ patch_attention = operator(
     check=_check_order,
     save=_save_attention,
     backward=_grad_attention,
-    kernels=("cpu",),
     autocast="lower",
 )
 
@@ -192,16 +191,16 @@ def _save_attention_backward(ctx: Any, inputs: Any, output: tuple[Tensor, ...]) 
 
 def _grad_attention_backward(ctx: Any, *grads: Tensor) -> dict[str, Tensor | None]:
     """Second derivatives: autograd through the first derivatives of the reference."""
-    *given, order, sizes, coordinates = ctx.saved_tensors
+    *saved, order, sizes, coordinates = ctx.saved_tensors
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        given = [None if source is None else source.view_as(source).requires_grad_() for source in given]
-        grad, *tensors = given
-        *rows, bias_table = tensors
-        out, _ = reference.patch_attention(*rows, order, sizes, ctx.patch, coordinates, bias_table, ctx.scale)
-        first = tuple(tensor for tensor in tensors if tensor is not None)
+        given = {name: x.view_as(x).requires_grad_() for name, x in zip(_SAVED, saved, strict=True) if x is not None}
+        grad, first = given["grad"], tuple(given.values())[1:]
+        query, key, value = (given[name] for name in _SOURCES[:3])
+        table = given.get("bias_table")
+        out, _ = reference.patch_attention(query, key, value, order, sizes, ctx.patch, coordinates, table, ctx.scale)
         slopes = torch.autograd.grad(out, first, grad, create_graph=True)
-        wanted = {name: source for name, source in zip(_SAVED, given, strict=True) if getattr(ctx.needed, name)}
+        wanted = {name: source for name, source in given.items() if getattr(ctx.needed, name)}
         found = torch.autograd.grad(
             slopes, tuple(wanted.values()), grads[: len(slopes)], create_graph=create_graph, allow_unused=True
         )
@@ -216,7 +215,6 @@ patch_attention_backward = operator(
     check=_check_order,
     save=_save_attention_backward,
     backward=_grad_attention_backward,
-    kernels=("cpu",),
 )
 
 
