@@ -1,5 +1,6 @@
 """Faster interpretation of Triton kernels, for processes that only interpret."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -8,8 +9,9 @@ def speed_up() -> None:
     """Patch Triton's language once instead of at every call of a helper function, and keep what is computed repeatedly.
 
     The interpreter patches at every call and restores afterwards. A process that only interprets does not need this and
-    runs twice as fast without it. It also builds a table of all dtypes whenever it needs one of them, and computes the
-    attributes of a shape again for every value of this shape.
+    runs twice as fast without it. It also builds a table of all dtypes whenever it needs one of them, computes the
+    attributes of a shape again for every value of this shape, compares the types of operands that have the same type,
+    makes a constant again for every operation, and looks for overflow without reporting it.
     """
     import triton.language as tl
     from triton.runtime import interpreter
@@ -49,6 +51,7 @@ def speed_up() -> None:
         if key not in tensors:
             init_tensor(self, handle, type)
             tensors[key] = dict(vars(self))
+            tensors[key]["shape_key"] = key
         vars(self).update(tensors[key], handle=handle, type=type, dtype=type.scalar)
 
     tl.core.block_type.__init__, tl.core.tensor.__init__ = init_type_once, init_tensor_once
@@ -61,3 +64,34 @@ def speed_up() -> None:
             return equal(self, other)
 
         tl.core.tuple.__eq__ = equal_shapes
+
+    builder = interpreter.interpreter_builder
+    if not builder.options.debug and hasattr(builder.options, "sanitize_overflow"):
+        builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
+    if hasattr(tl, "semantic") and hasattr(tl.semantic, "TritonSemantic"):  # functions before Triton 3.4
+        semantic = tl.semantic.TritonSemantic
+        semantic.binary_op_type_checking_impl = _check_types_once(tl, semantic.binary_op_type_checking_impl)
+
+
+def _check_types_once(tl: Any, check: Any) -> Any:
+    """The conversion of operands to a common type and shape, which keeps constants and skips equal types."""
+    wide = (tl.int32, tl.int64, tl.float32, tl.float64)  # dtypes in which all operations are computed
+    constants: dict[Any, Any] = {}
+
+    def check_once(self: Any, lhs: Any, rhs: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(lhs) is tl.tensor and lhs.dtype in wide:
+            if type(rhs) is tl.tensor:
+                if rhs.dtype is lhs.dtype and rhs.shape_key == lhs.shape_key:
+                    return lhs, rhs
+            elif (type(rhs) is int or type(rhs) is float) and rhs:  # 0.0 and -0.0 are equal
+                key = (rhs, type(rhs), lhs.dtype.name, lhs.shape_key, args, *kwargs.items())
+                if key in constants:
+                    return lhs, constants[key]
+                left, right = check(self, lhs, rhs, *args, **kwargs)
+                if left is lhs:
+                    right.handle.data.flags.writeable = False
+                    constants[key] = right
+                return left, right
+        return check(self, lhs, rhs, *args, **kwargs)
+
+    return check_once

@@ -8,14 +8,13 @@ a CPU. The operators and their checks are those of the catalogue that have `scal
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pointgrad.bench import write
-from pointgrad.bench.clocks import peak_mib
+from pointgrad.bench.clocks import milliseconds, peak_mib
 from pointgrad.bench.machine import machine
 from pointgrad.catalog import OPERATORS, OpInfo
 
@@ -57,13 +56,14 @@ def measured(name: str, count: int, device: str) -> dict[str, Any]:
     if device == "cuda":
         torch.cuda.empty_cache()
     peak = peak_mib(call, device)
-    begin = time.perf_counter()
-    call()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - begin
     elements = count * next(value for value in arguments.values() if isinstance(value, torch.Tensor)).shape[-1]
-    return {"name": name, "size": count, "elements": elements, "ms": round(seconds * 1e3, 3), "peak_MiB": peak}
+    return {
+        "name": name,
+        "size": count,
+        "elements": elements,
+        "ms": round(milliseconds(call, device), 3),
+        "peak_MiB": peak,
+    }
 
 
 def line(row: dict[str, Any]) -> str:

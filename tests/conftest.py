@@ -1,5 +1,6 @@
 """Shared fixtures: devices and backends, seeds, data; and the settings of torch and Triton for tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ import pointgrad
 from reliability import interpreter
 from tests.support.places import DATA, PLACES, Place
 
+gc.disable()  # until all tests are collected, because they all stay alive
 if Place("cpu", "triton") in PLACES:
     interpreter.speed_up()
 
@@ -87,6 +89,21 @@ def pytest_collection_modifyitems(config, items):
     kept = set(selected)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = selected
+
+
+def pytest_collection_finish():
+    gc.enable()
+
+
+def pytest_sessionfinish():
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _freeze():
+    """Exempts the modules and tests that exist from garbage collection, which would visit them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

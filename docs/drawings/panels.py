@@ -100,6 +100,8 @@ def take(session: Session) -> None:
     panel = session.show("sparse convolution", click=(0.9, 0.1, 0.5), edge=0.06)
     session.closer(panel, 1.8 * panel.reach)
     session.save("sparse")
+    session.show("space-filling curve", click=back, edge=0.1, patch=48)
+    session.save("curves")
     panel = session.show("attention", click=(0.5, 0.9, 0.55), layer="blocks.2.0", channels="group 1")
     session.closer(panel, 1.6 * panel.reach)
     session.save("attention")

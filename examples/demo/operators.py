@@ -7,8 +7,8 @@ Runs on the CPU, and on the GPU if there is one. The inputs come from the catalo
 
 import statistics
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,16 +17,35 @@ from rich.progress import Progress
 from rich.table import Table
 
 import pointgrad
+from pointgrad.bench import operators
+from pointgrad.bench.clocks import milliseconds
+from pointgrad.bench.comparison import Comparison, Implementation, Setup
 from pointgrad.catalog import OPERATORS, Case, Make, OpInfo, first_float
 from pointgrad.catalog.magnitudes import tensors
 
 
-def agreement(op: OpInfo, arguments: dict[str, Any]) -> str:
+class Fifth(Setup):
+    """Sizes for which the reference and the plain forms take less than a second."""
+
+    def size(self, number: int) -> int:
+        return number // 5 if number > 4096 else number
+
+
+def work(op: OpInfo, device: str) -> tuple[str, Comparison]:
+    """The first row of the operator's benchmark, or a call without plain forms."""
+    for row in operators.operator_rows(op, Fifth(device)):
+        return row.name, row.build()
+    sample = next((each for each in op.samples if each.large), op.samples[0])
+    arguments = (sample.large or sample.build)(Make(device=device))
+    return f"sample {sample.name}", Comparison(Implementation(partial(op.call, **arguments)), check=lambda result: None)
+
+
+def agreement(ours: Implementation) -> str:
     """Compare the result with the reference's."""
 
     def run() -> list[torch.Tensor]:
         torch.manual_seed(0)
-        return tensors(op.call(**arguments))
+        return tensors(ours.read(ours.call()))
 
     received = run()
     with pointgrad.backend("reference"):
@@ -54,48 +73,34 @@ def gradient(case: Case, device: str) -> str:
     return "[green]first and second[/]" if passed else "[red]wrong[/]"
 
 
-def milliseconds(call: Callable[..., Any], op: OpInfo, arguments: dict[str, Any], device: str) -> float:
-    """Median time of the call, followed by its backward pass if it has one."""
-    sources = op.sources(arguments)
-
-    def once() -> float:
-        begin = time.perf_counter()
-        result = call(**{**arguments, **sources})
-        if sources:
-            output = first_float(tensors(result))
-            torch.autograd.grad(output, list(sources.values()), torch.ones_like(output))
-        if device == "cuda":
-            torch.cuda.synchronize()
-        return (time.perf_counter() - begin) * 1e3
-
-    once()
-    return statistics.median(once() for _ in range(5))
+def median(call: Callable[[], Any], device: str) -> float:
+    """Median time in milliseconds, after a first call."""
+    call()
+    return statistics.median(milliseconds(call, device) for _ in range(5))
 
 
 def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     torch.manual_seed(0)
-    operators = [op for op in OPERATORS if op.timing and op.plain]
+    described = [op for op in OPERATORS if op.registered]
     for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
         name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
         table = Table(title=f"pointgrad {pointgrad.__version__} on {name}, torch {torch.__version__}")
         for column in ("operator", "work", "reference", "gradient check", "plain PyTorch", "pointgrad", "faster"):
             table.add_column(column, justify="right" if column in ("plain PyTorch", "pointgrad", "faster") else "left")
         with Progress(console=console, transient=True) as progress:
-            task = progress.add_task("", total=3 * len(operators))
-            for op in operators:
-                arguments = op.timing.build(Make(device=device))
-                progress.update(task, description=f"{op.name}: reference")
-                agrees = agreement(op, arguments)
-                progress.update(task, advance=1, description=f"{op.name}: gradient")
-                checked = gradient(next(op.cases()), device)
-                progress.update(task, advance=1, description=f"{op.name}: time")
-                ours = milliseconds(op.call, op, arguments, device)
-                plain = milliseconds(op.plain, op, arguments, device)
-                progress.update(task, advance=1)
-                work = op.timing.label + (", and back" if op.differentiable else "")
-                ratio = f"[bold]{plain / ours:.1f}x[/]" if plain >= ours else f"{plain / ours:.2f}x"
-                table.add_row(op.name, work, agrees, checked, f"{plain:.2f} ms", f"{ours:.2f} ms", ratio)
+            task = progress.add_task("", total=len(described))
+            for op in described:
+                progress.update(task, advance=1, description=op.name)
+                label, comparison = work(op, device)
+                agrees, checked = agreement(comparison.ours), gradient(next(op.cases()), device)
+                ours = median(comparison.ours.call, device)
+                times = ["", f"{ours:.2f} ms"]
+                for form in list(comparison.plain.values())[:1]:
+                    plain = median(form.call, device)
+                    ratio = f"[bold]{plain / ours:.1f}x[/]" if plain >= ours else f"{plain / ours:.2f}x"
+                    times = [f"{plain:.2f} ms", f"{ours:.2f} ms", ratio]
+                table.add_row(op.name, label, agrees, checked, *times)
         console.print(table)
 
 

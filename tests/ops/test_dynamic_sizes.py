@@ -139,6 +139,12 @@ CALLS = {
     "transposed_map": lambda n: (
         lambda c, o: pointgrad.transposed_map(c, 2, stride=2, offsets=o), index(n, n * n, 3), offsets(n, n),
     ),
+    "space_filling_curve": lambda n: (
+        lambda c, o: pointgrad.space_filling_curve(c, "z", offsets=o), torch.randint(n, (n * n, 3)), offsets(n, n),
+    ),
+    "serialize": lambda n: (
+        lambda c, s: pointgrad.serialize(c, lengths=s), torch.randint(n, (n, n + 1, 3)), torch.arange(n),
+    ),
     "max_pool2d": lambda n: (F.max_pool2d, torch.rand(n, n + 1, n + 2, n + 3), n),
 }  # fmt: skip
 

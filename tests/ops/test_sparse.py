@@ -443,7 +443,9 @@ def test_tiles_fit_in_shared_memory(monkeypatch, hip, available):
     for module in (conv_kernels, weight_kernels):
         monkeypatch.setattr(module, "shared_memory", lambda device: available << 10)
     sizes, dtypes = (1, 16, 48, 64, 96, 128, 192, 256, 512), (torch.float16, torch.float32, torch.float64)
-    for inputs, outputs, dtype in itertools.product(sizes, sizes, dtypes):
+    for inputs, outputs, dtype, tf32 in itertools.product(sizes, sizes, dtypes, (False, True)):
+        tf32 = tf32 and dtype == torch.float32
+        monkeypatch.setattr(conv_kernels, "precision_of", lambda dtype, tf32=tf32: "tf32" if tf32 else "ieee")
         features = torch.empty(0, dtype=dtype)
         tile = conv_kernels._tile(inputs, outputs, features)
         weight = weight_kernels._weight_tile(inputs, outputs, features)

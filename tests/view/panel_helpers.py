@@ -6,7 +6,10 @@ import torch
 from pointgrad.view.levels import Part
 from pointgrad.view.stage import Picked
 
-TITLES = ("farthest points", "voxel sampling", "neighbours", "groups", "interpolation", "sparse convolution")
+TITLES = (
+    "farthest points", "voxel sampling", "neighbours", "groups", "interpolation", "sparse convolution",
+    "space-filling curve",
+)  # fmt: skip
 
 
 class Recorder:

@@ -219,6 +219,37 @@ def test_sparse_convolution(see, kernel, dilation, level):
     assert set(drawn) == {"voxels"}
 
 
+def test_space_filling_curve(see):
+    viewer = see(torch.rand(500, 3) * torch.tensor([4.0, 4.0, 1.0]) - 50)
+    points, _ = sample(viewer)
+    controls = {"edge": 0.25, "curve": "z-trans", "patch": 48, "click": 9}
+    drawn, text = show(viewer, "space-filling curve", **controls)
+    cells = torch.floor((points - points.amin(0)) / 0.25).long()
+    voxels = cells.unique(dim=0)
+
+    def code(voxel):
+        x, y, z = (f"{value:04b}" for value in voxel)
+        return int("".join(a + b + c for a, b, c in zip(y, x, z, strict=True)), 2)
+
+    path = sorted(voxels.tolist(), key=code)
+    assert f"**{len(voxels)}** voxels of edge length 0.25 along the curve z-trans of 4 bits, from dark" in text
+    step = np.linalg.norm(np.diff(path, axis=0), axis=1).mean() * 0.25
+    assert f"are {bold(step)} apart" in text
+    assert f"**{-(-len(voxels) // 48)}**" in text
+    low = viewer.stage.place(points.amin(0, keepdim=True))
+    line = (drawn["line"][0] - low) / (viewer.stage.factor * 0.25) - 0.5
+    assert np.allclose(line, path[1:], atol=1e-3)
+    place = path.index(cells[9].tolist())
+    assert f"place **{place}** and is in patch **{place // 48}**" in text
+    own = path[place // 48 * 48 : place // 48 * 48 + 48]
+    assert f"whose {len(own)} voxels" in text
+    assert len(drawn["patch"][0]) == 12 * len(own)
+    painted, text = show(viewer, "space-filling curve", colors="patch", line=False, **{**controls, "click": None})
+    assert len(np.unique(painted["voxels"][1], axis=0)) == min(16, -(-len(voxels) // 48))
+    assert "Click a point" in text
+    assert set(painted) == {"voxels"}
+
+
 @pytest.mark.parametrize("points", [
     torch.rand(1, 3), torch.full((50, 3), 2.5), torch.rand(3, 3), plane(), torch.rand(40, 3) * 1e-6,
     torch.rand(40, 3, dtype=torch.float64) + torch.tensor([5e5, 5e6, 0.0], dtype=torch.float64),

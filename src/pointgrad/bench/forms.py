@@ -15,7 +15,7 @@ Form = Callable[..., Tensor]
 
 
 def close(truth: Callable[[], Any], tolerance: float) -> Check:
-    """A check that the error of each tensor, relative to its norm, is at most `tolerance`."""
+    """A check that integers are equal, and the error of each floating tensor is at most `tolerance` times its norm."""
     exact = functools.cache(truth)
 
     def check(received: Any) -> None:
@@ -23,6 +23,9 @@ def close(truth: Callable[[], Any], tolerance: float) -> Check:
         both = [(each,) if isinstance(each, Tensor) else each for each in (received, expected)]
         for actual, desired in zip(*both, strict=True):
             assert actual.shape == desired.shape, f"shape must be {tuple(desired.shape)}, got {tuple(actual.shape)}"
+            if not desired.is_floating_point():
+                assert torch.equal(actual, desired), "integers differ"
+                continue
             error = float((actual - desired).norm() / desired.norm().clamp(min=1e-30))
             assert error <= tolerance, f"relative error must be at most {tolerance:.0e}, got {error:.1e}"
 
@@ -48,58 +51,75 @@ def compare(
     arguments: dict[str, Any],
     sources: Sequence[str] = (),
     *,
-    compile: str | None = None,
     tolerance: float = 1e-5,
     work: tuple[str, dict[str, Any]] | None = None,
-    moved: int = 0,
+    only_plain: Sequence[str] = (),
+    floor: bool = False,
+    check: Check | None = None,
+    read: Callable[[Any], Any] = lambda result: result,
+    compiled: Callable[[], Form] | None = None,
 ) -> Comparison:
     """Compare our function with plain forms that take the same arguments.
 
     Args:
         passes: The timed passes.
         ours: The function of pointgrad.
-        plain: Plain forms by name. The first one, in float64, is the ground truth.
+        plain: Plain forms by name. The first one is the ground truth, in float64 if the result is floating.
         arguments: Keyword arguments of all functions.
         sources: Names of the arguments whose gradients are computed.
-        compile: Name of the plain form to compile, by default the first.
         tolerance: Largest relative error.
         work: As in `Comparison`. For the backward pass it becomes `<name>_backward`, with the gradient as `grad`; for
             both passes `<name>_both`.
-        moved: As in `Comparison`.
+        only_plain: Names of arguments that ours does not take.
+        floor: Compare with the time of a copy of the bytes that must pass through memory.
+        check: Replaces the comparison with the ground truth.
+        read: Converts the result of ours to that of the plain forms.
+        compiled: Builds the compiled form, by default `torch.compile` of the first plain form.
     """
-    exact_form = next(iter(plain.values()))
+    own = {name: value for name, value in arguments.items() if name not in only_plain}
     with torch.no_grad():
-        upstream = torch.randn_like(ours(**arguments))
+        output: Any = None if check else read(ours(**own))
+    floating = isinstance(output, Tensor) and output.is_floating_point()
+    upstream = torch.randn_like(output) if floating else torch.empty(0)
 
     def truth() -> Any:
-        exact = {name: _double(value) for name, value in arguments.items()}
+        exact = {name: _double(value) for name, value in arguments.items()} if floating else arguments
         if passes == "forward":
-            return exact_form(**exact)
+            return first(**exact)
         inputs = [exact[name].requires_grad_() for name in sources]
-        both = _both(exact_form(**exact), inputs, upstream.double())
+        both = _both(first(**exact), inputs, upstream.double())
         return both[1:] if passes == "backward" else both
 
     def implementation(form: Form) -> Implementation:
         return Implementation(timed_call(passes, form, arguments, sources, upstream))
 
+    def compile_first() -> Implementation:
+        # The backward pass runs repeatedly on the tensors that one forward pass saved, so it must not reuse them.
+        with torch._functorch.config.patch(donated_buffer=False):
+            return implementation(compiled() if compiled else torch.compile(first))
+
     if work is not None and passes != "forward":
         suffix = "backward" if passes == "backward" else "both"
         work = (f"{work[0]}_{suffix}", work[1] | {"grad": upstream})
-    to_compile = plain[compile] if compile else exact_form
-
-    def compiled() -> Implementation:
-        # The backward pass runs repeatedly on the tensors that one forward pass saved, so it must not reuse them.
-        with torch._functorch.config.patch(donated_buffer=False):
-            return implementation(torch.compile(to_compile))
-
+    first = next(iter(plain.values()), ours)
     return Comparison(
-        implementation(ours),
-        close(truth, tolerance),
+        Implementation(timed_call(passes, ours, own, sources, upstream), read),
+        check or close(truth, tolerance),
         {name: implementation(form) for name, form in plain.items()},
-        compiled=compiled,
+        compiled=compile_first if plain else None,
         work=work,
-        moved=moved,
+        moved=_moved(passes, own, sources, upstream) if floor else 0,
     )
+
+
+def _moved(passes: Passes, arguments: dict[str, Any], sources: Sequence[str], output: Tensor) -> int:
+    """Bytes of inputs, output and gradients. Forms are linear in a single source, so that backward does not read it."""
+    given = {name: value.nbytes for name, value in arguments.items() if isinstance(value, Tensor)}
+    if passes == "forward":
+        return output.nbytes + sum(given.values())
+    grads = sum(given[name] for name in sources)
+    unread = grads if passes == "backward" and len(sources) == 1 else 0
+    return output.nbytes + sum(given.values()) - unread + grads
 
 
 def _both(output: Tensor, inputs: list[Tensor], upstream: Tensor) -> tuple[Tensor, ...]:

@@ -13,7 +13,6 @@ from .base import OpInfo as OpInfo
 from .base import Precision as Precision
 from .base import Sample as Sample
 from .base import Scaling as Scaling
-from .base import Timing as Timing
 from .base import first_float as first_float
 from .errors import BadCall as BadCall
 from .inputs import Draw as Draw

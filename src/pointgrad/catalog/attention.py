@@ -1,16 +1,13 @@
 """aggregate, masked_softmax and neighbor_attention."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 import pointgrad
 from pointgrad import aggregate, masked_softmax, neighbor_attention
 
-from .base import Benchmark, OpInfo, Passes, Precision, Sample, Timing
+from .base import BOTH_PASSES, EACH_PASS, Benchmark, OpInfo, Precision, Sample
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
-from .gather import plain_gather
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each, steepness
 
@@ -37,55 +34,24 @@ def masked(m: Make, *shape: int, dim: int = -1, broadcast: tuple[int, ...] | Non
     return {"logits": m.floats(*shape), "mask": m.mask(*(shape if broadcast is None else broadcast)), "dim": dim}
 
 
-def with_first(rows: Tensor, value: Any) -> Tensor:
-    """At least one neighbor or logit in each row, without which the plain form is undefined."""
-    rows[:, 0] = value
-    return rows
-
-
 def plain_aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
-    weights = weights.unsqueeze(-1) if weights.dim() == 2 else weights
-    return (weights.repeat_interleave(values.shape[1] // weights.shape[2], -1) * plain_gather(values, index)).sum(1)
+    """Index, multiply, sum. The index must not contain -1."""
+    cloud = torch.arange(len(index), device=index.device)[:, None, None]
+    picked = values[index] if index.dim() == 2 else values[cloud, index]
+    if weights.dim() == index.dim():
+        return (weights.unsqueeze(-1) * picked).sum(-2)
+    return (weights.repeat_interleave(values.shape[-1] // weights.shape[-1], -1) * picked).sum(-2)
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, index: Tensor, bias: Tensor | None = None) -> Tensor:
-    logits = (query.unsqueeze(1) * key[index.clamp(min=0)]).sum(-1) * query.shape[-1] ** -0.5
-    logits = logits if bias is None else logits + bias
-    weights = logits.masked_fill((index < 0).unsqueeze(-1), -torch.inf).softmax(1)
-    return (weights.unsqueeze(-1) * value[index.clamp(min=0)]).sum(1)
-
-
-def unfused_aggregate(weights: Tensor, values: Tensor, index: Tensor) -> Tensor:
-    """Index, multiply, sum. The index must not contain -1."""
-    if index.dim() == 2:
-        return (weights.unsqueeze(-1) * values[index]).sum(-2)
-    cloud = torch.arange(len(index), device=index.device)[:, None, None]
-    return (weights.unsqueeze(-1) * values[cloud, index]).sum(-2)
-
-
-def unfused_attention(query: Tensor, key: Tensor, value: Tensor, index: Tensor) -> Tensor:
     """Index, dot products, softmax, index, sum. The index must not contain -1."""
     logits = (query.unsqueeze(1) * key[index]).sum(-1) * query.shape[-1] ** -0.5
+    logits = logits if bias is None else logits + bias
     return (torch.softmax(logits, 1).unsqueeze(-1) * value[index]).sum(1)
-
-
-def moved_bytes(arguments: Arguments) -> int:
-    """Bytes of the forward pass of aggregate for three rows of each of B clouds."""
-    batch, rows, channels = arguments["values"].shape
-    index = arguments["index"]
-    return int(4 * channels * batch * (index.shape[1] + rows) + 12 * index.numel())
-
-
-def moved_backward(arguments: Arguments) -> int:
-    """The gradient with respect to the weights reads the values again and writes all weights."""
-    return moved_bytes(arguments) + 4 * arguments["values"].numel() + 4 * arguments["index"].numel()
 
 
 def three_rows(m: Make, num_rows: int, picks: int, batch: int) -> Arguments:
     return sums(m, m.below(num_rows, batch, picks, 3), num_rows, 256)
-
-
-BOTH_PASSES: dict[str, Passes] = {", and back": "forward + backward"}
 
 
 def draw_masked(d: Draw) -> Arguments:
@@ -218,15 +184,10 @@ OPERATORS = [
         ],
         draw=draw_aggregate, magnitudes=linear_in_each(aggregate, ("weights", "values")),
         bad_arguments={"index": [None], "weights": [1.0]},
-        precision=[Precision(lambda m: sums(m, m.index(m.rows, m.rows, 12), m.rows, 16, 4))],
-        timing=Timing("20k x 16 rows of 64", lambda m: sums(m, m.below(20_000, 20_000, 16), 20_000, 64)),
+        precision=[Precision(lambda m: sums(m, m.below(m.rows, m.rows, 12), m.rows, 16, 4))],
         benchmarks=[
-            Benchmark("aggregate {0} x 16 x 128", lambda m, n: sums(m, m.below(n, n, 16), n, 128), (10_000,), {"PyTorch": unfused_aggregate}, BOTH_PASSES, ("weights", "values"), cuda=(100_000,)),
-            Benchmark("aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate}, {" forward": "forward"}, moved=moved_bytes, cuda=(1024, 4096, 16)),
-            Benchmark(
-                "aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": unfused_aggregate},
-                {" backward": "backward"}, ("weights", "values"), moved=moved_backward, cuda=(1024, 4096, 16),
-            ),
+            Benchmark("aggregate {0} x 16 x 128", lambda m, n: sums(m, m.below(n, n, 16), n, 128), (10_000,), {"PyTorch": plain_aggregate}, BOTH_PASSES, ("weights", "values"), cuda=(100_000,)),
+            Benchmark("aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": plain_aggregate}, EACH_PASS, ("weights", "values"), floor=True, cuda=(1024, 4096, 16)),
         ],
     ),
     OpInfo(
@@ -258,10 +219,9 @@ OPERATORS = [
         ],
         draw=draw_attention, magnitudes=attention_magnitudes,
         bad_arguments={"scale": ["1", True, [1.0]], "bias": [1.0], "index": [None]},
-        precision=[Precision(lambda m: heads(m, with_first(m.index(m.rows, m.rows, 12), 0), m.rows, 4, 8, 8, 4))],
-        timing=Timing("20k x 16, 8 heads of 8", lambda m: heads(m, m.below(20_000, 20_000, 16), 20_000, 8, 8)),
+        precision=[Precision(lambda m: heads(m, m.below(m.rows, m.rows, 12), m.rows, 4, 8, 8, 4))],
         benchmarks=[
-            Benchmark("attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": unfused_attention}, BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,)),
+            Benchmark("attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": plain_attention}, BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,)),
         ],
     ),
     OpInfo(
@@ -282,6 +242,6 @@ OPERATORS = [
         ],
         draw=draw_masked, magnitudes=masked_magnitudes, rounds=True,
         bad_arguments={"dim": [3, -4, 1.0, None, True], "mask": [None]},
-        precision=[Precision(lambda m: {"logits": m.floats(m.rows, 20), "mask": with_first(m.mask(m.rows, 20), True)})],
+        precision=[Precision(lambda m: {"logits": m.floats(m.rows, 20), "mask": m.mask(m.rows, 20)})],
     ),
 ]  # fmt: skip

@@ -17,10 +17,10 @@ from .inputs import Draw, Make
 from .magnitudes import Arguments, Magnitudes, tensors
 
 Check = Callable[[Arguments, Any], None]
-
-
 Build = Callable[[Make], Arguments]
 Passes = Literal["forward", "backward", "forward + backward"]
+EACH_PASS: dict[str, Passes] = {" forward": "forward", " backward": "backward"}
+BOTH_PASSES: dict[str, Passes] = {", and back": "forward + backward"}
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,6 @@ class Precision:
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Work for which the operator is timed beside its plain form.
-
-    Attributes:
-        label: The sizes, for a table.
-    """
-
-    label: str
-    build: Build
-
-
-@dataclass(frozen=True)
 class Benchmark:
     """Work that `pointgrad bench` measures: one row for each pass.
 
@@ -83,11 +71,12 @@ class Benchmark:
         name: Name of the rows, with `{0}`, `{1}`, ... for the sizes. The suffix of the pass is appended.
         build: Keyword arguments, from `Make` and the sizes.
         sizes: Numbers of points or rows. A quick run divides them.
-        plain: Plain forms for these arguments, by name. The first one, in float64, is the ground truth.
+        plain: Plain forms for these arguments, by name. The first one is the ground truth, in float64 if the result is
+            floating.
         passes: Measured passes, by suffix of the name; by default only the forward pass.
         sources: Arguments whose gradients are computed.
         tolerance: Largest relative error.
-        moved: Bytes that must pass through memory.
+        floor: Compare with the time of a copy of the bytes that must pass through memory.
         work: Kind of work for peer libraries, see `pointgrad.bench.peers`, with the same arguments as the operator.
         cuda: Sizes on a GPU, if they differ. Without sizes there is no row on this device.
         only_plain: Arguments of the plain forms and peers that the operator does not have.
@@ -105,7 +94,7 @@ class Benchmark:
     passes: dict[str, Passes] = field(default_factory=lambda: {"": "forward"})
     sources: tuple[str, ...] = ()
     tolerance: float = 1e-5
-    moved: Callable[[Arguments], int] = lambda arguments: 0
+    floor: bool = False
     work: str | None = None
     cuda: tuple[int, ...] | None = None
     only_plain: tuple[str, ...] = ()
@@ -138,8 +127,7 @@ class OpInfo:
         call: The public function.
         samples: Calls for the contract tests, the simplest first.
         differentiable: Arguments that have a gradient where they are given and floating.
-        plain: The operator in plain PyTorch, for the arguments of `precision` and `timing`; returns its first
-            floating output, or its first output if none is floating.
+        plain: The operator in plain PyTorch, for the arguments of `precision`; returns its first floating output.
         errors: Calls that are rejected.
         draw: Random arguments that the contract allows.
         magnitudes: Sums of absolute values that bound the rounding errors of results; None where all backends return
@@ -150,7 +138,6 @@ class OpInfo:
         bad_arguments: Values that are rejected, by argument.
         index_rows: Number of rows that `index` counts; None if the call does not fix it.
         precision: Inputs for comparing rounding errors with the plain form's.
-        timing: Work to time in the demo.
         benchmarks: Work to measure in `pointgrad bench`.
         scaling: Work at any size.
         composed: Calls operators that have descriptions of their own; the slow Triton interpreter skips it.
@@ -171,7 +158,6 @@ class OpInfo:
     bad_arguments: dict[str, Sequence[Any]] = field(default_factory=dict)
     index_rows: Callable[[Arguments], int | None] = lambda arguments: None
     precision: Sequence[Precision] = ()
-    timing: Timing | None = None
     benchmarks: Sequence[Benchmark] = ()
     scaling: Scaling | None = None
     composed: bool = False

@@ -10,7 +10,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad.functional import conv1d, conv2d, fold, max_pool2d, unfold
 
-from .base import Benchmark, OpInfo, Precision, Sample, Timing
+from .base import EACH_PASS, Benchmark, OpInfo, Precision, Sample
 from .errors import each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each
@@ -152,7 +152,7 @@ OPERATORS = [
         benchmarks=[
             Benchmark(
                 "unfold {0} x 64 x {1}^2", lambda m, n, side: {"input": m.floats(n, 64, side, side), "kernel_size": 3, "padding": 1},
-                (4, 56), {"F.unfold": F.unfold}, {"": "forward"}, moved=lambda arguments: 4 * 10 * arguments["input"].numel(), cuda=(32, 56),
+                (4, 56), {"F.unfold": F.unfold}, {"": "forward"}, floor=True, cuda=(32, 56),
             ),
         ],
     ),
@@ -169,7 +169,7 @@ OPERATORS = [
         draw=draw_fold, magnitudes=linear_in_each(fold, ("input",)), bad_arguments=BAD,
         precision=[Precision(lambda m: {"input": m.floats(2, 36, 35), "output_size": (9, 9), **KERNEL})],
         benchmarks=[
-            Benchmark("fold {0} x 64 x {1}^2", lambda m, n, side: {"input": m.floats(n, 64 * 9, side * side), "output_size": (side, side), "kernel_size": 3, "padding": 1}, (4, 56), {"F.fold": F.fold}, {"": "forward"}, moved=lambda arguments: 4 * 10 * arguments["input"].numel() // 9, cuda=(32, 56)),
+            Benchmark("fold {0} x 64 x {1}^2", lambda m, n, side: {"input": m.floats(n, 64 * 9, side * side), "output_size": (side, side), "kernel_size": 3, "padding": 1}, (4, 56), {"F.fold": F.fold}, {"": "forward"}, floor=True, cuda=(32, 56)),
         ],
     ),
     OpInfo(
@@ -193,7 +193,6 @@ OPERATORS = [
         ],
         draw=lambda d: draw_conv(d, 2), magnitudes=linear_in_each(conv2d, ALL), rounds=True, bad_arguments=BAD_CONV,
         precision=[Precision(lambda m: {"input": images(m), "weight": m.floats(4, 6, 3, 2), "bias": m.floats(4)})],
-        timing=Timing("4 x 32 x 48^2, kernel 3", lambda m: {"input": m.floats(4, 32, 48, 48), "weight": m.floats(32, 32, 3, 3), "padding": 1}),
     ),
     OpInfo(
         "conv1d", conv1d, differentiable=ALL, plain=F.conv1d,
@@ -227,7 +226,7 @@ OPERATORS = [
             Benchmark(
                 "max_pool2d {0} x 64 x {1}^2",
                 lambda m, n, side: {"input": m.floats(n, 64, side, side), "kernel_size": 3, "stride": 2, "padding": 1},
-                (4, 56), {"F.max_pool2d": F.max_pool2d}, {" forward": "forward", " backward": "backward"}, ("input",), cuda=(32, 56),
+                (4, 56), {"F.max_pool2d": F.max_pool2d}, EACH_PASS, ("input",), cuda=(32, 56),
             ),
         ],
     ),

@@ -8,7 +8,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import chamfer_distance
 
-from .base import Benchmark, OpInfo, Precision, Sample, Timing, ints
+from .base import Benchmark, OpInfo, Precision, Sample, ints
 from .errors import bad_values, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums
@@ -111,7 +111,6 @@ OPERATORS = [
         draw=draw_clouds, magnitudes=magnitudes,
         bad_arguments={"direction": BAD, "reduction": BAD, "batch_reduction": BAD, "targets": [None]},
         precision=[Precision(lambda m: pair(m, (m.rows, 3), (m.rows // 2, 3)))],
-        timing=Timing("2k points, 2k targets", lambda m: pair(m, (2000, 3), (2000, 3))),
         benchmarks=[
             Benchmark("chamfer distance {0} x {1}", lambda m, batch, rows: {name: torch.rand(batch, rows, 3, device=m.device) for name in BOTH}, (1, 4096), {"all pairs": plain_chamfer}, cuda=(8, 4096), work="chamfer"),
         ],

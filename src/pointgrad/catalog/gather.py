@@ -1,17 +1,15 @@
 """gather and group."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from pointgrad import gather, group, knn
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, ints
+from .base import EACH_PASS, Benchmark, OpInfo, Precision, Sample, Scaling, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, linear_in_each
-from .scaling import NEIGHBORS, exact_features, some
+from .scaling import NEIGHBORS, check_picked, exact_features
 
 GRADS = ("features", "points", "centers")
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -59,11 +57,6 @@ def index_select(features: Tensor, index: Tensor) -> Tensor:
     return features.index_select(0, index.reshape(-1)).view(*index.shape, -1)
 
 
-def moved_bytes(arguments: Arguments) -> int:
-    features, index = arguments["features"], arguments["index"]
-    return 4 * features.shape[1] * (index.numel() + len(features)) + 8 * index.numel()
-
-
 def draw_gather(d: Draw) -> Arguments:
     batch, num_rows, channels, picks = d.batch(), d.size(2049, EDGES), d.size(65), d.size(4099, EDGES)
     return {"features": d.numbers(WHOLE, *batch, num_rows, channels), "index": d.index(num_rows, *batch, picks)}
@@ -80,26 +73,11 @@ def index_rows(arguments: Arguments) -> int:
     return int(arguments["features"].shape[-2])
 
 
-def check_reversed(arguments: Arguments, result: Any) -> None:
-    features, (picked, grad) = arguments["features"], result
-    at = some(len(features), features.device)
-    assert torch.equal(picked[at], features[len(features) - 1 - at])
-    assert (grad[at] == 1).all()
-
-
 def many_groups(count: int, device: str) -> Arguments:
     """(N / 16, 16, channels) from N / 16 rows: the large tensor is the result."""
     size = max(count // NEIGHBORS, 1)
     index = (torch.arange(size * NEIGHBORS, device=device) * 7 % size).view(size, NEIGHBORS)
     return {"features": exact_features(size, device), "index": index}
-
-
-def check_groups(arguments: Arguments, result: Any) -> None:
-    features, index, (grouped, grad) = arguments["features"], arguments["index"], result
-    at = some(len(features), features.device)
-    assert torch.equal(grouped[at], features[index[at]])
-    counts = torch.bincount(index.view(-1), minlength=len(features))
-    assert torch.equal(grad[at], counts[at, None].to(grad).expand(-1, grad.shape[1]))
 
 
 PLAIN = {"indexing": lambda features, index: features[index], "index_select": index_select}  # without -1
@@ -130,11 +108,10 @@ OPERATORS = [
         draw=draw_gather, magnitudes=linear_in_each(gather, GRADS, copies=True),
         bad_arguments={"index": [None, 3], "features": [None, 1.0]},
         precision=[Precision(lambda m: rows(m, (), m.rows // 4, 16, m.rows))],
-        timing=Timing("20k rows of 64", lambda m: rows(m, (), 20_000, 64, 20_000)),
         benchmarks=[
-            Benchmark("gather {1} x 64 of {0}", many_picks, (100_000, 1_600_000), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes)
+            Benchmark("gather {1} x 64 of {0}", many_picks, (100_000, 1_600_000), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, floor=True)
         ],
-        scaling=Scaling(lambda n, device: {"features": exact_features(n, device), "index": torch.arange(n - 1, -1, -1, device=device)}, check_reversed),
+        scaling=Scaling(lambda n, device: {"features": exact_features(n, device), "index": torch.arange(n - 1, -1, -1, device=device)}, check_picked(plain_gather)),
     ),
     OpInfo(
         "group", group, differentiable=GRADS, plain=plain_group, index_rows=index_rows,
@@ -155,11 +132,10 @@ OPERATORS = [
         draw=draw_group, magnitudes=linear_in_each(group, GRADS, copies=True, centers=-1),
         bad_arguments={"index": [None, 3], "features": [None, 1.0], "points": [2.0]},
         precision=[Precision(lambda m: relative(m, (), m.rows, 8, m.rows // 2, 8), "relative")],
-        timing=Timing("20k x 16 rows of 64", lambda m: rows(m, (), 20_000, 64, 20_000, 16)),
         benchmarks=[
-            Benchmark("group {0} x 16 x 64", lambda m, n: many_picks(m, n, n, 16), (100_000,), PLAIN, {" forward": "forward", " backward": "backward"}, GRADS[:1], 1e-6, moved_bytes, work="group"),
-            Benchmark("group {0} x 16 x 64, neighbours", near_picks, (100_000,), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, moved_bytes, work="group"),
+            Benchmark("group {0} x 16 x 64", lambda m, n: many_picks(m, n, n, 16), (100_000,), PLAIN, EACH_PASS, GRADS[:1], 1e-6, floor=True, work="group"),
+            Benchmark("group {0} x 16 x 64, neighbours", near_picks, (100_000,), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, floor=True, work="group"),
         ],
-        scaling=Scaling(many_groups, check_groups),
+        scaling=Scaling(many_groups, check_picked(plain_group)),
     ),
 ]  # fmt: skip

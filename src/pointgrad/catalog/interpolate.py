@@ -11,14 +11,13 @@ import pointgrad
 from pointgrad import grid_sample, interpolate, interpolate_at, splat, trilinear
 from pointgrad.ops.interpolate import reference
 
-from .attention import moved_bytes, unfused_aggregate
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing
+from .attention import plain_aggregate
+from .base import EACH_PASS, Benchmark, OpInfo, Precision, Sample, Scaling
 from .errors import each, got, tensor_errors, type_error, value_error
-from .gather import plain_gather
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each
 from .neighbors import draw_search, nearest, pulls
-from .scaling import exact_features, some
+from .scaling import check_picked, exact_features
 
 GRADS = ("features", "points", "queries")
 SIZE = (4, 5, 6)
@@ -63,7 +62,7 @@ def plain_interpolate(features: Tensor, points: Tensor, queries: Tensor, k: int 
 
 
 def plain_interpolate_at(features: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-    return (weights.unsqueeze(-1) * plain_gather(features, index)).sum(1)
+    return plain_aggregate(weights, features, index)
 
 
 def sliced_trilinear(corners: Tensor, points: Tensor) -> Tensor:
@@ -119,11 +118,6 @@ def three_rows(m: Make, num_rows: int, picks: int, batch: int) -> Arguments:
 
 def in_grid(m: Make, count: int, side: int) -> Arguments:
     return {"grid": m.floats(1, 32, side, side, side), "points": uniform(m, 1, count, 3)}
-
-
-def moved_grid(arguments: Arguments) -> int:
-    grid, points = arguments["grid"], arguments["points"]
-    return int(4 * grid.shape[1] * (points.shape[1] + grid[0, 0].numel()))
 
 
 CELLS = {"eager slices": sliced_trilinear, "eager weights": weighted_trilinear}
@@ -245,13 +239,6 @@ def exact_weights(count: int, device: str) -> Arguments:
     return {"features": features, "index": index, "weights": weights}
 
 
-def check_weights(arguments: Arguments, result: Any) -> None:
-    features, index, weights, (mixed, grad) = *arguments.values(), result
-    at = some(len(features), features.device)
-    assert torch.equal(mixed[at], (features.detach()[index[at]] * weights[at, :, None]).sum(1))
-    assert (grad[at] == 1).all()
-
-
 points, corners, grid = torch.zeros(6, 3), torch.zeros(6, 8, 4), torch.zeros(2, 4, 3, 3, 3)
 padded, features, pairs = torch.zeros(2, 6, 3), torch.zeros(2, 6, 4), torch.zeros(2, 3)
 
@@ -275,7 +262,6 @@ OPERATORS = [
         draw=draw_interpolate, magnitudes=interpolate_magnitudes,
         bad_arguments={"k": [0, -1, 2.5, True, None], "power": [0, -1.0, float("inf"), float("nan"), "1", True], "queries": [None]},
         precision=[Precision(lambda m: clouds(m, (), m.rows, 16, m.rows, k=5))],
-        timing=Timing("2k points -> 5k, 64 features", lambda m: clouds(m, (), 2000, 64, 5000)),
     ),
     OpInfo(
         "interpolate_at", interpolate_at, differentiable=("features", "weights"), plain=plain_interpolate_at,
@@ -290,13 +276,13 @@ OPERATORS = [
         ],
         draw=lambda d: weighted(d, d.batch(), d.size(129), d.size(33), d.size(65), d.size(17)),
         magnitudes=linear_in_each(interpolate_at, ("features", "weights")), bad_arguments={"weights": [None, 1.0]},
-        precision=[Precision(lambda m: {**weighted(m, (), m.rows, 16, m.rows, 3), "weights": m.positive(m.rows, 3)})],
-        scaling=Scaling(exact_weights, check_weights),
+        precision=[Precision(lambda m: three_rows(m, m.rows, m.rows, 1))],
+        scaling=Scaling(exact_weights, check_picked(plain_interpolate_at)),
         benchmarks=[
             Benchmark(
                 "interpolate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2),
-                {"PyTorch": lambda features, index, weights: unfused_aggregate(weights, features, index)},
-                {" forward": "forward", " backward": "backward"}, ("features",), moved=lambda arguments: moved_bytes({"values": arguments["features"], **arguments}), work="interpolate", cuda=(1024, 4096, 16),
+                {"PyTorch": plain_interpolate_at},
+                EACH_PASS, ("features",), floor=True, work="interpolate", cuda=(1024, 4096, 16),
             ),
         ],
     ),
@@ -317,15 +303,14 @@ OPERATORS = [
         ],
         draw=lambda d: cells(d, d.size(2049, (2049,)), d.size(33)), magnitudes=trilinear_magnitudes,
         precision=[Precision(lambda m: cells(m, m.rows, 16, 0.5))],
-        timing=Timing("16k cells, 64 features", lambda m: cells(m, 16_384, 64, 0.5)),
         benchmarks=[
             Benchmark(
-                "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, {" forward": "forward", " backward": "backward"},
-                ("corners",), moved=lambda arguments: 4 * 9 * arguments["corners"].numel() // 8, cuda=(65_536, 256),
+                "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, EACH_PASS,
+                ("corners",), floor=True, cuda=(65_536, 256),
             ),
             Benchmark(
                 "trilinear {0} x 8 x {1}", uniform_cells, (65_536, 64), CELLS, {" backward, points": "backward"},
-                ("corners", "points"), moved=lambda arguments: 4 * 17 * arguments["corners"].numel() // 8, cuda=(65_536, 256),
+                ("corners", "points"), floor=True, cuda=(65_536, 256),
             ),
         ],
     ),
@@ -352,9 +337,8 @@ OPERATORS = [
         ],
         draw=draw_sample, magnitudes=cell_magnitudes, bad_arguments=BAD_CELLS,
         precision=[Precision(lambda m: {"grid": m.floats(2, 8, *SIZE), "points": m.floats(2, m.rows, 3) / 2})],
-        timing=Timing("50k points in 48^3 x 16", lambda m: {"grid": m.floats(1, 16, 48, 48, 48), "points": m.floats(1, 50_000, 3) / 2}),
         benchmarks=[
-            Benchmark("grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" forward": "forward"}, moved=moved_grid, cuda=(1_000_000, 128)),
+            Benchmark("grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {" forward": "forward"}, floor=True, cuda=(1_000_000, 128)),
             *(
                 Benchmark("grid_sample {0}, 32 x {1}^3", in_grid, (200_000, 64), GRID, {suffix: "backward"}, sources, 1e-3, cuda=(1_000_000, 128))
                 for suffix, sources in ((" backward", ("grid",)), (" backward, points", ("grid", "points")))

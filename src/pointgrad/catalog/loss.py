@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pointgrad.functional import cross_entropy, nll_loss
 
-from .base import Benchmark, OpInfo, Precision, Sample, Timing
+from .base import BOTH_PASSES, Benchmark, OpInfo, Precision, Sample
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled
@@ -49,8 +49,8 @@ def entropy_benchmark(
         return {"input": m.floats(*shape).to(dtype), "target": m.below(classes, shape[0], *shape[2:])}
 
     return Benchmark(
-        f"cross entropy {name}", build, sizes, {"PyTorch": F.cross_entropy}, {", and back": "forward + backward"}, ("input",),
-        tolerance=1e-5 if dtype == torch.float32 else 1e-2, moved=lambda arguments: 2 * arguments["input"].nbytes, cuda=cuda,
+        f"cross entropy {name}", build, sizes, {"PyTorch": F.cross_entropy}, BOTH_PASSES, ("input",),
+        tolerance=1e-5 if dtype == torch.float32 else 1e-2, floor=True, cuda=cuda,
     )  # fmt: skip
 
 
@@ -194,7 +194,6 @@ OPERATORS = [
             Precision(lambda m: plain_rows(m, m.rows, 20)),
             Precision(lambda m: {**plain_rows(m, m.rows, 20), "weight": m.positive(20), "label_smoothing": 0.1, "reduction": "none"}, "weights and smoothing"),
         ],
-        timing=Timing("100k x 40 logits", lambda m: plain_rows(m, 100_000, 40)),
         benchmarks=[
             entropy_benchmark("{0} x 200", (1_000_000,), 200),
             entropy_benchmark("{0} x 200 bfloat16", (1_000_000,), 200, torch.bfloat16),

@@ -11,11 +11,12 @@ from torch import Tensor
 import pointgrad
 from pointgrad import farthest_point_sampling, random_sampling, voxel_sampling
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, ints
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments
-from .scaling import cloud, some, squared
+from .neighbors import nearest
+from .scaling import cloud, some
 
 # Up to 768 points are sampled without a tree, whose blocks have 64 points; 16 blocks make a node.
 EDGES = (767, 768, 769, 1023, 1024, 1025, 1100)
@@ -59,13 +60,6 @@ def covering_radius(points: Tensor, num_samples: int, return_radius: bool) -> Te
         picks = farthest_point_sampling(points.double(), num_samples)
     pairs = (points.unsqueeze(1) - points[picks]).square().sum(-1)
     return pairs.cummin(1).values.amax(0).sqrt()
-
-
-def plain_voxels(points: Tensor, voxel_size: float) -> Tensor:
-    """One point per voxel, whichever scatter keeps: less than the operator guarantees."""
-    voxels, inverse = (points / voxel_size).floor().unique(dim=0, return_inverse=True)
-    keep = torch.zeros(len(voxels), dtype=torch.int64, device=points.device)
-    return keep.scatter_(0, inverse, torch.arange(len(points), device=points.device))
 
 
 def cloud_sizes(arguments: Arguments) -> list[int]:
@@ -116,9 +110,8 @@ def draw_edge(d: Draw) -> Any:
 def check_farthest(arguments: Arguments, result: Any) -> None:
     points, (index, radius) = arguments["points"], result
     assert index.unique().numel() == arguments["num_samples"]
-    picked, places = points[index], some(len(points), points.device)
-    distance = torch.stack([squared(picked, points[place]).min() for place in places.tolist()])
-    assert (distance <= radius[-1] ** 2 * (1 + 1e-6)).all(), "a point lies outside the covering radius"
+    distance, _ = nearest(points[index], 1, points[some(len(points), points.device)])
+    assert (distance <= radius[-1] * (1 + 1e-6)).all(), "a point lies outside the covering radius"
 
 
 def check_picks(arguments: Arguments, received: Tensor) -> None:
@@ -176,7 +169,7 @@ START = 'start must be an index, one index per cloud, a set of indices per cloud
 
 OPERATORS = [
     OpInfo(
-        "farthest_point_sampling", farthest_point_sampling, plain=lambda points, num_samples: plain_fps(points[None], num_samples)[0],
+        "farthest_point_sampling", farthest_point_sampling,
         samples=[
             Sample("one-cloud", lambda m: samples(m, (60, 3), 20), large=lambda m: samples(m, (20000, 3), 600)),
             Sample("packed", lambda m: radii(m, (60, 3), 9, offsets=m.ints(0, 9, 35, 60)), large=lambda m: radii(m, (9000, 3), 100, offsets=m.ints(0, 100, 4000, 9000))),
@@ -232,7 +225,6 @@ OPERATORS = [
         ],
         draw=draw_farthest, bad_arguments={"num_samples": BAD_COUNTS, "start": [-1, 1.5, "last", None, [[0.5]], 2**63]},
         precision=[Precision(lambda m: radii(m, (m.rows, 3), 16), "radius", plain=covering_radius)],
-        timing=Timing("20k points -> 2k", lambda m: samples(m, (20_000, 3), 2000)),
         scaling=Scaling(lambda count, device: {"points": cloud(count, device), "num_samples": 1024, "return_radius": True}, check_farthest),
         benchmarks=[
             *(FPS((), cuda=sizes) for sizes in FPS_CUDA),
@@ -241,7 +233,7 @@ OPERATORS = [
         ],
     ),
     OpInfo(
-        "random_sampling", random_sampling, plain=lambda points, num_samples: torch.randperm(len(points))[:num_samples],
+        "random_sampling", random_sampling,
         samples=[
             Sample("packed", lambda m: samples(m, (40, 3), 5, offsets=m.ints(0, 5, 20, 40)), seeded=True, waits=True),
             Sample("packed-counts", lambda m: samples(m, (40, 3), [5, 0, 20], offsets=m.ints(0, 5, 20, 40)), seeded=True, waits=True),
@@ -253,10 +245,9 @@ OPERATORS = [
             bad_values("num_samples must be at most 6, the size of cloud 0, got 7", points, 7),
         ],
         draw=draw_counts, bad_arguments={"num_samples": BAD_COUNTS},
-        timing=Timing("20k points -> 2k", lambda m: samples(m, (20_000, 3), 2000)),
     ),
     OpInfo(
-        "voxel_sampling", voxel_sampling, plain=plain_voxels,
+        "voxel_sampling", voxel_sampling,
         samples=[
             Sample("packed", lambda m: clouds(m, 60, 3, voxel_size=0.9, offsets=m.ints(0, 20, 20, 60)), waits=True, large=lambda m: clouds(m, 9000, 3, voxel_size=0.2, offsets=m.ints(0, 4000, 9000))),
             Sample("padded", lambda m: clouds(m, 3, 20, 3, voxel_size=(0.5, 1.0, 2.0), lengths=m.ints(20, 0, 7))),
@@ -272,7 +263,6 @@ OPERATORS = [
         ],
         draw=lambda d: {**d.clouds("points", 3, d.layout(), 1100, EDGES), "voxel_size": draw_edge(d)},
         bad_arguments={"voxel_size": BAD_EDGES},
-        timing=Timing("20k points, 0.2 voxels", lambda m: clouds(m, 20_000, 3, voxel_size=0.2)),
         scaling=Scaling(lambda count, device: {"points": cloud(count, device), "voxel_size": 2.0}, check_voxels),
     ),
 ]  # fmt: skip

@@ -1,7 +1,12 @@
 """Inputs that grow to any size, and places at which their results are checked."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from .magnitudes import Arguments
 
 CHANNELS = 32
 NEIGHBORS = 16
@@ -27,7 +32,20 @@ def some(count: int, device: torch.device, number: int = 64) -> Tensor:
     return places.to(device)
 
 
-def squared(points: Tensor, query: Tensor) -> Tensor:
-    """Squared distances, rounded as the contract requires."""
-    d = points - query
-    return d[:, 0] * d[:, 0] + d[:, 1] * d[:, 1] + d[:, 2] * d[:, 2]
+def check_picked(plain: Callable[..., Tensor]) -> Callable[[Arguments, Any], None]:
+    """A check of some results against the plain form, and of the gradient: how often a row is picked, with its weights.
+
+    Args:
+        plain: Takes the arguments in their order: features, index, and weights if there are any.
+    """
+
+    def check(arguments: Arguments, result: Any) -> None:
+        (features, index, *weights), (picked, grad) = arguments.values(), result
+        at = some(len(index), index.device)
+        assert torch.equal(picked[at], plain(features, index[at], *(each[at] for each in weights)))
+        shares = weights[0].flatten().double() if weights else None
+        sums = torch.bincount(index.flatten(), shares, minlength=len(features))
+        at = some(len(features), features.device)
+        assert torch.equal(grad[at], sums[at, None].to(grad).expand(-1, grad.shape[1]))
+
+    return check

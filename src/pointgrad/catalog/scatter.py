@@ -1,5 +1,6 @@
 """scatter, segment, segment_softmax and histogram."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import histogram, scatter, segment, segment_softmax
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, Timing, ints
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import INTEGERS, Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each, steepness
@@ -55,25 +56,10 @@ def largest(values: Tensor, index: Tensor, size: int, reduce: str = "max") -> Te
     return values.new_zeros(size, values.shape[1]).scatter_reduce_(0, wide, values, "amax", include_self=False)
 
 
-def moved_bytes(arguments: Arguments) -> int:
-    """The maximum also writes the index of each winner."""
-    values, size = arguments["values"], arguments["size"]
-    rows, channels = values.shape
-    return int(4 * channels * (rows + size) + 8 * rows + (0 if arguments["reduce"] == "sum" else 8 * channels * size))
-
-
 def in_segments(m: Make, rows: int, size: int) -> Arguments:
     """Offsets of segments, and the segment of each row for plain forms."""
     index = m.below(size, rows).sort().values
     return {"offsets": torch.searchsorted(index, torch.arange(size + 1, device=m.device)), "index": index}
-
-
-def moved_segments(arguments: Arguments) -> int:
-    """A softmax writes as many rows as it reads, a sum one row for each segment."""
-    softmax, groups = "logits" in arguments, len(arguments["offsets"]) - 1
-    values = arguments["logits" if softmax else "values"]
-    written = len(values) if softmax else groups
-    return int(4 * values.shape[1] * (len(values) + written) + 8 * groups)
 
 
 def softmax_of_scatters(logits: Tensor, offsets: Tensor, index: Tensor) -> Tensor:
@@ -89,44 +75,24 @@ SEGMENT_SUMS = {
 }  # fmt: skip
 
 
+def reduce_each(parts: Sequence[Tensor], reduce: str) -> Tensor:
+    pick: Any = {"sum": Tensor.sum, "mean": Tensor.mean, "max": Tensor.amax, "min": Tensor.amin}[reduce]
+    return torch.stack([pick(part, 0) if len(part) else part.new_zeros(part.shape[1:]) for part in parts])
+
+
 def plain_scatter(values: Tensor, index: Tensor, size: int, reduce: str = "sum") -> Tensor:
-    if reduce in ("max", "min"):
-        groups = [values[index == group] for group in range(size)]
-        pick = Tensor.amax if reduce == "max" else Tensor.amin
-        return torch.stack([pick(group, 0) if len(group) else values.new_zeros(values.shape[1:]) for group in groups])
-    kept = index >= 0
-    sums = values.new_zeros(size, *values.shape[1:]).index_add(0, index[kept], values[kept])
-    if reduce == "sum":
-        return sums
-    return sums / torch.bincount(index[kept], minlength=size).clamp(min=1).unsqueeze(-1).to(values.dtype)
+    return reduce_each([values[index == group] for group in range(size)], reduce)
 
 
 def plain_segment(values: Tensor, offsets: Tensor, reduce: str = "sum") -> Tensor:
-    parts = values.split(offsets.diff().tolist())
-    if reduce in ("max", "min"):
-        pick = Tensor.amax if reduce == "max" else Tensor.amin
-        return torch.stack([pick(part, 0) if len(part) else values.new_zeros(values.shape[1:]) for part in parts])
-    return torch.stack([part.sum(0) / (max(len(part), 1) if reduce == "mean" else 1) for part in parts])
+    return reduce_each(values.split(offsets.diff().tolist()), reduce)
 
 
 def plain_segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
-    row = torch.repeat_interleave(offsets.diff(), output_size=len(logits))[:, None].expand_as(logits)
-    highest = logits.new_full((len(offsets) - 1, logits.shape[1]), -torch.inf).scatter_reduce(0, row, logits, "amax")
-    power = (logits - highest.gather(0, row)).exp()
-    return power / power.new_zeros(highest.shape).scatter_add(0, row, power).gather(0, row)
+    return softmax_of_scatters(logits, offsets, torch.repeat_interleave(offsets.diff()))
 
 
-def bincount(index: Tensor, size: int) -> Tensor:
-    return torch.bincount(index, minlength=size)
-
-
-def check_counts(arguments: Arguments, received: Tensor) -> None:
-    assert torch.equal(received, bincount(**arguments)), "counts differ"
-
-
-def plain_histogram(index: Tensor, size: int, weights: Tensor | None = None) -> Tensor:
-    if weights is None:
-        return torch.bincount(index[index >= 0], minlength=size)
+def plain_histogram(index: Tensor, size: int, weights: Tensor) -> Tensor:
     return plain_scatter(weights.unsqueeze(-1), index, size).squeeze(-1)
 
 
@@ -215,20 +181,19 @@ def segmented(r: str) -> list[Sample]:
     ]  # fmt: skip
 
 
+def reducible(m: Make, reduce: str) -> Tensor:
+    """Values, without ties for extremes."""
+    return m.floats(m.rows, 16) if reduce in ("sum", "mean") else m.distinct(min(m.rows, 256), 8)
+
+
 def scatter_precision(r: str) -> Precision:
-    if r in ("sum", "mean"):
-        return Precision(lambda m: entries(m, (), m.rows, 16, 10, r), r)
     return Precision(
-        lambda m: {**entries(m, (), min(m.rows, 256), 8, 10, r), "values": m.distinct(min(m.rows, 256), 8)}, r
+        lambda m: {"values": (v := reducible(m, r)), "index": m.index(10, len(v)), "size": 10, "reduce": r}, r
     )
 
 
 def segment_precision(r: str) -> Precision:
-    if r in ("sum", "mean"):
-        return Precision(lambda m: {"values": m.floats(m.rows, 16), "offsets": m.offsets(m.rows, 6), "reduce": r}, r)
-    return Precision(
-        lambda m: {"values": m.distinct(min(m.rows, 256), 8), "offsets": m.offsets(min(m.rows, 256), 6), "reduce": r}, r
-    )
+    return Precision(lambda m: {"values": (v := reducible(m, r)), "offsets": m.offsets(len(v), 6), "reduce": r}, r)
 
 
 def index_rows(arguments: Arguments) -> int | None:
@@ -269,12 +234,11 @@ OPERATORS = [
         draw=draw_scatter, magnitudes=reduced,
         bad_arguments={"reduce": ["median", None, 3], "values": [None], "index": [None], "size": [-1, 2.0, True, "3", 2**63]},
         precision=[scatter_precision(r) for r in REDUCTIONS],
-        timing=Timing("320k x 64 -> 20k rows", lambda m: entries(m, (), 320_000, 64, 20_000, "sum")),
         benchmarks=[
             Benchmark(
                 f"scatter {reduce} {{0}} x 64 -> {{1}}",
                 lambda m, rows, size, reduce=reduce: {"values": m.floats(rows, 64), "index": m.below(size, rows), "size": size, "reduce": reduce},
-                (1_600_000, 100_000), plain, {"": "forward"}, tolerance=1e-6, moved=moved_bytes, work="scatter",
+                (1_600_000, 100_000), plain, {"": "forward"}, tolerance=1e-6, floor=True, work="scatter",
             )
             for reduce, plain in (("sum", {"index_add": added}), ("max", {"scatter_reduce": largest}))
         ],
@@ -304,7 +268,7 @@ OPERATORS = [
         benchmarks=[
             Benchmark(
                 "segment sum {0} x 64 -> {1}", lambda m, rows, size: {"values": m.floats(rows, 64), **in_segments(m, rows, size), "reduce": "sum"},
-                (1_600_000, 100_000), SEGMENT_SUMS, {"": "forward"}, tolerance=1e-6, moved=moved_segments, work="segment", only_plain=("index",),
+                (1_600_000, 100_000), SEGMENT_SUMS, {"": "forward"}, tolerance=1e-6, floor=True, work="segment", only_plain=("index",),
             )
         ],
     ),
@@ -324,14 +288,10 @@ OPERATORS = [
         ],
         draw=lambda d: draw_segment(d, softmax=True), magnitudes=softmax_magnitudes, rounds=True,
         precision=[Precision(lambda m: {"logits": m.floats(m.rows, 8), "offsets": m.offsets(m.rows, 12)})],
-        timing=Timing(
-            "320k x 8 in 20k segments",
-            lambda m: {"logits": m.floats(320_000, 8), "offsets": torch.arange(0, 320_001, 16, device=m.device)},
-        ),
         benchmarks=[
             Benchmark(
                 "segment softmax {0} x 8 in {1}", lambda m, rows, size: {"logits": m.floats(rows, 8), **in_segments(m, rows, size)},
-                (1_600_000, 100_000), {"scatters": softmax_of_scatters}, {"": "forward"}, tolerance=1e-6, moved=moved_segments, work="segment_softmax",
+                (1_600_000, 100_000), {"scatters": softmax_of_scatters}, {"": "forward"}, tolerance=1e-6, floor=True, work="segment_softmax",
                 only_plain=("index",),
             )
         ],
@@ -357,7 +317,7 @@ OPERATORS = [
         ],
         draw=draw_histogram, magnitudes=linear_in_each(histogram, ("weights",)), bad_arguments={"size": [-1, 2.0, True, None, 2**63]},
         benchmarks=[
-            Benchmark("histogram {0} -> {1}", lambda m, rows, size: {"index": m.below(size, rows), "size": size}, (1_600_000, 100_000), {"bincount": bincount}, check=check_counts),
+            Benchmark("histogram {0} -> {1}", lambda m, rows, size: {"index": m.below(size, rows), "size": size}, (1_600_000, 100_000), {"bincount": lambda index, size: torch.bincount(index, minlength=size)}),
         ],
         precision=[Precision(lambda m: {**counted(m, 10, m.rows), "weights": m.positive(m.rows)}, "weights")],
     ),

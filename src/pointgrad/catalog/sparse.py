@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pointgrad import KernelMap, sparse_conv, sparse_pool, strided_map, submanifold_map, transposed_map
 
-from .base import OpInfo, Precision, Sample, Timing, ints
+from .base import OpInfo, Precision, Sample, ints
 from .errors import BadCall, bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import VALUES, Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each, run
@@ -267,7 +267,6 @@ OPERATORS = [
         draw=draw_conv, magnitudes=linear_in_each(convolve, ALL),
         bad_arguments={**BAD_SIZES, "features": [None, 1.0], "weight": [None], "bias": [1.0], "groups": [0, -1, 1.0, None]},
         precision=[Precision(lambda m: convolved(m, apart(m, m.rows, 8), 3, 5, 4, bias=m.floats(4)))],
-        timing=Timing("20k voxels, 3^3, 32 channels", lambda m: convolved(m, apart(m, 20_000, 40), 3, 32, 32)),
     ),
     OpInfo(
         "sparse_pool", pool, differentiable=ALL[:1], plain=plain_pool,

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from pointgrad import gather, unique_voxels, voxelize
 
-from .base import Benchmark, OpInfo, Precision, Sample, Timing, ints
+from .base import Benchmark, OpInfo, Precision, Sample, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each
 from .sampling import BAD_EDGES, clouds, draw_edge
+from .scatter import plain_scatter
 
 points, padded = torch.zeros(6, 3), torch.zeros(2, 6, 3)
 rows, padded_rows = points.long(), padded.long()
@@ -32,10 +33,6 @@ def unique(points: Tensor, size: float) -> tuple[Tensor, ...]:
     return torch.unique((points / edge).floor().long(), dim=0, return_inverse=True, return_counts=True)
 
 
-def check_unique(arguments: Arguments, received: tuple[Tensor, ...]) -> None:
-    assert all(map(torch.equal, received, unique(**arguments))), "voxels differ"
-
-
 def voxel_features(**arguments: Any) -> Tensor | None:
     """Only the reduced features, which have a gradient."""
     return voxelize(**arguments).features
@@ -43,11 +40,7 @@ def voxel_features(**arguments: Any) -> Tensor | None:
 
 def plain_features(points: Tensor, size: float, features: Tensor, reduce: str) -> Tensor:
     voxels, inverse = (points / size).floor().unique(dim=0, return_inverse=True)
-    names = {"mean": "mean", "sum": "sum", "max": "amax"}
-    index = inverse.unsqueeze(-1).expand_as(features)
-    return features.new_zeros(len(voxels), features.shape[1]).scatter_reduce(
-        0, index, features, names[reduce], include_self=False
-    )
+    return plain_scatter(features, inverse, len(voxels), reduce)
 
 
 def featured(m: Make, *shape: int, channels: int = 2, reduce: str = "mean", **options: Any) -> Arguments:
@@ -107,13 +100,9 @@ def plain_unique(coordinates: Tensor) -> tuple[Tensor, ...]:
     return torch.unique(coordinates, dim=0, return_inverse=True, return_counts=True)
 
 
-def check_plain(arguments: Arguments, received: tuple[Tensor, ...]) -> None:
-    assert all(map(torch.equal, received, plain_unique(**arguments))), "voxels differ"
-
-
 OPERATORS = [
     OpInfo(
-        "voxelize", voxelize, plain=lambda points, size: (points / size).floor().unique(dim=0, return_inverse=True, return_counts=True)[0],
+        "voxelize", voxelize,
         samples=[
             Sample("one-cloud", lambda m: clouds(m, 50, 3, size=0.7), large=lambda m: clouds(m, 20011, 3, size=0.1), waits=True),
             Sample("packed", lambda m: clouds(m, 60, 3, size=(0.9, 1.0, 2.0), offsets=m.ints(0, 20, 20, 60, 60)), waits=True, large=lambda m: clouds(m, 9000, 3, size=0.2, offsets=m.ints(0, 4000, 4000, 7001, 9000))),
@@ -142,9 +131,8 @@ OPERATORS = [
         precision=[
             Precision(lambda m: clouds(m, m.rows, 3, size=0.3), "centers", call=center_of_each, plain=lambda points, size: ((points / size).floor() + 0.5) * size)
         ],
-        timing=Timing("20k points, 0.2 voxels", lambda m: clouds(m, 20_000, 3, size=0.2)),
         benchmarks=[
-            Benchmark("voxelize {0} points", lambda m, rows: {"points": 20 * m.floats(rows, 3), "size": 0.2}, (1_000_000,), {"unique": unique}, check=check_unique, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
+            Benchmark("voxelize {0} points", lambda m, rows: {"points": 20 * m.floats(rows, 3), "size": 0.2}, (1_000_000,), {"unique": unique}, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
         ],
     ),
     OpInfo(
@@ -168,7 +156,7 @@ OPERATORS = [
         precision=[feature_precision(r) for r in REDUCTIONS[:3]],
     ),
     OpInfo(
-        "unique_voxels", unique_voxels, plain=lambda coordinates: plain_unique(coordinates)[0],
+        "unique_voxels", unique_voxels,
         samples=[
             Sample("one-cloud", lambda m: cells(m, 50, 3), large=lambda m: cells(m, 40_011, 3, extent=20), waits=True),
             Sample("packed", lambda m: cells(m, 60, 3, extent=1, offsets=m.ints(0, 20, 20, 60, 60), valid=m.mask(60)), waits=True, large=lambda m: cells(m, 9000, 3, offsets=m.ints(0, 4000, 4000, 7001, 9000), valid=m.mask(9000))),
@@ -199,7 +187,7 @@ OPERATORS = [
         ],
         draw=draw_cells,
         benchmarks=[
-            Benchmark("unique voxels {0}", lambda m, rows: {"coordinates": (100 * m.floats(rows, 3)).long()}, (1_000_000,), {"unique": plain_unique}, check=check_plain, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
+            Benchmark("unique voxels {0}", lambda m, rows: {"coordinates": (100 * m.floats(rows, 3)).long()}, (1_000_000,), {"unique": plain_unique}, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
         ],
     ),
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import clouds
 
 _BLOCK = 512
-_NUMBERS = ("rows", "num_points", "batch")
+_NUMBERS = ("rows", "num_points", "batch", "bits")
 
 MOST = tl.constexpr(0x7FFFFFFFFFFFFFFF)
 
@@ -53,9 +53,9 @@ def _encode(coordinates: Tensor, sizes: Tensor | None, orders: list[int], bits: 
             coordinates_ptr=coordinates.contiguous(),
             **_clouds(coordinates, sizes),
             batch=batch,
+            bits=bits,
             CURVES=len(orders),
             ORDERS=sum(order << 2 * k for k, order in enumerate(orders)),
-            BITS=bits,
             KEYS=keys is not None,
             STEPS=(batch - 1).bit_length() if batch else 0,
             BLOCK=_BLOCK,
@@ -71,20 +71,20 @@ def _clouds(coordinates: Tensor, sizes: Tensor | None) -> dict[str, Any]:
         "num_points": coordinates.shape[-2],
         "PACKED": coordinates.dim() == 2,
         "SIZES": sizes is not None,
+        "enable_fp_fusion": False,
     }
 
 
 @triton.jit
-def _axis(coordinates_ptr, row, row_mask, axis: tl.constexpr, BITS: tl.constexpr):
+def _axis(coordinates_ptr, row, row_mask, axis: tl.constexpr, bits):
     """A coordinate of each row, clamped to the range of the curve."""
     value = tl.load(coordinates_ptr + row * 3 + axis, mask=row_mask, other=0)
-    return tl.minimum(tl.maximum(value, 0), (1 << BITS) - 1).to(tl.int32)
+    return tl.minimum(tl.maximum(value, 0), (1 << bits) - 1).to(tl.int32)
 
 
 @triton.jit
-def _mirror(x, value, bit: tl.constexpr):
+def _mirror(x, value, bit, lower):
     """A step of Skilling's transform: mirror x where the value is in the upper half, else exchange their lower bits."""
-    lower: tl.constexpr = (1 << bit) - 1
     upper = -((value >> bit) & 1)
     exchanged = (x ^ value) & lower & ~upper
     return x ^ (exchanged | (upper & lower)), value ^ exchanged
@@ -102,12 +102,14 @@ def _spread(value):
 
 
 @triton.jit
-def _code(x, y, z, HILBERT: tl.constexpr, BITS: tl.constexpr):
+def _code(x, y, z, HILBERT: tl.constexpr, bits):
     if HILBERT:
-        for step in tl.static_range(BITS - 1):
-            x ^= -((x >> (BITS - 1 - step)) & 1) & ((1 << (BITS - 1 - step)) - 1)
-            x, y = _mirror(x, y, BITS - 1 - step)
-            x, z = _mirror(x, z, BITS - 1 - step)
+        for step in range(1, bits):
+            bit = bits - step
+            lower = (1 << bit) - 1
+            x ^= -((x >> bit) & 1) & lower
+            x, y = _mirror(x, y, bit, lower)
+            x, z = _mirror(x, z, bit, lower)
     code = (_spread(x) << 2) | (_spread(y) << 1) | _spread(z)
     if HILBERT:
         for step in tl.static_range(6):
@@ -117,9 +119,9 @@ def _code(x, y, z, HILBERT: tl.constexpr, BITS: tl.constexpr):
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def _codes(
-    codes_ptr, keys_ptr, coordinates_ptr, sizes_ptr, rows, num_points, batch,
-    PACKED: tl.constexpr, SIZES: tl.constexpr, CURVES: tl.constexpr, ORDERS: tl.constexpr, BITS: tl.constexpr,
-    KEYS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    codes_ptr, keys_ptr, coordinates_ptr, sizes_ptr, rows, num_points, batch, bits,
+    PACKED: tl.constexpr, SIZES: tl.constexpr, CURVES: tl.constexpr, ORDERS: tl.constexpr, KEYS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The code of each row along each curve; ORDERS has two bits for the number of each curve."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -136,20 +138,20 @@ def _codes(
         cloud = row // num_points
         if SIZES:
             inside = row - cloud * num_points < tl.load(sizes_ptr + cloud, mask=row_mask, other=0)
-    x = _axis(coordinates_ptr, row, row_mask, 0, BITS)
-    y = _axis(coordinates_ptr, row, row_mask, 1, BITS)
-    z = _axis(coordinates_ptr, row, row_mask, 2, BITS)
+    x = _axis(coordinates_ptr, row, row_mask, 0, bits)
+    y = _axis(coordinates_ptr, row, row_mask, 1, bits)
+    z = _axis(coordinates_ptr, row, row_mask, 2, bits)
     for k in tl.static_range(CURVES):
         if (ORDERS >> (2 * k)) & 1:
-            code = _code(y, x, z, (ORDERS >> (2 * k + 1)) & 1, BITS)
+            code = _code(y, x, z, (ORDERS >> (2 * k + 1)) & 1, bits)
         else:
-            code = _code(x, y, z, (ORDERS >> (2 * k + 1)) & 1, BITS)
-        code |= cloud << (3 * BITS)
+            code = _code(x, y, z, (ORDERS >> (2 * k + 1)) & 1, bits)
+        code |= cloud << (3 * bits)
         at = row + k * tl.cast(rows, tl.int64)
         tl.store(codes_ptr + at, tl.where(inside, code, -1), mask=row_mask)
         if KEYS:
             # Padding rows have the last code of their cloud: a stable sort puts them after its other rows.
-            last = ((cloud + 1) << (3 * BITS)) - 1
+            last = ((cloud + 1) << (3 * bits)) - 1
             tl.store(keys_ptr + at, tl.where(inside, code, last).to(keys_ptr.dtype.element_ty), mask=row_mask)
 
 

@@ -37,7 +37,8 @@ def serialize(coordinates: Tensor, sizes: Tensor | None, orders: list[int], bits
     codes = space_filling_curve(coordinates, sizes, orders, bits)
     last = torch.iinfo(torch.int64).max
     order = torch.where(codes < 0, last, codes).argsort(dim=-1, stable=True)
-    inverse = order.argsort(dim=-1)
+    place = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    inverse = torch.empty_like(order).scatter_(-1, order, place)
     if coordinates.dim() == 3 and sizes is not None:
         valid = inside(coordinates.shape[1], sizes)
         order, inverse = torch.where(valid, order, -1), torch.where(valid, inverse, -1)

@@ -37,7 +37,11 @@ def sparse_conv(
     if not inputs or not len(features):
         return out.zero_()
     features, sources, source_schedule = features.contiguous(), sources.contiguous(), source_schedule.contiguous()
-    if features.element_size() > 2:
+    precision = precision_of(features.dtype)
+    if precision == "tf32":
+        # Tensor cores multiply by TF32 matrices only if the inputs of an output are adjacent.
+        weight = weight.transpose(1, 2).contiguous().transpose(1, 2)
+    elif features.element_size() > 2:
         weight = weight.contiguous()  # with transposed matrices, products of wide numbers take three times as long
     shared = {
         "out_ptr": out,
@@ -71,7 +75,7 @@ def sparse_conv(
         **tile,
         INPUTS=inputs,
         OUTPUTS=outputs,
-        PRECISION=precision_of(features.dtype),
+        PRECISION=precision,
         WIDEN=INTERPRETED,
     )
     return out
@@ -88,8 +92,11 @@ def _tile(inputs: int, outputs: int, features: Tensor) -> dict[str, int]:
     if features.element_size() == 8:
         return {"BLOCK_M": 64, "BLOCK_N": min(block_n, 32), "BLOCK_K": 16, "num_warps": 4, "num_stages": 2}
     if precision_of(features.dtype) == "tf32":
-        if block_n >= 128:
-            return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 16, "num_warps": 4, "num_stages": 4}
+        if block_n == 256:
+            stages = 3 if torch.version.hip else 4
+            return {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 16, "num_warps": 8, "num_stages": stages}
+        if block_n == 128:
+            return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": min(block_k, 32), "num_warps": 4, "num_stages": 3}
         return {"BLOCK_M": 64, "BLOCK_N": block_n, "BLOCK_K": block_k, "num_warps": 4, "num_stages": 2}
     if features.element_size() == 4:
         return {

@@ -1,6 +1,7 @@
 """Panels that show what operators compute on the open cloud."""
 
 from pointgrad.view.panels.attention import Attention
+from pointgrad.view.panels.curves import SpaceFillingCurve
 from pointgrad.view.panels.groups import Groups
 from pointgrad.view.panels.interpolation import Interpolation
 from pointgrad.view.panels.neighbors import Neighborhood
@@ -11,5 +12,6 @@ from pointgrad.view.panels.sparse import SparseConvolution
 
 # In the order of the dropdown.
 PANELS: tuple[type[Panel], ...] = (
-    FarthestPoints, Voxels, Neighborhood, Groups, Interpolation, SparseConvolution, Attention, Saliency,
+    FarthestPoints, Voxels, Neighborhood, Groups, Interpolation, SparseConvolution, SpaceFillingCurve, Attention,
+    Saliency,
 )  # fmt: skip
