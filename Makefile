@@ -13,7 +13,9 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/pointgrad/ops/*/*.cpp src/pointgrad/ops/*/*.h)
 
-.PHONY: demo test lint bench docs figures clean
+.PHONY: installed demo test lint bench docs figures clean
+
+installed: $(VENV)/installed
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo/operators.py
@@ -45,13 +47,23 @@ include reliability/targets.mk
 clean:
 	rm -rf $(VENV) build out
 
-# torch is installed first and from the version in TORCH: resolved as a dependency, it may bring several GB of CUDA.
-$(VENV)/torch:
+$(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --upgrade pip
+	$(INSTALL) scikit-build-core nanobind cmake ninja
+	touch $@
+
+# torch is installed first and from the version in TORCH: resolved as a dependency, it may bring several GB of CUDA.
+$(VENV)/torch: $(VENV)/created
 	$(INSTALL) "$(TORCH)" numpy
 	touch $@
 
-$(VENV)/installed: $(VENV)/torch $(NATIVE)
-	$(INSTALL) --editable ".[test,lint,bench]"
+# Needs no torch, so both are made at the same time.
+$(VENV)/built: $(VENV)/created $(NATIVE)
+	$(INSTALL) --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/installed: $(VENV)/created $(NATIVE)
+	$(MAKE) --jobs=2 $(VENV)/torch $(VENV)/built
+	$(INSTALL) "pointgrad[test,lint,bench]"
 	touch $@

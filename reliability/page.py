@@ -1,4 +1,4 @@
-"""Generates the tables of docs/reliability.md, docs/migration.md and README.md from results/.
+"""Generates the tables of docs/reliability.md, the pages on migration and README.md from results/.
 
 `make figures ONLY=counts` writes them into the pages.
 """
@@ -13,7 +13,10 @@ from .foreign import grouped
 
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "reliability.md", ROOT / "docs" / "migration.md", ROOT / "README.md")
+DOCS = ROOT / "docs"
+PAGES = (
+    DOCS / "reliability.md", DOCS / "migration.md", DOCS / "migration" / "torch_pointcloud.md", ROOT / "README.md"
+)  # fmt: skip
 
 
 def load(name: str) -> dict[str, Any]:
@@ -308,10 +311,31 @@ def foreign() -> str:
     return "\n\n".join(parts)
 
 
+def networks() -> str:
+    """Architectures of torch-pointcloud. A step succeeded if it did for all tasks."""
+    record = load("networks")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in record["rows"].values():
+        found.setdefault(row["architecture"], []).append(row)
+    steps = ("built", "forward", "backward")
+    counts = {step: sum(all(row[step] for row in group) for group in found.values()) for step in steps}
+    rows = []
+    for architecture, group in sorted(found.items()):
+        done = ["yes" if all(row[step] for row in group) else "no" for step in steps]
+        reasons = ", ".join(dict.fromkeys(row["reason"] for row in group if row["reason"]))
+        rows.append([f"`{architecture}`", ", ".join(row["task"] for row in group), *done, reasons])
+    versions = {**record["versions"], "torch": record["machine"]["torch"], "Python": record["machine"]["python"]}
+    heading = ", ".join(f"{library} {version}" for library, version in versions.items())
+    summary = ", ".join(f"{count} {step}" for step, count in counts.items())
+    return f"{heading}, CPU. Of {len(found)} architectures: {summary}.\n\n" + table(
+        ["architecture", "tasks", *steps, "reason"], rows
+    )
+
+
 MAKERS = (
     fuzz_calls, audit, libraries,
     sanitizers, fuzz, concurrency, gpu_sanitizer, compiled, gpu_contention, gpu_repeats, sizes, numbers, faults, corpus,
-    fuzz_files, versions, wheels, foreign,
+    fuzz_files, versions, wheels, foreign, networks,
 )  # fmt: skip
 SECTIONS = {maker.__name__: maker for maker in MAKERS}
 

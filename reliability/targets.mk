@@ -6,7 +6,7 @@
 PYTHONS ?= $(PYTHON)
 RESULTS := reliability/results
 
-.PHONY: asan ubsan tsan compiled concurrency fuzz properties precision audit corpus fuzz-files faults sizes foreign versions wheels
+.PHONY: asan ubsan tsan compiled concurrency fuzz properties precision audit corpus fuzz-files faults sizes foreign networks versions wheels
 
 sanitizer_asan := address
 sanitizer_ubsan := undefined
@@ -53,6 +53,10 @@ sizes: $(VENV)/installed
 foreign: $(VENV)/installed
 	$(BIN)/python -c "import xxhash, psutil" 2>/dev/null || $(BIN)/python -m pip install --quiet xxhash psutil
 	$(BIN)/python -m reliability.foreign $(PEERS) --out $(RESULTS)/foreign.json
+
+networks: $(VENV)/installed
+	$(BIN)/python -c "import torch_pointcloud" 2>/dev/null || $(BIN)/python -m pip install --quiet torch-pointcloud
+	$(BIN)/python -m reliability.foreign.networks --out $(RESULTS)/networks.json
 
 versions:
 	reliability/install/versions.sh "$(TORCH)" $(PYTHONS)

@@ -73,7 +73,10 @@ def pytest_runtest_teardown(item):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Runs fewer samples in Triton's slow interpreter: none of composed operators, one with `interpreted_once`."""
+    """Runs fewer samples in Triton's slow interpreter: none of composed operators, one with `interpreted_once`.
+
+    Tests that are marked as `long` come first.
+    """
     seen = set()
 
     def runs(item):
@@ -88,7 +91,7 @@ def pytest_collection_modifyitems(config, items):
     selected = [item for item in items if runs(item)]
     kept = set(selected)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = selected
+    items[:] = sorted(selected, key=lambda item: item.get_closest_marker("long") is None)
 
 
 def pytest_collection_finish():

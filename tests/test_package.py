@@ -35,29 +35,25 @@ def run_python(code: str, **environment: str) -> str:
     return result.stdout
 
 
-def test_import_needs_torch_and_numpy_only():
+def test_import_and_cpu_calls_in_a_new_process():
+    """They need torch and numpy only, and an environment variable forces a backend."""
     code = """
 import sys, json, torch, numpy
 before = set(sys.modules)
 import pointgrad
-new = {name.partition(".")[0] for name in set(sys.modules) - before}
-print(json.dumps([sorted(new), torch.cuda.is_initialized(), "triton" in sys.modules]))
-"""
-    new, touched_gpu, imported_triton = json.loads(run_python(code))
-    third_party = {name for name in new if name not in sys.stdlib_module_names}
-    assert third_party <= {"pointgrad", "torch", "numpy"}
-    assert not touched_gpu
-    assert not imported_triton
-
-
-def test_cpu_calls_do_not_import_triton():
-    code = """
-import sys, torch, pointgrad
+from pointgrad.ops import registry
+new = sorted(set(sys.modules) - before)
 pointgrad.gather(torch.zeros(3, 2), pointgrad.farthest_point_sampling(torch.rand(9, 3), 3) * 0)
 pointgrad.trilinear(torch.zeros(3, 8, 2), torch.zeros(3, 3))
-assert "triton" not in sys.modules
+print(json.dumps([new, torch.cuda.is_initialized(), "triton" in sys.modules, registry._forced]))
 """
-    run_python(code, POINTGRAD_BACKEND="cpu")
+    new, touched_gpu, imported_triton, forced = json.loads(run_python(code, POINTGRAD_BACKEND="cpu"))
+    third_party = {name.partition(".")[0] for name in new}.difference(sys.stdlib_module_names)
+    assert third_party <= {"pointgrad", "torch", "numpy"}
+    assert "pointgrad.catalog" not in new
+    assert not touched_gpu
+    assert not imported_triton
+    assert forced == "cpu"
 
 
 def test_public_api_is_explicit_and_complete():
@@ -222,15 +218,14 @@ def test_forward_mode_is_refused():
 
 
 def test_default_device_does_not_matter():
-    code = """
-import torch, pointgrad
-points = torch.rand(9, 3)
-torch.set_default_device("meta")
-assert pointgrad.random_sampling(points, 3).device.type == "cpu"
-assert pointgrad.farthest_point_sampling(points, 3, start="random").device.type == "cpu"
-assert pointgrad.trilinear(torch.zeros(3, 8, 2), torch.zeros(3, 3)).shape == (3, 2)
-"""
-    run_python(code)
+    points = torch.rand(9, 3)
+    torch.set_default_device("meta")
+    try:
+        assert pointgrad.random_sampling(points, 3).device.type == "cpu"
+        assert pointgrad.farthest_point_sampling(points, 3, start="random").device.type == "cpu"
+        assert pointgrad.trilinear(torch.zeros(3, 8, 2), torch.zeros(3, 3)).shape == (3, 2)
+    finally:
+        torch.set_default_device(None)
 
 
 def test_backends_nest():
@@ -238,11 +233,6 @@ def test_backends_nest():
         with pointgrad.backend("cpu"):
             assert registry._forced == "cpu"
         assert registry._forced == "reference"
-
-
-def test_environment_variable_forces_a_backend():
-    code = "from pointgrad.ops import registry; print(registry._forced)"
-    assert run_python(code, POINTGRAD_BACKEND="reference").strip() == "reference"
 
 
 def test_without_the_native_module(monkeypatch):

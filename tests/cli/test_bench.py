@@ -83,7 +83,7 @@ def test_wrong_operator_fails_the_run(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(catalog.FAMILIES, "scatter", [wrong])
     out = tmp_path / "results.json"
     assert main(["bench", "scatter", "--only", "histogram", "--quick", "--out", str(out)]) == 1
-    assert "wrong, not timed: counts differ" in capsys.readouterr().out
+    assert "wrong, not timed: integers differ" in capsys.readouterr().out
     assert json.loads(out.read_text())["rows"][0]["state"] == "wrong"
 
 

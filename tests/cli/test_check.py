@@ -19,7 +19,7 @@ from pointgrad.cli import child, main
 from pointgrad.cli.target import TargetError
 
 SUBJECT = '''
-import ctypes, os, sys, torch
+import ctypes, os, sys, time, torch
 
 class Good(torch.autograd.Function):
     @staticmethod
@@ -70,7 +70,7 @@ class Needy(torch.nn.Module):
     def __init__(self, size): super().__init__()
 
 def hangs(x):
-    while True: pass
+    while True: time.sleep(1)
 
 def raises(x):
     raise ValueError("first line\\nsecond line")

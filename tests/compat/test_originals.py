@@ -1,6 +1,7 @@
 """What an import receives where a program or an installed library has modules of the same name."""
 
 import importlib
+import importlib.util
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
@@ -120,6 +121,12 @@ class TestProgramsOwnModules:
         write(folder, {f"{name.replace('.', '/')}{COMPILED}": "compiled for another torch"})
         pointgrad.compat.install()
         assert importlib.import_module(name) is ours(name.removeprefix("lib."))
+
+    @pytest.mark.parametrize("name", ["ocnn", "simple_knn", "simple_knn._C", "pytorch3d"])
+    def test_detection_by_the_spec(self, name):
+        """torch-pointcloud regards a package without an origin as missing."""
+        pointgrad.compat.install()
+        assert importlib.util.find_spec(name).origin == ours(name).__file__
 
     def test_folder_below_a_package(self, folder):
         """PointGroup has its Python files in lib/pointgroup_ops/functions, all folders without `__init__.py`."""

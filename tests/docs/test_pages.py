@@ -25,6 +25,7 @@ REASONS = {
     "needs several machines",
     "needs data from elsewhere",
     "needs a program of yours",
+    "needs torch-pointcloud",
     "opens the browser",
     "takes minutes",
 }
@@ -131,6 +132,7 @@ def site(tmp_path):
     sys.version_info < (3, 11),
     reason="the last mkdocstrings for Python 3.10 does not work with newer pymdown-extensions",
 )
+@pytest.mark.long
 def test_site(site):
     """One test, so that the site is built once."""
     _check_pages_and_links(site)

@@ -409,16 +409,15 @@ def quiet_fork():
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_data_loader_workers(start):
+@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("spawn", 1)])
+def test_data_loader_workers(start, workers):
     """Workers start after the parent has used its threads."""
     quiet_fork()
     data = CallsEachCase()
     expected = [data[number] for number in range(len(data))]
     context = multiprocessing.get_context(start)
-    received = list(
-        torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, timeout=120, multiprocessing_context=context)
-    )
+    options = {"num_workers": workers, "timeout": 120, "multiprocessing_context": context}
+    received = list(torch.utils.data.DataLoader(data, batch_size=None, **options))
     for actual, desired in zip(received, expected, strict=True):
         assert_same([torch.as_tensor(m) for m in actual], [torch.as_tensor(t) for t in desired])
 

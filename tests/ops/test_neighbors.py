@@ -110,14 +110,14 @@ def test_real_scan_agrees_with_scipy(scan, place):
     assert_as_scipy([x.cpu()[part] for x in found], scan, scan[part], 16)
 
 
-def test_backends_agree_to_the_bit(place):
+def test_backends_agree_to_the_bit(kernel_place):
     """On a cloud large enough for all levels of the index."""
-    if place.interpreted:
+    if kernel_place.interpreted:
         pytest.skip("minutes in the interpreter; the contract compares small clouds")
     generator = torch.Generator().manual_seed(3)
     points = torch.rand(45_000, 3, generator=generator)
     queries = torch.rand(500, 3, generator=generator) * 1.2 - 0.1
-    points, queries = points.to(place.device), queries.to(place.device)
+    points, queries = points.to(kernel_place.device), queries.to(kernel_place.device)
     received = [*knn(points, 20, queries), *ball_query(points, 0.05, 40, queries, select="first")]
     with pointgrad.backend("reference"):
         expected = [*knn(points, 20, queries), *ball_query(points, 0.05, 40, queries, select="first")]

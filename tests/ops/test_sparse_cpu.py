@@ -85,6 +85,27 @@ def test_a_feature_that_is_not_finite_stays_in_its_group_and_rows():
         assert torch.equal(out.isnan(), hit)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 48), (61, 130), (130, 197)])
+def test_zeros_are_skipped(dtype, inputs, outputs):
+    """After a ReLU, products with zero are not computed. The others, also those with NaN, are."""
+    map = tables(150, 4, 90)
+    features = torch.randn(90, inputs).to(dtype).relu()
+    weight = torch.randn(4, inputs, outputs).to(dtype)
+    assert_rounded("sparse_conv", features, weight, *map, False, 1, terms=4 * inputs)
+    # Products with negative zeros change no bit of a sum.
+    assert torch.equal(
+        cpu.sparse_conv(features, weight, *map, True, 1),
+        cpu.sparse_conv(torch.where(features == 0, -features, features), weight, *map, True, 1),
+    )
+    features[3, 0], features[7] = torch.nan, 0
+    read = (map[0] == 3).any(1, keepdim=True)
+    assert torch.equal(cpu.sparse_conv(features, weight, *map, False, 1).isnan(), read.expand(-1, outputs))
+    weight[1, 2, 4], weight[2, 0, 0] = torch.inf, torch.nan
+    expected = reference.sparse_conv(features.double(), weight.double(), *map, False, 1)
+    assert torch.equal(cpu.sparse_conv(features, weight, *map, False, 1).isfinite(), expected.isfinite())
+
+
 KERNELS = {
     "cube": [(3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)],
     "even": [(2, 4, 1), (1, 1, 1), (0, 2, 0), (1, 1, 1)],

@@ -32,6 +32,7 @@ def run(*arguments):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not any(place.interpreted for place in PLACES), reason="needs Triton's interpreter")
 def test_kernels_of_every_family_compile(tmp_path, monkeypatch):
     launches, out = tmp_path / "launches.json", tmp_path / "compiled.json"

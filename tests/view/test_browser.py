@@ -15,6 +15,7 @@ from tests.support.browser import TIMEOUT, Page, chromium
 from tests.support.scenes import Relative, trained
 
 pytest.importorskip("viser")
+pytestmark = pytest.mark.long
 
 BLUE, ORANGE, GREEN = (tuple(int(part) for part in color) for color in PALETTE[:3])
 CHOSEN = (214, 48, 49)

@@ -248,6 +248,7 @@ def test_confusion_matrix_sizes(classes):
     assert "predicted as" in run_text.confusion_summary(found) or not pairs
 
 
+@pytest.mark.long
 def test_run_page_in_a_browser(finished, web, tmp_path):
     """Two pages follow a run, and one of them is closed."""
     run = shutil.copytree(finished / "segmentation", tmp_path / "run")

@@ -7,7 +7,7 @@ from torch import Tensor
 from pointgrad import patch_attention, patch_index, rotary_embedding
 
 from .attention import BOTH_PASSES, attention_magnitudes
-from .base import Benchmark, OpInfo, Precision, Sample, Timing, ints
+from .base import Benchmark, OpInfo, Precision, Sample, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums
@@ -171,7 +171,6 @@ OPERATORS = [
         draw=draw_patches, magnitudes=patch_magnitudes, rounds=True,
         bad_arguments={"patch": [0, -1, 1.5, None, 2**17], "scale": ["1", True], "order": [None], "bias_table": [1.0]},
         precision=[Precision(lambda m: packed(m, (m.rows,), 64, 2, 16))],
-        timing=Timing("20k points, patches of 1024, 4 heads of 16", lambda m: packed(m, (20_000,), 1024, 4, 16)),
         benchmarks=[
             Benchmark(
                 "patch attention {0} x {1}, 4 heads of 16", lambda m, n, patch: packed(m, (n,), patch, 4, 16), (10_000, 1024),
@@ -213,6 +212,5 @@ OPERATORS = [
         ],
         draw=draw_rotary, bad_arguments={"base": [0.0, -1.0, "1", None], "positions": [None, 1.0]},
         precision=[Precision(lambda m: {"features": m.floats(m.rows, 2, 12), "positions": m.floats(m.rows, 3)})],
-        timing=Timing("20k points, 4 heads of 24", lambda m: {"features": m.floats(20_000, 4, 24), "positions": m.below(1000, 20_000, 3)}),
     ),
 ]  # fmt: skip

@@ -174,7 +174,10 @@ class Finder(DistributionFinder):
         return hasattr(self._modules[requested][0], "__path__")
 
     def _alias(self, fullname: str, requested: str) -> ModuleSpec | None:
-        return spec_from_loader(fullname, _Alias(*self._modules[requested]))
+        # Programs detect installed packages by the origin.
+        return spec_from_loader(
+            fullname, _Alias(*self._modules[requested]), origin=self._modules[requested][0].__file__
+        )
 
     def _missing(self, requested: str) -> ModuleNotFoundError:
         name = requested.partition(".")[0]

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from pointgrad.models import options
 from pointgrad.models.heads import one_hot
@@ -13,7 +12,8 @@ from pointgrad.models.network import Network
 from pointgrad.nn.level import Level
 from pointgrad.nn.local import cloud_ends, flat, per_point
 from pointgrad.nn.shared_mlp import make_norm
-from pointgrad.nn.sparse_conv import InverseConv, OnFeatures, SparseConv, SubmanifoldConv
+from pointgrad.nn.sparse_conv import Conv, InverseConv, SparseConv, SubmanifoldConv
+from pointgrad.nn.sparse_norm import ConvNorm, LinearNorm, conv_norm, join
 from pointgrad.nn.sparse_tensor import SparseTensor
 from pointgrad.ops import checks
 from pointgrad.ops.gather import gather
@@ -41,8 +41,8 @@ class SparseUNet(Network):
         checks.value(inputs > 0, "coordinates", "True for a network with channels=0", False)
         norm = config["norm"]
 
-        def full(conv: nn.Module, width: int) -> nn.Sequential:
-            return nn.Sequential(conv, OnFeatures(_norm(norm, width, eps), nn.ReLU(inplace=True)))
+        def full(conv: Conv, width: int) -> ConvNorm:
+            return ConvNorm(conv, _norm(norm, width, eps))
 
         stem, *sizes = (options.scaled(config["width"], width) for width in (STEM, *widths))
         self.stem = full(SubmanifoldConv(inputs + config["categories"], stem, 5, bias=False), stem)
@@ -67,7 +67,10 @@ class SparseUNet(Network):
         if category is not None:
             own.append(flat(per_point(level, one_hot(category, self.config["categories"], level.points))))
         tensor, voxel = SparseTensor.from_points(
-            flat(level.points), torch.cat(own, -1), self.config["voxel"], offsets=cloud_ends(level)
+            flat(level.points),
+            own[0] if len(own) == 1 else torch.cat(own, -1),
+            self.config["voxel"],
+            offsets=cloud_ends(level),
         )
         tensor = self.stem(tensor)
         skips = []
@@ -79,7 +82,7 @@ class SparseUNet(Network):
             return self.head(segment(tensor.features, tensor.offsets, "mean"))
         for up, blocks in zip(self.up, self.decode, strict=True):
             tensor = up(tensor)
-            tensor = blocks(tensor.with_features(torch.cat([tensor.features, skips.pop().features], 1)))
+            tensor = blocks(tensor.with_features(join(tensor.features, skips.pop().features)))
         return gather(self.head(tensor.features), voxel).unflatten(0, level.points.shape[:-1])
 
 
@@ -94,13 +97,11 @@ class Block(nn.Module):
         self.norm2 = _norm(norm, after, eps)
         self.project: nn.Module | None = None
         if before != after:
-            self.project = nn.Sequential(nn.Linear(before, after, bias=False), _norm(norm, after, eps))
+            self.project = LinearNorm(before, after, _norm(norm, after, eps))
 
     def forward(self, tensor: SparseTensor) -> SparseTensor:
         own = tensor.features if self.project is None else self.project(tensor.features)
-        out = self.conv1(tensor)
-        out = self.conv2(out.with_features(functional.relu(self.norm1(out.features), inplace=True)))
-        return out.with_features(functional.relu(self.norm2(out.features) + own, inplace=True))
+        return conv_norm(self.conv2, self.norm2, conv_norm(self.conv1, self.norm1, tensor), added=own)
 
 
 def _blocks(before: int, after: int, count: int, norm: str, eps: float) -> nn.Sequential:

@@ -1,7 +1,7 @@
 """Sparse convolution and pooling."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -23,7 +23,7 @@ def _check(tensor: Any) -> None:
     checks.kind(isinstance(tensor, SparseTensor), "tensor", "a SparseTensor", tensor)
 
 
-class _Conv(nn.Module):
+class Conv(nn.Module):
     """Weight and bias of a convolution."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, bias: bool, groups: int) -> None:
@@ -46,11 +46,15 @@ class _Conv(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
-    def convolve(self, tensor: SparseTensor, map: KernelMap) -> torch.Tensor:
-        """Features of the outputs of a map."""
+    def forward(self, tensor: SparseTensor) -> SparseTensor:
+        map, convolved = self.step_from(tensor)
         rows = tensor.features
         checks.shape(rows.shape[-1] == self.in_channels, "features", f"(N, {self.in_channels})", rows)
-        return sparse_conv(rows, self.weight, map, bias=self.bias, groups=self.groups)
+        return convolved(sparse_conv(rows, self.weight, map, bias=self.bias, groups=self.groups))
+
+    def step_from(self, tensor: SparseTensor) -> tuple[KernelMap, Callable[[torch.Tensor], SparseTensor]]:
+        """The map of this layer, and a function that puts features on its outputs."""
+        raise NotImplementedError
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
@@ -61,7 +65,7 @@ class _Conv(nn.Module):
         return ", ".join(parts)
 
 
-class SubmanifoldConv(_Conv):
+class SubmanifoldConv(Conv):
     """Convolution whose outputs are the input voxels. Sparsity does not change.
 
     Output o reads the voxels at o + (k - kernel_size // 2) * dilation for each kernel position k.
@@ -97,12 +101,12 @@ class SubmanifoldConv(_Conv):
         self.dilation = _triple("dilation", dilation)
         self.step: Step = ("submanifold", self.kernel_size, (1, 1, 1), (0, 0, 0), self.dilation)
 
-    def forward(self, tensor: SparseTensor) -> SparseTensor:
+    def step_from(self, tensor: SparseTensor) -> tuple[KernelMap, Callable[[torch.Tensor], SparseTensor]]:
         _check(tensor)
-        return tensor.with_features(self.convolve(tensor, tensor.kernel_map(self.step)))
+        return tensor.kernel_map(self.step), tensor.with_features
 
 
-class SparseConv(_Conv):
+class SparseConv(Conv):
     """Convolution whose outputs are all voxels that read at least one input; transposed: that an input reaches.
 
     Output o reads the voxels at o * stride - padding + k * dilation for each kernel position k, as in
@@ -150,16 +154,16 @@ class SparseConv(_Conv):
         kind: Literal["transposed", "strided"] = "transposed" if transposed else "strided"
         self.step: Step = (kind, self.kernel_size, self.stride, self.padding, self.dilation)
 
-    def forward(self, tensor: SparseTensor) -> SparseTensor:
+    def step_from(self, tensor: SparseTensor) -> tuple[KernelMap, Callable[[torch.Tensor], SparseTensor]]:
         _check(tensor)
         map = tensor.kernel_map(self.step)
-        return tensor.along(map, self.convolve(tensor, map), (*tensor.level, self.step))
+        return map, lambda rows: tensor.along(map, rows, (*tensor.level, self.step))
 
     def extra_repr(self) -> str:
         return super().extra_repr() + (", transposed=True" if self.transposed else "")
 
 
-class InverseConv(_Conv):
+class InverseConv(Conv):
     """Convolution from the voxels of a strided layer back to those before it.
 
     It reverses the map of the last `SparseConv` or `SparsePool` that its input passed through (the last entry of
@@ -188,12 +192,12 @@ class InverseConv(_Conv):
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, bias, groups)
 
-    def forward(self, tensor: SparseTensor) -> SparseTensor:
+    def step_from(self, tensor: SparseTensor) -> tuple[KernelMap, Callable[[torch.Tensor], SparseTensor]]:
         _check(tensor)
         map = tensor.inverse_map()
         same = map.kernel_size == self.kernel_size
         checks.value(same, "kernel_size", lambda: f"that of the strided layer, {map.kernel_size}", self.kernel_size)
-        return tensor.along(map, self.convolve(tensor, map), tensor.level[:-1])
+        return map, lambda rows: tensor.along(map, rows, tensor.level[:-1])
 
 
 class SparsePool(nn.Module):

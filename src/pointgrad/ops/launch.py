@@ -27,6 +27,6 @@ def can_launch_cooperatively() -> bool:
 @functools.cache
 def shared_memory(device: torch.device) -> int:
     """The bytes of shared memory that a program can use on a GPU."""
-    if INTERPRETED or torch.version.hip:
+    if INTERPRETED:
         return 64 << 10
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+    return int(triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"])

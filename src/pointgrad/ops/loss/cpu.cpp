@@ -255,24 +255,23 @@ void divide_work(int64_t clouds, int64_t classes, int64_t positions, int threads
   });
 }
 
-template <class T, class K, class Body> void with_base(const Problem<T, K>& p, Body&& body) {
-  if (!p.base) return body(std::integral_constant<Base, kNone>{});
-  if (p.target) return body(std::integral_constant<Base, kShared>{});
-  return body(std::integral_constant<Base, kOwn>{});
-}
-
-// Coefficients per position have the type of the logits or, if `wide_base`, the type of the computation.
+// Calls body(kind, problem). Coefficients per position have the type of the logits or, if `wide_base`, the type of the
+// computation, which shared ones always have.
 template <class Body>
 void with_problem(DType dtype, bool wide_base, Input logits, In<int64_t> target, Input hit, Input base,
                   int64_t ignore_index, int64_t clouds, int64_t classes, int64_t positions, Body&& body) {
   with_float_type(dtype, [&](auto tag) {
     using T = decltype(tag);
-    const auto with = [&](auto base_tag) {
+    const int64_t* chosen = target;
+    const auto with = [&](auto kind, auto base_tag) {
       using K = decltype(base_tag);
-      body(Problem<T, K>{logits.as<T>(), target, hit.as<wide<T>>(), base.as<K>(), ignore_index, clouds, classes,
-                         positions});
+      body(kind, Problem<T, K>{logits.as<T>(), chosen, hit.as<wide<T>>(), base.as<K>(), ignore_index, clouds, classes,
+                               positions});
     };
-    wide_base ? with(wide<T>{}) : with(T{});
+    if (!base.as<T>()) return with(std::integral_constant<Base, kNone>{}, wide<T>{});
+    if (chosen) return with(std::integral_constant<Base, kShared>{}, wide<T>{});
+    const std::integral_constant<Base, kOwn> own{};
+    wide_base ? with(own, wide<T>{}) : with(own, T{});
   });
 }
 
@@ -280,18 +279,16 @@ void cross_entropy(Output loss, Output top, Output total, Input logits, In<int64
                    bool wide_base, int64_t ignore_index, DType dtype, int64_t clouds, int64_t classes,
                    int64_t positions, Threads threads) {
   nb::gil_scoped_release release;
-  with_problem(dtype, wide_base, logits, target, hit, base, ignore_index, clouds, classes, positions, [&](auto p) {
+  with_problem(dtype, wide_base, logits, target, hit, base, ignore_index, clouds, classes, positions, [&](auto kind, auto p) {
     using W = typename decltype(p)::W;
-    with_base(p, [&](auto kind) {
-      divide_work(
-          clouds, classes, positions, threads,
-          [&](int64_t begin, int64_t end) {
-            loss_of_rows<kind()>(loss.as<W>(), top.as<W>(), total.as<W>(), p, begin, end);
-          },
-          [&](int64_t cloud, int64_t first, int64_t count) {
-            loss_of_positions<kind()>(loss.as<W>(), top.as<W>(), total.as<W>(), p, cloud, first, count);
-          });
-    });
+    divide_work(
+        clouds, classes, positions, threads,
+        [&](int64_t begin, int64_t end) {
+          loss_of_rows<kind()>(loss.as<W>(), top.as<W>(), total.as<W>(), p, begin, end);
+        },
+        [&](int64_t cloud, int64_t first, int64_t count) {
+          loss_of_positions<kind()>(loss.as<W>(), top.as<W>(), total.as<W>(), p, cloud, first, count);
+        });
   });
 }
 
@@ -299,19 +296,17 @@ void cross_entropy_backward(Output out, Input grad, Input top, Input total, Inpu
                             Input hit, Input base, bool wide_base, int64_t ignore_index, DType dtype, int64_t clouds,
                             int64_t classes, int64_t positions, Threads threads) {
   nb::gil_scoped_release release;
-  with_problem(dtype, wide_base, logits, target, hit, base, ignore_index, clouds, classes, positions, [&](auto p) {
+  with_problem(dtype, wide_base, logits, target, hit, base, ignore_index, clouds, classes, positions, [&](auto kind, auto p) {
     using W = typename decltype(p)::W;
     using T = std::remove_const_t<std::remove_pointer_t<decltype(p.logits)>>;
-    with_base(p, [&](auto kind) {
-      divide_work(
-          clouds, classes, positions, threads,
-          [&](int64_t begin, int64_t end) {
-            slopes_of_rows<kind()>(out.as<T>(), grad.as<W>(), top.as<W>(), total.as<W>(), p, begin, end);
-          },
-          [&](int64_t cloud, int64_t first, int64_t count) {
-            slopes_of_positions<kind()>(out.as<T>(), grad.as<W>(), top.as<W>(), total.as<W>(), p, cloud, first, count);
-          });
-    });
+    divide_work(
+        clouds, classes, positions, threads,
+        [&](int64_t begin, int64_t end) {
+          slopes_of_rows<kind()>(out.as<T>(), grad.as<W>(), top.as<W>(), total.as<W>(), p, begin, end);
+        },
+        [&](int64_t cloud, int64_t first, int64_t count) {
+          slopes_of_positions<kind()>(out.as<T>(), grad.as<W>(), top.as<W>(), total.as<W>(), p, cloud, first, count);
+        });
   });
 }
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import clouds, native
+from ..sums import sum_dtype
 from . import reference
 
 
@@ -57,6 +58,25 @@ def sparse_conv(
     flip: bool,
     groups: int,
 ) -> Tensor:
+    return finished_conv(features, weight, sources, flip, groups)
+
+
+def finished_conv(
+    features: Tensor,
+    weight: Tensor,
+    sources: Tensor,
+    flip: bool,
+    groups: int,
+    *,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+    added: Tensor | None = None,
+    relu: bool = False,
+) -> Tensor:
+    """`relu(sparse_conv(...) * scale + shift + added)`, rounded once, for inference.
+
+    `scale` and `shift` (D,) have the dtype of sums, `added` (M, D) that of features. `added` and `relu` require them.
+    """
     rows, volume = sources.shape
     inputs, outputs = weight.shape[1], weight.shape[2] // groups
     out = native.empty(features, (rows, weight.shape[2]))
@@ -65,11 +85,26 @@ def sparse_conv(
     if inputs == outputs == 1:
         weight = weight.contiguous()
     strides = weight.stride()
+    features = features.contiguous()
+    entries = None
+    # Narrow products are as fast with zeros.
+    if (
+        groups == 1
+        and inputs >= 16
+        and outputs >= 48
+        and native.module.many_zeros(features=features, dtype=features.dtype, rows=features.shape[0], channels=inputs)
+    ):
+        entries = native.empty(features, (features.numel(), 2), sum_dtype(features.dtype))
     native.module.sparse_conv(
         out=out,
-        features=features.contiguous(),
+        features=features,
         weight=weight,
         sources=sources.contiguous(),
+        entries=entries,
+        scale=scale,
+        shift=shift,
+        added=None if added is None else added.contiguous(),
+        relu=relu,
         dtype=features.dtype,
         rows=rows,
         volume=volume,
@@ -81,6 +116,20 @@ def sparse_conv(
         input_stride=strides[1],
         column_stride=strides[2],
         flip=flip,
+    )
+    return out
+
+
+def join_rows(left: Tensor, right: Tensor) -> Tensor:
+    """`torch.cat([left, right], 1)` of matrices with the same dtype."""
+    out = native.empty(left, (left.shape[0], left.shape[1] + right.shape[1]))
+    native.module.join_rows(
+        out=out,
+        left=left.contiguous(),
+        right=right.contiguous(),
+        rows=left.shape[0],
+        left_bytes=left.shape[1] * left.itemsize,
+        right_bytes=right.shape[1] * right.itemsize,
     )
     return out
 

@@ -297,9 +297,11 @@ void write_schedule(int32_t* out, const int32_t* table, std::vector<uint64_t>& k
       for (int64_t k = 0; k < volume; ++k)
         if (used >> kernel.key_bits[k] & 1) use(k);
     } else {
+      std::vector<int32_t> all(volume, -1);  // negative if all rows are missing; this loop has no branch
       for (int64_t i = begin; i < end; ++i)
-        for (int64_t k = 0; k < volume; ++k)
-          if (table[out[i] * volume + k] >= 0) use(k);
+        for (int64_t k = 0; k < volume; ++k) all[k] &= table[out[i] * volume + k];
+      for (int64_t k = 0; k < volume; ++k)
+        if (all[k] >= 0) use(k);
     }
   }
 }

@@ -317,35 +317,34 @@ def _readers(
     coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
 ) -> tuple[Tensor, Tensor | None]:
     """(..., R, 3) the outputs that may read each input, and (..., R) which of them do; None for all."""
-    if kernel == stride == [stride[0]] * 3 and padding == [0] * 3 and dilation == [1] * 3:
-        return torch.div(coordinates, stride[0], rounding_mode="floor").unsqueeze(-2), None
-    found, reads = [], []
-    for place, k, s, p, d in zip(coordinates.unbind(-1), kernel, stride, padding, dilation, strict=True):
-        moved = (place + p).unsqueeze(-1)
-        steps = torch.arange((k - 1) * d // s + 1, device=place.device)
-        along = torch.div(moved, s, rounding_mode="floor") - steps
-        reach = moved - along * s
-        found.append(along)
-        reads.append((reach <= (k - 1) * d) & (reach % d == 0))
-    return torch.stack(_product(found), -1), functools.reduce(torch.logical_and, _product(reads))
+    s, p, d = (_along_axes(values, coordinates) for values in (stride, padding, dilation))
+    lengths = [(k - 1) * step for k, step in zip(kernel, dilation, strict=True)]
+    ways = max(length // step for length, step in zip(lengths, stride, strict=True)) + 1
+    if kernel == stride and padding == [0] * 3 and dilation == [1] * 3:
+        return torch.div(coordinates, s, rounding_mode="floor").unsqueeze(-2), None
+    moved = (coordinates + p).unsqueeze(-2)
+    number = torch.arange(ways, device=coordinates.device)
+    along = torch.div(moved, s, rounding_mode="floor") - number[:, None]  # (..., ways, 3): candidates along each axis
+    reach = moved - along * s
+    reads = reach <= _along_axes(lengths, coordinates)
+    if dilation != [1] * 3:
+        reads &= reach % d == 0
+    # All combinations of the candidates along x, y and z.
+    places, axes = torch.cartesian_prod(number, number, number), torch.arange(3, device=coordinates.device)
+    return along[..., places, axes], reads[..., places, axes].all(-1)
 
 
 def _reached(
     coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
 ) -> tuple[Tensor, Tensor | None]:
     """(..., K, 3) the outputs that each input reaches; None: all of them."""
-    found = [
-        (place * s - p).unsqueeze(-1) + torch.arange(k, device=place.device) * d
-        for place, k, s, p, d in zip(coordinates.unbind(-1), kernel, stride, padding, dilation, strict=True)
-    ]
-    return torch.stack(_product(found), -1), None
+    steps = reference.positions(kernel, padding, dilation, coordinates.device)
+    return (coordinates * _along_axes(stride, coordinates)).unsqueeze(-2) + steps, None
 
 
-def _product(axes: list[Tensor]) -> list[Tensor]:
-    """All combinations of candidates (..., R) along x, y and z, as three tensors (..., Rx * Ry * Rz)."""
-    x, y, z = axes
-    together = torch.broadcast_tensors(x[..., :, None, None], y[..., None, :, None], z[..., None, None, :])
-    return [part.flatten(-3) for part in together]
+def _along_axes(values: list[int], coordinates: Tensor) -> Any:
+    """One number if it is the same for x, y and z, otherwise a tensor of three."""
+    return values[0] if len(set(values)) == 1 else torch.tensor(values, device=coordinates.device)
 
 
 def _unique(

@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "numbers.h"
 
@@ -110,7 +111,63 @@ template <int kBytes, int kVectors, class T> POINTGRAD_INLINE void multiply(cons
   }
 }
 
-// sums (inputs, width) += left (count, inputs).T @ right (count, width). The number of inputs is a multiple of kRows.
+// A value of a row of features that is not zero, and its channel, counted from the first input of a matrix.
+template <class W> struct Entry {
+  using Index = std::conditional_t<sizeof(W) == 8, int64_t, int32_t>;
+  W value;
+  Index channel;
+};
+
+// The bits of a value without its sign. They order numbers by magnitude, and infinity and NaN come last.
+POINTGRAD_INLINE uint32_t magnitude(float value) { return bit_cast<uint32_t>(value) & 0x7fffffffu; }
+POINTGRAD_INLINE uint64_t magnitude(double value) { return bit_cast<uint64_t>(value) & 0x7fffffffffffffffu; }
+
+// sums[out] += entries[in] @ matrix, for each pair.
+template <class W> struct EntryProducts {
+  W* sums;                  // rows of `width` values
+  const Entry<W>* entries;  // rows of `channels` entries, of which counts[in * blocks] are in use
+  int64_t channels;
+  const uint8_t* counts;
+  int64_t blocks;
+  const Pair* pairs;
+  int64_t count;
+  const W* matrix;  // (inputs, width)
+};
+
+constexpr int kEntryVectors = 8;  // the most vectors of columns of EntryProducts
+
+template <int kBytes, int kVectors, class W> POINTGRAD_INLINE void multiply(const EntryProducts<W>& p) {
+  using V = Vectors<W, kBytes>;
+  constexpr int kWidth = kVectors * V::kLanes;
+  for (int64_t i = 0; i < p.count; ++i) {
+    const Pair pair = p.pairs[i];
+    const Entry<W>* entry = p.entries + pair.in * p.channels;
+    const Entry<W>* const end = entry + p.counts[pair.in * p.blocks];
+    if (i + kRows < p.count) {
+      const int64_t next = p.pairs[i + kRows].in;
+      const char* line = reinterpret_cast<const char*>(p.entries + next * p.channels);
+      for (int64_t at = 0; at < 256; at += 64) __builtin_prefetch(line + at);
+    }
+    W* out = p.sums + pair.out * kWidth;
+    typename V::type sum[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) V::load(sum[v], out + v * V::kLanes);
+    for (; entry != end; ++entry) {
+      const W value = entry->value;
+      const W* line = p.matrix + entry->channel * kWidth;
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        typename V::type column;
+        V::load(column, line + v * V::kLanes);
+        sum[v] += value * column;
+      }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) V::store(out + v * V::kLanes, sum[v]);
+  }
+}
+
+// sums (inputs, width) += left (count, inputs).T @ right (count, width). The number of inputs is even.
 template <class W> struct OuterProducts {
   W* sums;
   const W* left;
@@ -118,35 +175,41 @@ template <class W> struct OuterProducts {
   int64_t count, inputs;
 };
 
-template <int kBytes, int kVectors, class W> POINTGRAD_INLINE void multiply(const OuterProducts<W>& p) {
+// The sums of kInputs inputs from c.
+template <int kBytes, int kVectors, int kInputs, class W>
+POINTGRAD_INLINE void multiply_some(const OuterProducts<W>& p, int64_t c) {
   using V = Vectors<W, kBytes>;
   constexpr int kWidth = kVectors * V::kLanes;
-  const int64_t inputs = p.inputs, count = p.count;
-  for (int64_t c = 0; c < inputs; c += kRows) {
-    W* out = p.sums + c * kWidth;
-    typename V::type sum[kRows][kVectors];
+  W* out = p.sums + c * kWidth;
+  typename V::type sum[kInputs][kVectors];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
+  for (int r = 0; r < kInputs; ++r)
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) V::load(sum[r][v], out + r * kWidth + v * V::kLanes);
-    const W* left = p.left + c;
-    const W* right = p.right;
-    for (int64_t i = 0; i < count; ++i, left += inputs, right += kWidth) {
-      typename V::type column[kVectors];
+    for (int v = 0; v < kVectors; ++v) V::load(sum[r][v], out + r * kWidth + v * V::kLanes);
+  const W* left = p.left + c;
+  const W* right = p.right;
+  for (int64_t i = 0; i < p.count; ++i, left += p.inputs, right += kWidth) {
+    typename V::type column[kVectors];
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) V::load(column[v], right + v * V::kLanes);
+    for (int v = 0; v < kVectors; ++v) V::load(column[v], right + v * V::kLanes);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const W value = left[r];
+    for (int r = 0; r < kInputs; ++r) {
+      const W value = left[r];
 #pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) sum[r][v] += value * column[v];
-      }
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += value * column[v];
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) V::store(out + r * kWidth + v * V::kLanes, sum[r][v]);
   }
+#pragma GCC unroll 8
+  for (int r = 0; r < kInputs; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) V::store(out + r * kWidth + v * V::kLanes, sum[r][v]);
+}
+
+template <int kBytes, int kVectors, class W> POINTGRAD_INLINE void multiply(const OuterProducts<W>& p) {
+  int64_t c = 0;
+  for (; c + kRows <= p.inputs; c += kRows) multiply_some<kBytes, kVectors, kRows>(p, c);
+  if (p.inputs - c == 4) multiply_some<kBytes, kVectors, 4>(p, c);
+  if (p.inputs - c == 2) multiply_some<kBytes, kVectors, 2>(p, c);
 }
 
 template <int kBytes, class Products> POINTGRAD_INLINE void multiply_by(const Products& products, int vectors) {
@@ -155,6 +218,19 @@ template <int kBytes, class Products> POINTGRAD_INLINE void multiply_by(const Pr
   if constexpr (kBytes == 64) {
     if (vectors == 3) return multiply<kBytes, 3>(products);
     return multiply<kBytes, 4>(products);
+  }
+}
+
+template <int kBytes, class W> POINTGRAD_INLINE void multiply_by(const EntryProducts<W>& products, int vectors) {
+  switch (vectors) {
+    case 1: return multiply<kBytes, 1>(products);
+    case 2: return multiply<kBytes, 2>(products);
+    case 3: return multiply<kBytes, 3>(products);
+    case 4: return multiply<kBytes, 4>(products);
+    case 5: return multiply<kBytes, 5>(products);
+    case 6: return multiply<kBytes, 6>(products);
+    case 7: return multiply<kBytes, 7>(products);
+    default: return multiply<kBytes, 8>(products);
   }
 }
 

@@ -42,7 +42,7 @@ def kernel_table(
     """
     table = _rows(coordinates, sizes)
     wanted = table if outputs is None else _rows(outputs, output_sizes)
-    reads = _positions(kernel, padding, dilation, wanted.device)
+    reads = positions(kernel, padding, dilation, wanted.device)
     queries = (wanted[:, None, 1:] * torch.tensor(stride, device=wanted.device) + reads).reshape(-1, 3)
     cloud = wanted[:, :1].expand(-1, len(reads)).reshape(-1, 1)
     sources = _find(torch.cat([cloud, queries], 1), table).reshape(len(wanted), len(reads))
@@ -126,7 +126,7 @@ def _rows(coordinates: Tensor, sizes: Tensor | None) -> Tensor:
     return torch.cat([torch.where(missing, -1, cloud)[:, None], torch.where(missing[:, None], 0, rows)], 1)
 
 
-def _positions(kernel: list[int], padding: list[int], dilation: list[int], device: torch.device) -> Tensor:
+def positions(kernel: list[int], padding: list[int], dilation: list[int], device: torch.device) -> Tensor:
     """(K, 3) the distance of each kernel position from stride * output, x slowest."""
     steps = [torch.arange(k, device=device) * d - p for k, p, d in zip(kernel, padding, dilation, strict=True)]
     return torch.stack(torch.meshgrid(*steps, indexing="ij"), -1).reshape(-1, 3)

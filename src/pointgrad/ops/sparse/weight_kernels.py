@@ -135,7 +135,7 @@ def _weight_tile(inputs: int, outputs: int, features: Tensor) -> dict[str, int]:
     if torch.version.hip:
         num_stages = 2
     return {
-        "programs": 1024 if block_i * block_o < 128 * 128 else 4096 if block_o == 128 else 2048,  # with enough work
+        "programs": 1024 if block_i * block_o < 128 * 128 else 4096 if block_o == 128 else 1458,  # with enough work
         "BLOCK_I": block_i,
         "BLOCK_O": block_o,
         "BLOCK_R": block_r,
