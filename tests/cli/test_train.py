@@ -238,15 +238,16 @@ def test_defaults_for_scenes(tmp_path):
     assert train.Metrics(2, train.metrics.parts_of(dataset)).compute().keys() == {"accuracy", "class_accuracy", "miou"}
 
 
-def test_sparse_networks_train_and_predict(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("model", "option"), [("minkunet", "variant=18"), ("ptv3", "drop_path=0.1")])
+def test_sparse_networks_train_and_predict(tmp_path, monkeypatch, model, option):
     """Points above and below a plane, with a network on voxels; the variant is a number in YAML."""
     monkeypatch.setattr(Report, "curves", lambda self, **_: None)
     monkeypatch.setattr(Report, "results", lambda self: None)
     points = np.random.default_rng(0).uniform(-1, 1, (6, 60, 3)).astype("f4")
     np.savez(tmp_path / "a.npz", points=points, label=(points[..., 2] > 0).astype(int), val=np.arange(6) >= 4)
     status = main([
-        "train", "--data", str(tmp_path / "a.npz"), "--model", "minkunet", "--epochs", "2", "--batch-size", "2",
-        "--options", "width=0.125", "variant=18", "voxel=0.2", "--accelerator", "cpu", "--no-tensorboard",
+        "train", "--data", str(tmp_path / "a.npz"), "--model", model, "--epochs", "2", "--batch-size", "2",
+        "--options", "width=0.125", option, "voxel=0.2", "--accelerator", "cpu", "--no-tensorboard",
         "--out", str(tmp_path / "run"),
     ])  # fmt: skip
     assert status == 0

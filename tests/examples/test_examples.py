@@ -153,6 +153,10 @@ def test_large_scene_with_an_invalid_argument(refusal):
     assert refusal("08", "many") == "POINTS must be an integer, got many"
 
 
+def test_probe_encoder(run):
+    assert run("10", scenes=2, points=1500, steps=30) > 0.5
+
+
 def test_sparse_street(run):
     assert run("09", epochs=6, streets=4, points=3000, length=12.0, voxel=0.5) > 0.2, "chance is 0.1"
     assert len(data.read("out/09_labelled.laz")) == 3000

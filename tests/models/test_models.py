@@ -64,12 +64,14 @@ CONFIGS = {
     f"{name}, {kind}": {"name": name, "width": 0.25, **config}
     for name in models.names()
     for kind, config in (
-        ("objects", {"classes": 5}),
+        ("objects", {"task": "classification", "classes": 5, "channels": 0}),
         ("scenes", {"task": "segmentation", "classes": 4, "channels": 2}),
-        ("parts", {"task": "segmentation", "classes": 6, "categories": 3}),
+        ("parts", {"task": "segmentation", "classes": 6, "channels": 0, "categories": 3}),
     )
+    if (name, kind) not in (("ptv3", "scenes"), ("sonata", "objects"), ("sonata", "parts"), ("litept", "parts"))
 }
-SPARSE = ("minkunet", "spunet")
+DEEP = ("ptv3", "sonata", "litept")
+SPARSE = ("minkunet", "spunet", *DEEP)
 CONFIGS["pointnet2 msg, objects"] = {"name": "pointnet2", "variant": "msg", "width": 0.25, "classes": 5}
 CONFIGS["pointnet2 msg, parts"] = {**CONFIGS["pointnet2, parts"], "variant": "msg"}
 CONFIGS["pointnext b, scenes"] = {**CONFIGS["pointnext, scenes"], "variant": "b"}
@@ -172,7 +174,11 @@ def test_bfloat16(network):
         assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
         low = network.eval()(**inputs)
     assert low.dtype == torch.bfloat16
-    torch.testing.assert_close(low.float(), network(**inputs), rtol=0.05, atol=0.01)
+    expected = network(**inputs)
+    if network.config["name"] in DEEP:  # errors of about 50 residual branches add up
+        assert (low.float() - expected).norm() < 0.03 * expected.norm()
+    else:
+        torch.testing.assert_close(low.float(), expected, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -241,7 +241,7 @@ def test_what_does_not_fit_is_named(layout):
 
 
 def test_bad_calls():
-    with pytest.raises(TypeError, match=r"network must be minkunet or spunet, got .*pointnet2"):
+    with pytest.raises(TypeError, match=r"network must be minkunet, spunet, ptv3, sonata or litept, got .*pointnet2"):
         models.load_published(models.pointnet2(width=0.25), {})
     with pytest.raises(ValueError, match=r"missing conv0p1s1\.kernel, bn0\.bn\.weight, bn0\.bn\.bias and \d+ more$"):
         models.load_published(models.minkunet(width=0.25), {})
@@ -255,5 +255,5 @@ def test_bad_calls():
     ):
         with pytest.raises(TypeError, match=message):
             models.load_published(network, weights)
-    with pytest.raises(TypeError, match=r"network must be minkunet or spunet, got .*Linear"):
+    with pytest.raises(TypeError, match=r"network must be minkunet, spunet, ptv3, sonata or litept, got .*Linear"):
         models.load_published(torch.nn.Linear(1, 1), {})

@@ -6,17 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from pointgrad.models.dgcnn import dgcnn
+from pointgrad.models.litept import litept
 from pointgrad.models.minkunet import minkunet
 from pointgrad.models.network import Network
 from pointgrad.models.point_transformer import point_transformer
 from pointgrad.models.pointnet import pointnet
 from pointgrad.models.pointnet2 import pointnet2
 from pointgrad.models.pointnext import pointnext
+from pointgrad.models.ptv3 import ptv3
+from pointgrad.models.sonata import sonata
 from pointgrad.models.spunet import spunet
 
 _NETWORKS: dict[str, Callable[..., Network]] = {
     network.__name__: network
-    for network in (pointnet, pointnet2, dgcnn, point_transformer, pointnext, minkunet, spunet)
+    for network in (pointnet, pointnet2, dgcnn, point_transformer, pointnext, minkunet, spunet, ptv3, sonata, litept)
 }
 
 

@@ -20,9 +20,16 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
             checks.value(0 < config[name] < float("inf"), name, "positive and finite", config[name])
     if "coordinates" in config:
         checks.boolean("coordinates", config["coordinates"])
-    checks.kind(_is_number(config["dropout"]), "dropout", "a number", config["dropout"])
-    checks.value(0 <= config["dropout"] < 1, "dropout", "in [0, 1)", config["dropout"])
-    checks.value(config["norm"] in ("batch", "group"), "norm", '"batch" or "group"', repr(config["norm"]))
+    for name in ("dropout", "drop_path"):
+        if name in config:
+            checks.kind(_is_number(config[name]), name, "a number", config[name])
+            checks.value(0 <= config[name] < 1, name, "in [0, 1)", config[name])
+    checks.value(
+        "norm" not in config or config["norm"] in ("batch", "group"),
+        "norm",
+        '"batch" or "group"',
+        repr(config.get("norm")),
+    )
     if config.get("categories"):
         checks.value(task == "segmentation", "categories", "0 for classification", config["categories"])
     return config

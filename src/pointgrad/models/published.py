@@ -1,7 +1,8 @@
 """Weights of MinkowskiEngine and spconv."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -29,10 +30,12 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
     """Load weights that were published for MinkowskiEngine or spconv.
 
     `minkunet` has the names and kernels of MinkowskiEngine's MinkUNet; `spunet` those of Pointcept's SpUNet-v1m1, with
-    kernels of spconv 2 (Cout, kx, ky, kz, Cin) or spconv 1 (kx, ky, kz, Cin, Cout).
+    kernels of spconv 2 (Cout, kx, ky, kz, Cin) or spconv 1 (kx, ky, kz, Cin, Cout). `ptv3`, `sonata` and `litept` have
+    those of Pointcept's networks with their linear layer "seg_head", and of the Sonata and LitePT repositories.
 
     Args:
-        network: From `minkunet` or `spunet`, with the `channels`, `coordinates` and `classes` of the weights.
+        network: From `minkunet`, `spunet`, `ptv3`, `sonata` or `litept`, with the `channels`, `coordinates` and
+            `classes` of the weights.
         weights: The published `state_dict`, or a checkpoint with an entry of this name. A prefix that all names share,
             such as "module.backbone.", is ignored.
         strict: Raise if anything does not fit. Otherwise load what fits, for example all but the last layer.
@@ -50,9 +53,9 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
         >>> unloaded.missing[0], unloaded.unexpected
         ('conv_input.0.weight', [])
     """
-    checks.kind(isinstance(network, Network), "network", " or ".join(_NAMES), network)
+    checks.kind(isinstance(network, Network), "network", _or(_NAMES), network)
     name = network.config["name"]
-    checks.kind(name in _NAMES, "network", " or ".join(_NAMES), name)
+    checks.kind(name in _NAMES, "network", _or(_NAMES), name)
     checks.kind(isinstance(weights, Mapping), "weights", "a state_dict", weights)
     content = weights.get("state_dict", weights)
     checks.kind(isinstance(content, Mapping), "weights['state_dict']", "a dictionary", content)
@@ -61,7 +64,10 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
     state, unloaded = network.state_dict(), Unloaded([], [], [])
     theirs = {ours: _NAMES[name](ours) for ours in state}
     prefix = _prefix(content, theirs.values())
-    given = {key.removeprefix(prefix): value for key, value in content.items()}
+    if name in _SERIALIZED:  # the last layer is outside of "backbone."
+        prefix = prefix.removesuffix("backbone.")
+        content = {key.removeprefix(prefix).removeprefix("backbone."): value for key, value in content.items()}
+    given = {key.removeprefix(prefix): value for key, value in content.items() if key not in _UNUSED}
     kernels = {
         f"{part}.weight": module.kernel_size
         for part, module in network.named_modules()
@@ -74,7 +80,7 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
             if not key.endswith("num_batches_tracked"):  # weights of old versions of torch do not have it
                 unloaded.missing.append(key)
             continue
-        value = _converted(given[key], target, kernels.get(ours), key.endswith("kernel"))
+        value = _converted(given[key], target, kernels.get(ours), key.endswith("kernel"), name in _SERIALIZED)
         if value is None:
             shape = tuple(getattr(given[key], "shape", ()))
             unloaded.mismatched.append(f"{key} {shape} for {ours} {tuple(target.shape)}")
@@ -91,11 +97,15 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
     return unloaded
 
 
-def _converted(value: Any, target: Tensor, kernel: tuple[int, int, int] | None, mink: bool) -> Tensor | None:
+def _converted(
+    value: Any, target: Tensor, kernel: tuple[int, int, int] | None, mink: bool, linear: bool
+) -> Tensor | None:
     """The value in the layout of the target, or None if it does not fit."""
     if not isinstance(value, Tensor):
         return None
-    if target.dim() < 2:
+    if linear and kernel is None:
+        pass
+    elif target.dim() < 2:
         value = value.reshape(-1) if value.dim() == 2 and len(value) == 1 else value  # MinkowskiEngine's bias (1, Cout)
     elif kernel is None:  # a linear layer (Cout, Cin)
         outputs, inputs = target.shape
@@ -112,6 +122,11 @@ def _converted(value: Any, target: Tensor, kernel: tuple[int, int, int] | None, 
             value = value.permute(1, 2, 3, 4, 0)
         value = value.flatten(0, 2)
     return value if value.shape == target.shape else None
+
+
+def _or(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}"
 
 
 def _prefix(given: Mapping[str, Any], expected: Any) -> str:
@@ -161,4 +176,27 @@ def _spconv(name: str) -> str:
     return f"{'enc' if part == 'encode' else 'dec'}.{level}.block{rest[1]}.{inner}.{kind}"
 
 
-_NAMES: dict[str, Callable[[str], str]] = {"minkunet": _mink, "spunet": _spconv}
+def _pointcept(name: str, first: str = "conv", conv: str = "cpe") -> str:
+    """The name in Pointcept's Point Transformer V3, with the names of the first layer and of convolutions."""
+    part, *rest = name.split(".")
+    if part == "head":
+        return f"seg_head.{rest[-1]}"
+    if part == "stem":
+        return f"embedding.stem.{(first, 'norm')[int(rest[0])]}.{rest[-1]}"
+    name = re.sub(r"^(enc|dec)\.(\d+)\.", r"\1.\1\2.", name)
+    name = re.sub(r"\.blocks\.(\d+)\.", r".block\1.", name)
+    name = re.sub(r"\.(norm\d?)\.", r".\1.0.", name)
+    for ours, theirs in ((".conv.", f".{conv}."), (".mlp.0.", ".mlp.0.fc1."), (".mlp.2.", ".mlp.0.fc2.")):
+        name = name.replace(ours, theirs)
+    return name.replace("attn.bias_table", "attn.rpe.rpe_table")
+
+
+_NAMES: dict[str, Callable[[str], str]] = {
+    "minkunet": _mink,
+    "spunet": _spconv,
+    "ptv3": _pointcept,
+    "sonata": partial(_pointcept, first="linear"),
+    "litept": partial(_pointcept, conv="conv"),
+}
+_SERIALIZED = ("ptv3", "sonata", "litept")  # their linear layers are not stored as convolutions
+_UNUSED = ("embedding.mask_token",)  # of pretraining

@@ -1,0 +1,240 @@
+"""Transformers on voxels in the order of space-filling curves: `ptv3`, `sonata` and `litept`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from pointgrad.models.heads import one_hot
+from pointgrad.models.network import Network
+from pointgrad.nn.grid_pool import GridPool, GridUnpool, Norm
+from pointgrad.nn.level import Level
+from pointgrad.nn.local import cloud_ends, flat, per_point
+from pointgrad.nn.patch_block import PatchBlock
+from pointgrad.nn.shared_mlp import make_norm
+from pointgrad.nn.sparse_conv import SubmanifoldConv
+from pointgrad.nn.sparse_tensor import SparseTensor
+from pointgrad.ops import checks
+from pointgrad.ops.curves import Curve, serialize
+from pointgrad.ops.gather import gather
+from pointgrad.ops.scatter import segment
+
+CURVES: tuple[Curve, ...] = ("z", "z-trans", "hilbert", "hilbert-trans")
+MOST_BITS = 16  # of a coordinate, as published
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a network with five stages, one per resolution. Its decoder has all stages but the last.
+
+    Attributes:
+        heads: Number of heads of each stage of the encoder.
+        blocks: Number of blocks of each stage of the encoder.
+        decoder_heads: Number of heads of each stage of the decoder; empty for an encoder only.
+        decoder_blocks: Number of blocks of each stage of the decoder.
+        head_size: Number of channels of a head.
+        patch: Number of voxels of a patch.
+        conv: Whether the blocks of each stage have a convolution.
+        attention: Whether the blocks of each stage have attention and MLP.
+        position_bias: Whether attention has a bias for the difference of coordinates.
+        rotary: Base of the rotary embedding of coordinates, or None.
+        conv_stem: Whether the first layer is a convolution with kernel size 5, or a linear layer.
+        layer_norm: Whether norms outside of blocks are layer norms.
+        fixed_depth: Whether a pooled voxel keeps its place on the curves, or curves are chosen for the pooled extent.
+        conv_skip: Whether the first convolution of a stage of the decoder reads the projected features of the encoder
+            only, or the sum.
+    """
+
+    heads: tuple[int, ...]
+    blocks: tuple[int, ...]
+    decoder_heads: tuple[int, ...] = ()
+    decoder_blocks: tuple[int, ...] = ()
+    head_size: int = 16
+    patch: int = 1024
+    conv: tuple[bool, ...] = (True,) * 5
+    attention: tuple[bool, ...] = (True,) * 5
+    position_bias: bool = False
+    rotary: float | None = None
+    conv_stem: bool = True
+    layer_norm: bool = False
+    fixed_depth: bool = True
+    conv_skip: bool = True
+
+
+class Stage(nn.Module):
+    """The blocks of one resolution, and the layer before them that changes the resolution."""
+
+    def __init__(self, blocks: list[PatchBlock], down: GridPool | None = None, up: GridUnpool | None = None) -> None:
+        super().__init__()
+        self.down, self.up = down, up
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(
+        self, tensor: SparseTensor, orders: Sequence[Tensor], conv_input: SparseTensor | None = None
+    ) -> SparseTensor:
+        for number, block in enumerate(self.blocks):
+            order = orders[number % len(orders)] if orders else None
+            tensor = block(tensor, order, None if number else conv_input)
+        return tensor
+
+
+class Serialized(Network):
+    """Encoder, optional decoder and head.
+
+    Without a decoder, the head for segmentation reads the features of all stages of the encoder, copied to the voxels.
+
+    Args:
+        config: Name and options of the network.
+        sizes: Its sizes, before `width` is applied to the numbers of heads.
+    """
+
+    def __init__(self, config: dict[str, Any], sizes: Sizes) -> None:
+        super().__init__(config)
+        self.sizes = sizes
+        inputs = 3 * config["coordinates"] + config["channels"]
+        checks.value(inputs > 0, "coordinates", "True for a network with channels=0", False)
+        heads, decoder_heads = (
+            [max(1, round(config["width"] * count)) for count in counts]
+            for counts in (sizes.heads, sizes.decoder_heads)
+        )
+        widths, decoder_widths = ([sizes.head_size * count for count in counts] for counts in (heads, decoder_heads))
+        norm: Norm = nn.LayerNorm if sizes.layer_norm else _Norm(config["norm"])
+
+        inputs += config["categories"]
+        first = SubmanifoldConv(inputs, widths[0], 5, bias=False) if sizes.conv_stem else nn.Linear(inputs, widths[0])
+        self.stem = nn.ModuleList([first, norm(widths[0]), nn.GELU()])
+
+        def blocks(stage: int, count: int, number_of_heads: int, rates: list[float]) -> list[PatchBlock]:
+            return [
+                PatchBlock(
+                    sizes.head_size * number_of_heads,
+                    number_of_heads,
+                    sizes.patch,
+                    conv=sizes.conv[stage],
+                    attention=sizes.attention[stage],
+                    position_bias=sizes.position_bias,
+                    rotary=sizes.rotary,
+                    drop_path=rates[number],
+                )
+                for number in range(count)
+            ]
+
+        rates = _rates(config["drop_path"], sizes.blocks)
+        self.enc = nn.ModuleList()
+        for stage, count in enumerate(sizes.blocks):
+            down = GridPool(widths[stage - 1], widths[stage], norm=norm) if stage else None
+            self.enc.append(Stage(blocks(stage, count, heads[stage], rates[stage]), down=down))
+        out = sum(widths)
+        self.dec = nn.ModuleList()
+        if config["task"] == "classification":
+            out = widths[-1]
+        elif decoder_heads:
+            rates = _rates(config["drop_path"], sizes.decoder_blocks)
+            below = [*decoder_widths[1:], widths[-1]]
+            for stage, count in enumerate(sizes.decoder_blocks):
+                up = GridUnpool(below[stage], widths[stage], decoder_widths[stage], norm=norm)
+                self.dec.append(Stage(blocks(stage, count, decoder_heads[stage], rates[stage][::-1]), up=up))
+            out = decoder_widths[0]
+        self.head = nn.Sequential(nn.Dropout(config["dropout"]), nn.Linear(out, config["classes"]))
+
+    def logits(self, level: Level, category: Tensor | None) -> Tensor:
+        own = [flat(level.points)] if self.config["coordinates"] else []
+        own += [] if level.features is None else [flat(level.features)]
+        if category is not None:
+            own.append(flat(per_point(level, one_hot(category, self.config["categories"], level.points))))
+        tensor, voxel = SparseTensor.from_points(
+            flat(level.points), torch.cat(own, -1), self.config["voxel"], offsets=cloud_ends(level)
+        )
+        rows = self.voxel_features(tensor)
+        if self.config["task"] == "classification":
+            return self.head(rows)
+        return gather(self.head(rows), voxel).unflatten(0, level.points.shape[:-1])
+
+    def voxel_features(self, tensor: SparseTensor) -> Tensor:
+        """Return the input of the head: (V, C) for V voxels, or (B, C) for classification."""
+        begin = segment(tensor.coordinates, _offsets(tensor), "min")
+        tensor = SparseTensor(tensor.coordinates - gather(begin, _clouds(tensor)), tensor.features, tensor.offsets)
+        extents = segment(tensor.coordinates, _offsets(tensor), "max").amax(1).tolist()  # waits for a GPU
+        largest = max(extents)
+        fits = largest < 2**MOST_BITS
+        checks.value(fits, "voxel", f"so large that a cloud spans at most {2**MOST_BITS} voxels", largest + 1)
+
+        first, norm, act = self.stem
+        rows = first(tensor).features if self.sizes.conv_stem else first(tensor.features)
+        tensor = tensor.with_features(act(norm(rows)))
+        orders: list[Tensor] = []
+        passed: list[tuple[SparseTensor, list[Tensor], Tensor]] = []
+        for number, stage in enumerate(cast("list[Stage]", list(self.enc))):
+            if stage.down is not None:
+                coarse, parent = stage.down(tensor)
+                passed.append((tensor, orders, parent))
+                tensor = coarse
+            orders = self._orders(number, tensor, extents)
+            tensor = stage(tensor, orders)
+        if self.config["task"] == "classification":
+            return segment(tensor.features, _offsets(tensor), "mean")
+        for stage in cast("list[Stage]", list(self.dec)[::-1]):
+            assert stage.up is not None
+            skip, orders, parent = passed.pop()
+            projected = stage.up.project(skip)
+            tensor = stage.up.add(tensor, projected, parent)
+            tensor = stage(tensor, orders, projected if self.sizes.conv_skip else None)
+        rows = tensor.features
+        while passed:
+            skip, _, parent = passed.pop()
+            rows = torch.cat([skip.features, gather(rows, parent)], 1)
+        return rows
+
+    def _orders(self, stage: int, tensor: SparseTensor, extents: list[int]) -> list[Tensor]:
+        """The orders (N,) of voxels for the blocks of a stage; none without attention.
+
+        In training, the curves are drawn at random. A Hilbert curve depends on the number of bits of the coordinates.
+        It is that of the cloud, as if it were alone; a left shift makes the codes of all clouds equally long.
+        """
+        counts = [stages[stage] for stages in (self.sizes.blocks, self.sizes.decoder_blocks) if stage < len(stages)]
+        if not self.sizes.attention[stage]:
+            return []
+        curves = [CURVES[number] for number in torch.randperm(len(CURVES)).tolist()] if self.training else list(CURVES)
+        if self.sizes.fixed_depth:
+            depths = [max((extent + 1).bit_length() - stage, 1) for extent in extents]
+        else:
+            depths = [((extent >> stage) + 1).bit_length() for extent in extents]
+        bits, coordinates = max(depths), tensor.coordinates
+        if min(depths) < bits:
+            shifts = torch.tensor([bits - depth for depth in depths], device=coordinates.device)
+            coordinates = coordinates << gather(shifts.unsqueeze(1), _clouds(tensor))
+        found = serialize(coordinates, curves[: max(counts)], bits=bits, offsets=tensor.offsets)
+        return list(found.order.unbind())
+
+
+class _Norm:
+    """Norm of rows by its name, with the eps of the published networks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, channels: int) -> nn.Module:
+        module = make_norm(self.name, channels)
+        assert module is not None
+        if isinstance(module, nn.BatchNorm1d):
+            module.eps = 1e-3
+        return module
+
+
+def _rates(last: float, blocks: Sequence[int]) -> list[list[float]]:
+    """The probability of drop path of each block: from 0 to `last`, as published."""
+    rates = torch.linspace(0, last, sum(blocks), device="cpu").split(list(blocks))
+    return [part.tolist() for part in rates]
+
+
+def _offsets(tensor: SparseTensor) -> Tensor:
+    assert tensor.offsets is not None
+    return tensor.offsets
+
+
+def _clouds(tensor: SparseTensor) -> Tensor:
+    """The cloud (N,) of each voxel."""
+    rows = torch.arange(len(tensor.coordinates), device=tensor.coordinates.device)
+    return torch.searchsorted(_offsets(tensor)[1:].contiguous(), rows, right=True)
