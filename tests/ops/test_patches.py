@@ -132,6 +132,17 @@ def test_bias_by_differences_of_coordinates(backend):
     torch.testing.assert_close(found, with_derivatives(expected, sources))
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_bias_without_clouds(backend):
+    sources = [torch.zeros(0, 2, 3, requires_grad=True) for _ in range(3)]
+    table, none = torch.ones(9, 2, requires_grad=True), torch.zeros(0, 3, dtype=torch.int64)
+    with pointgrad.backend(backend):
+        out = patch_attention(
+            *sources, none[:, 0], 4, offsets=torch.zeros(1, dtype=torch.int64), coordinates=none, bias_table=table
+        )
+        assert torch.autograd.grad(out.sum(), table)[0].eq(0).all()
+
+
 def test_views_of_one_projection():
     """Query, key and value are usually slices of the result of one linear layer."""
     order, offsets = clouds((9, 6))

@@ -180,7 +180,7 @@ def _logits(
     if coordinates is not None and bias_table is not None:
         table_rows = _table_rows(coordinates, bias_table, found.rows)
         biases = bias_table.to(logits.dtype).index_select(0, table_rows.flatten())
-        logits = logits + biases.reshape(*table_rows.shape, -1).sum(-2).permute(0, 3, 1, 2)
+        logits = logits + biases.reshape(*table_rows.shape, logits.shape[1]).sum(-2).permute(0, 3, 1, 2)
     missing = (found.rows < 0) & (found.rows >= 0).any(1, keepdim=True)
     return logits.masked_fill(missing[:, None, None], -torch.inf)
 
