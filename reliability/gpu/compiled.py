@@ -99,7 +99,7 @@ def _decode(value: Any) -> Any:
     import triton.language as tl
 
     if not isinstance(value, dict):
-        return value
+        return tuple(value) if isinstance(value, list) else value
     if "type" in value:
         return tl.dtype(value["type"])
     return torch.empty(64, dtype=getattr(torch, value["tensor"]))[value["from"] :]

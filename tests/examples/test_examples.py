@@ -67,7 +67,7 @@ def is_picture(path):
 
 
 def test_numbers_are_consecutive():
-    assert [path.name[:2] for path in NUMBERED] == [f"{number:02}" for number in range(1, 10)]
+    assert [path.name[:2] for path in NUMBERED] == [f"{number:02}" for number in range(1, 11)]
 
 
 @pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)

@@ -11,8 +11,8 @@ SIZES = {"base": replace(SMALL, heads=(3, 6, 12, 24, 32), blocks=(3, 3, 3, 12, 3
 
 
 def sonata(
-    task: str = "segmentation",
-    classes: int = 20,
+    task: str = "classification",
+    classes: int = 40,
     channels: int = 6,
     variant: str = "base",
     *,
@@ -52,7 +52,7 @@ def sonata(
         torch.Size([2, 64, 10])
         >>> network.head = torch.nn.Identity()
         >>> network(torch.rand(2, 64, 3)).shape
-        torch.Size([2, 64, 336])
+        torch.Size([2, 64, 320])
     """
     config = options.check({"name": "sonata", **locals()})
     options.variant(config, tuple(SIZES))
