@@ -16,7 +16,7 @@ from pointgrad.nn.patch_block import PatchBlock
 from pointgrad.nn.shared_mlp import make_norm
 from pointgrad.nn.sparse_conv import SubmanifoldConv
 from pointgrad.nn.sparse_tensor import SparseTensor
-from pointgrad.ops import checks
+from pointgrad.ops import checks, clouds
 from pointgrad.ops.curves import Curve, serialize
 from pointgrad.ops.gather import gather
 from pointgrad.ops.scatter import segment
@@ -155,7 +155,11 @@ class Serialized(Network):
     def voxel_features(self, tensor: SparseTensor) -> Tensor:
         """Return the input of the head: (V, C) for V voxels, or (B, C) for classification."""
         begin = segment(tensor.coordinates, _offsets(tensor), "min")
-        tensor = SparseTensor(tensor.coordinates - gather(begin, _clouds(tensor)), tensor.features, tensor.offsets)
+        tensor = SparseTensor(
+            tensor.coordinates - gather(begin, clouds.ids(tensor.coordinates, tensor.offsets)),
+            tensor.features,
+            tensor.offsets,
+        )
         extents = segment(tensor.coordinates, _offsets(tensor), "max").amax(1).tolist()  # waits for a GPU
         largest = max(extents)
         fits = largest < 2**MOST_BITS
@@ -193,9 +197,9 @@ class Serialized(Network):
         In training, the curves are drawn at random. A Hilbert curve depends on the number of bits of the coordinates.
         It is that of the cloud, as if it were alone; a left shift makes the codes of all clouds equally long.
         """
-        counts = [stages[stage] for stages in (self.sizes.blocks, self.sizes.decoder_blocks) if stage < len(stages)]
         if not self.sizes.attention[stage]:
             return []
+        counts = [stages[stage] for stages in (self.sizes.blocks, self.sizes.decoder_blocks) if stage < len(stages)]
         curves = [CURVES[number] for number in torch.randperm(len(CURVES)).tolist()] if self.training else list(CURVES)
         if self.sizes.fixed_depth:
             depths = [max((extent + 1).bit_length() - stage, 1) for extent in extents]
@@ -204,7 +208,7 @@ class Serialized(Network):
         bits, coordinates = max(depths), tensor.coordinates
         if min(depths) < bits:
             shifts = torch.tensor([bits - depth for depth in depths], device=coordinates.device)
-            coordinates = coordinates << gather(shifts.unsqueeze(1), _clouds(tensor))
+            coordinates = coordinates << gather(shifts.unsqueeze(1), clouds.ids(tensor.coordinates, tensor.offsets))
         found = serialize(coordinates, curves[: max(counts)], bits=bits, offsets=tensor.offsets)
         return list(found.order.unbind())
 
@@ -232,9 +236,3 @@ def _rates(last: float, blocks: Sequence[int]) -> list[list[float]]:
 def _offsets(tensor: SparseTensor) -> Tensor:
     assert tensor.offsets is not None
     return tensor.offsets
-
-
-def _clouds(tensor: SparseTensor) -> Tensor:
-    """The cloud (N,) of each voxel."""
-    rows = torch.arange(len(tensor.coordinates), device=tensor.coordinates.device)
-    return torch.searchsorted(_offsets(tensor)[1:].contiguous(), rows, right=True)

@@ -317,18 +317,18 @@ def _readers(
     coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
 ) -> tuple[Tensor, Tensor | None]:
     """(..., R, 3) the outputs that may read each input, and (..., R) which of them do; None for all."""
-    s, p, d = (_along_axes(values, coordinates) for values in (stride, padding, dilation))
-    lengths = [(k - 1) * step for k, step in zip(kernel, dilation, strict=True)]
-    ways = max(length // step for length, step in zip(lengths, stride, strict=True)) + 1
+    s = _along_axes(stride, coordinates)
     if kernel == stride and padding == [0] * 3 and dilation == [1] * 3:
         return torch.div(coordinates, s, rounding_mode="floor").unsqueeze(-2), None
-    moved = (coordinates + p).unsqueeze(-2)
+    lengths = [(k - 1) * step for k, step in zip(kernel, dilation, strict=True)]
+    ways = max(length // step for length, step in zip(lengths, stride, strict=True)) + 1
+    moved = (coordinates + _along_axes(padding, coordinates)).unsqueeze(-2)
     number = torch.arange(ways, device=coordinates.device)
     along = torch.div(moved, s, rounding_mode="floor") - number[:, None]  # (..., ways, 3): candidates along each axis
     reach = moved - along * s
     reads = reach <= _along_axes(lengths, coordinates)
     if dilation != [1] * 3:
-        reads &= reach % d == 0
+        reads &= reach % _along_axes(dilation, coordinates) == 0
     # All combinations of the candidates along x, y and z.
     places, axes = torch.cartesian_prod(number, number, number), torch.arange(3, device=coordinates.device)
     return along[..., places, axes], reads[..., places, axes].all(-1)
