@@ -34,6 +34,7 @@ def draw_clouds(d: Draw) -> Arguments:
     return {
         **d.clouds("points", dims, layout, 129),
         **d.clouds("targets", dims, layout, 129, prefix="target_"),
+        "any_dims": dims > 3,
         "direction": d.pick("direction", ("both", "to_targets", "to_points")),
         "reduction": d.pick("reduction", ("mean", "sum", "none")),
         "batch_reduction": d.pick("batch_reduction", ("mean", "sum", "none")),
@@ -68,7 +69,7 @@ def one_direction(arguments: Arguments, source: str, aim: str, grad: Tensor) -> 
     sizes = {f"query_{name}": arguments.get(f"{PREFIXES[source]}{name}") for name in ("offsets", "lengths")}
     sizes |= {name: arguments.get(f"{PREFIXES[aim]}{name}") for name in ("offsets", "lengths")}
     with pointgrad.backend("reference"):
-        found = pointgrad.knn(targets, 1, points, **sizes)
+        found = pointgrad.knn(targets, 1, points, **sizes, any_dims=True)
     if arguments["reduction"] != "none":
         cloud, batch = cloud_of_each(points, sizes["query_offsets"])
         if arguments["batch_reduction"] != "none":

@@ -156,7 +156,7 @@ def interpolate_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs
     features, power = arguments["features"].double(), arguments["power"]
     sizes = {name: arguments.get(name) for name in ("offsets", "lengths", "query_offsets", "query_lengths")}
     with pointgrad.backend("reference"):
-        found = pointgrad.knn(arguments["points"], arguments["k"], arguments["queries"], **sizes)
+        found = pointgrad.knn(arguments["points"], arguments["k"], arguments["queries"], **sizes, any_dims=True)
         valid, distance2 = found.index >= 0, found.distance2.double()
         exact = valid & (distance2 == 0)
         coincides = exact.any(-1, keepdim=True)

@@ -59,7 +59,9 @@ def draw_search(d: Draw, dims: Sequence[int] = (3, 3, 3, 2, 1, 4, 5, 8, 9, 16, 1
     layout, size, own = d.layout(), d.pick("dims", dims), d.flag("own")
     alone = layout[0] == "packed" and not own
     most, edges = (5000, (*EDGES, *EDGES[-3:] * 8)) if alone and not d.flag("few") else (257, EDGES[:-3])
-    arguments = d.clouds("points", size, layout, most, edges)
+    arguments: Arguments = dict(d.clouds("points", size, layout, most, edges))
+    if size > 3:
+        arguments["any_dims"] = True
     if not own:
         arguments |= d.clouds("queries", size, layout, 65, prefix="query_")
         if d.flag("among points", 3):

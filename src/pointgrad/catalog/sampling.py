@@ -74,6 +74,8 @@ def cloud_sizes(arguments: Arguments) -> list[int]:
 def draw_counts(d: Draw, dims: int = 3) -> Arguments:
     """Clouds and a number of samples; packed clouds have at least as many points."""
     arguments: Arguments = dict(d.clouds("points", dims, d.layout(), 1100, EDGES))
+    if dims > 3:
+        arguments["any_dims"] = True
     sizes, packed = cloud_sizes(arguments), arguments["points"].dim() == 2
     limits = [min(size, 40) for size in sizes] if packed else [min(arguments["points"].shape[1] + 3, 40)] * len(sizes)
     one = ("one", "one") if not packed or (sizes and min(limits) >= 1) else ()

@@ -65,6 +65,6 @@ class KNN(nn.Module):
         checks.device("query", query, "ref", ref)
         k = count_of("k", self.k)
         checks.value(k <= size, "k", f"at most N = {size}", k)
-        found = pointgrad.knn(points.contiguous(), k, queries.contiguous())
+        found = pointgrad.knn(points.contiguous(), k, queries.contiguous(), any_dims=True)
         distance, index = found.distance2.sqrt(), found.index
         return (distance, index) if self._t else (distance.transpose(1, 2), index.transpose(1, 2))

@@ -85,7 +85,7 @@ def nearest_in(space: Tensor, k: int, level: Level) -> Tensor:
     if not level.packed():
         k = min(k, space.shape[1])
     if space.shape[-1] <= 8:
-        return knn(space, k, offsets=level.offsets).index
+        return knn(space, k, offsets=level.offsets, any_dims=True).index
     exact = torch.autocast(space.device.type, enabled=False) if checks.autocasts(space) else nullcontext()
     with exact:
         space = space.to(sum_dtype(space.dtype))

@@ -43,6 +43,19 @@ def shape(ok: bool, name: str, contract: Contract, value: Tensor, *, verb: str =
         raise ValueError(f"{name} must {verb} {_text(contract)}, got {tuple(value.shape)}")
 
 
+def point_shape(ok: bool, name: str, contract: Contract, value: Tensor, *, advice: str = "") -> None:
+    """The shape of points. The error about points given as (B, 3, N) states how to pass them, followed by `advice`."""
+    if not ok:
+        swapped = f"; they look transposed: pass {name}.transpose(-2, -1){advice}" if _transposed(value) else ""
+        raise ValueError(f"{name} must be {_text(contract)}, got {tuple(value.shape)}{swapped}")
+
+
+def _transposed(points: Tensor) -> bool:
+    """Whether points (..., 3, N) have the coordinates of an axis in each row, with more than 3 points."""
+    # The last axis is compared first: it has a fixed size when torch.export traces points of a dynamic number.
+    return points.dim() in (2, 3) and points.shape[-1] > 3 and points.shape[-2] == 3
+
+
 def dtype(name: str, value: Tensor, allowed: Sequence[torch.dtype]) -> None:
     if value.dtype not in allowed:
         raise TypeError(f"{name} must be {_either(map(_short, allowed))}, got {_short(value.dtype)}")
@@ -127,6 +140,7 @@ def clouds(
     name: str = "points",
     prefix: str = "",
     most_dims: int | None = None,
+    any_dims: bool = False,
     dtypes: Sequence[torch.dtype] = FLOATS,
 ) -> None:
     """Clouds in one of two layouts: packed (N, 3) with offsets, or padded (B, N, 3) with lengths.
@@ -135,6 +149,7 @@ def clouds(
         name: Name of the points.
         prefix: Prefix of the names of offsets and lengths.
         most_dims: Allow 1 to this many dimensions (ANY: no limit) instead of exactly 3.
+        any_dims: With `most_dims=ANY`, accept clouds of 3 points with more than 3 dimensions, which look transposed.
         dtypes: Allowed dtypes of the points.
     """
     tensor(name, points)
@@ -142,11 +157,14 @@ def clouds(
     for sizes_name, sizes in named:
         if sizes is not None:
             tensor(sizes_name, sizes)
-    extent = {None: "", ANY: " with D at least 1"}.get(most_dims, f" with D from 1 to {most_dims}")
+    boolean("any_dims", any_dims)
     last = "3" if most_dims is None else "D"
     fewest, most = (3, 3) if most_dims is None else (1, most_dims)
     fits = points.dim() in (2, 3) and fewest <= points.shape[-1] <= most
-    shape(fits, name, f"(N, {last}) or (B, N, {last}){extent}", points)
+    if not fits or (not any_dims and _transposed(points)):
+        extent = {None: "", ANY: " with D at least 1"}.get(most_dims, f" with D from 1 to {most_dims}")
+        advice = ", or any_dims=True for clouds of 3 points with more than 3 dimensions" if most_dims == ANY else ""
+        point_shape(False, name, f"(N, {last}) or (B, N, {last}){extent}", points, advice=advice)
     packed = points.dim() == 2
     message = f"None for packed {name} (N, {last}); use {prefix}offsets"
     value(not packed or lengths is None, f"{prefix}lengths", message, "a tensor")

@@ -110,10 +110,12 @@ def check_partner(
     prefix: str,
 ) -> None:
     """Check clouds that are compared with the points, such as queries or targets, after the points themselves."""
-    checks.clouds(partner, partner_offsets, partner_lengths, name=name, prefix=prefix, most_dims=checks.ANY)
+    checks.clouds(
+        partner, partner_offsets, partner_lengths, name=name, prefix=prefix, most_dims=checks.ANY, any_dims=True
+    )
     fits = partner.dim() == points.dim() and partner.shape[-1] == points.shape[-1]
     layout = "(M, D)" if points.dim() == 2 else "(B, M, D)"
-    checks.shape(fits, name, lambda: f"{layout} with D = {points.shape[-1]}, like points", partner)
+    checks.point_shape(fits, name, lambda: f"{layout} with D = {points.shape[-1]}, like points", partner)
     batch, other = batch_size(points, offsets), batch_size(partner, partner_offsets)
     contract, received = (lambda: f"as many clouds as points, B = {batch}"), (lambda: f"B = {other}")
     checks.value(other == batch, name, contract, received, verb="have")

@@ -43,8 +43,8 @@ def test_sampling_is_invariant_to_rigid_motion(motion, seed, dtype):
     points, _, others, _, _ = (value.to(dtype) for value in motion)
     wanted, start = seed % len(points) + 1, seed * 7 % len(points)
     for received, expected in zip(
-        pointgrad.farthest_point_sampling(others, wanted, start=start, return_radius=True),
-        pointgrad.farthest_point_sampling(points, wanted, start=start, return_radius=True),
+        pointgrad.farthest_point_sampling(others, wanted, start=start, return_radius=True, any_dims=True),
+        pointgrad.farthest_point_sampling(points, wanted, start=start, return_radius=True, any_dims=True),
         strict=True,
     ):
         equal(received, expected)
@@ -56,7 +56,7 @@ def test_neighbors_are_invariant_to_rigid_motion(motion, k, radius, select, clos
     results = []
     for p, q, back in ((points, queries, turn), (others, other_queries, None)):
         torch.manual_seed(k)
-        found = pointgrad.ball_query(p, radius, k, q, select=select, closed=closed)
+        found = pointgrad.ball_query(p, radius, k, q, select=select, closed=closed, any_dims=True)
         finite = torch.where(found.index >= 0, found.distance2, 0)
         upstream = torch.arange(finite.numel(), device=DEVICE, dtype=dtype).reshape(finite.shape)
         grads = torch.autograd.grad(finite, (p, q), upstream)
@@ -169,15 +169,13 @@ def test_neighbors_of_shuffled_points(points, k, data):
     queries = data.draw(integers(5, points.shape[1], most=6))
     order = data.draw(permutations(len(points)))
     shuffled = points[order]
-    equal(pointgrad.knn(shuffled, k, queries).distance2, pointgrad.knn(points, k, queries).distance2)
+    original, found = (pointgrad.knn(each, k, queries, any_dims=True) for each in (points, shuffled))
+    equal(found.distance2, original.distance2)
     pairs = (queries.unsqueeze(1) - shuffled).square().sum(-1)
-    expected = pairs.sort(dim=1, stable=True).indices[:, :k]
-    equal(pointgrad.knn(shuffled, k, queries).index[:, : len(points)], expected)
+    equal(found.index[:, : len(points)], pairs.sort(dim=1, stable=True).indices[:, :k])
     turn = data.draw(permutations(len(queries)))
-    for received, original in zip(
-        pointgrad.knn(points, k, queries[turn]), pointgrad.knn(points, k, queries), strict=True
-    ):
-        equal(received, original[turn])
+    for received, expected in zip(pointgrad.knn(points, k, queries[turn], any_dims=True), original, strict=True):
+        equal(received, expected[turn])
 
 
 @law(st.data(), st.integers(1, 24), st.integers(1, 3), DTYPES)

@@ -35,29 +35,30 @@ def test_fewer_samples_are_the_first_of_more(data, dtype):
     """Covering radii never grow, and each is the distance of the next pick from all before it."""
     points = data.draw(any_cloud(dtype, dims=(1, 5)))
     n = len(points)
-    index, radius = pointgrad.farthest_point_sampling(points, n, return_radius=True)
+    index, radius = pointgrad.farthest_point_sampling(points, n, return_radius=True, any_dims=True)
     fewer = data.draw(st.integers(1, n))
-    equal(tuple(pointgrad.farthest_point_sampling(points, fewer, return_radius=True)), (index[:fewer], radius[:fewer]))
+    less = pointgrad.farthest_point_sampling(points, fewer, return_radius=True, any_dims=True)
+    equal(tuple(less), (index[:fewer], radius[:fewer]))
     equal(index.sort().values, torch.arange(n, device=DEVICE))
     assert bool((radius.diff() <= 0).all())
     for pick in range(1, n):
         gap = (points[index[:pick]] - points[index[pick]]).square().sum(1).sqrt().min()
         torch.testing.assert_close(radius[pick - 1], gap)
     start = index[:fewer].unsqueeze(0)
-    equal(pointgrad.farthest_point_sampling(points, n, start=start), index)
+    equal(pointgrad.farthest_point_sampling(points, n, start=start, any_dims=True), index)
 
 
 @law(st.data(), st.integers(1, 30), DTYPES)
 def test_fewer_neighbors_are_the_first_of_more(data, k, dtype):
     points = data.draw(any_cloud(dtype, dims=(1, 5)))
     queries = data.draw(integers(4, points.shape[1], dtype=dtype))
-    index, distance2, count = pointgrad.knn(points, k, queries)
+    index, distance2, count = pointgrad.knn(points, k, queries, any_dims=True)
     assert bool((distance2[:, 1:] >= distance2[:, :-1]).all())
     equal(count, torch.full_like(count, min(k, len(points))))
     fewer = data.draw(st.integers(1, k))
-    less = pointgrad.knn(points, fewer, queries)
+    less = pointgrad.knn(points, fewer, queries, any_dims=True)
     equal((less.index, less.distance2), (index[:, :fewer], distance2[:, :fewer]))
-    own = pointgrad.knn(points, 1)
+    own = pointgrad.knn(points, 1, any_dims=True)
     equal(own.distance2, torch.zeros_like(own.distance2))  # every point finds itself or an equal point
     assert bool((own.index[:, 0] <= torch.arange(len(points), device=DEVICE)).all())
 

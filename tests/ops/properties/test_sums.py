@@ -84,12 +84,12 @@ def assert_balanced(output, points, queries, degree, slope, data):
 def test_gradients_of_lattice_distances_balance_exactly(points, k, data):
     queries = data.draw(integers(4, points.shape[1])).requires_grad_()
     points.requires_grad_()
-    found = pointgrad.knn(points, min(k, len(points)), queries)
+    found = pointgrad.knn(points, min(k, len(points)), queries, any_dims=True)
     upstream = data.draw(integers(*found.distance2.shape))
     to_points, to_queries = torch.autograd.grad(found.distance2, (points, queries), upstream)
     equal(to_points.sum(0), -to_queries.sum(0))
     equal((points * to_points).sum() + (queries * to_queries).sum(), 2 * (upstream * found.distance2).sum())
-    total = pointgrad.chamfer_distance(points, queries, reduction="sum")
+    total = pointgrad.chamfer_distance(points, queries, reduction="sum", any_dims=True)
     to_points, to_queries = torch.autograd.grad(total, (points, queries))
     equal((points * to_points).sum() + (queries * to_queries).sum(), 2 * total)
 

@@ -106,7 +106,9 @@ def _fps(
     counts = np.ceil(sizes.astype(np.float32) * _ratio(ratio, len(sizes))).astype(np.int64)
     counts = np.clip(counts, 0, np.maximum(sizes, 0))
     start: Literal["random", 0] = "random" if random_start else 0
-    return pointgrad.farthest_point_sampling(points, counts.tolist(), offsets=bounds.to(points.device), start=start)
+    return pointgrad.farthest_point_sampling(
+        points, counts.tolist(), offsets=bounds.to(points.device), start=start, any_dims=True
+    )
 
 
 def _ratio(ratio: float | Tensor | None, clouds: int) -> np.ndarray:

@@ -119,8 +119,8 @@ def _nearest(
 
     def search(part: Tensor, part_offsets: Tensor | None, width: int) -> pointgrad.Neighbors:
         if part is points and part_offsets is offsets:
-            return pointgrad.knn(points, width, offsets=offsets)
-        return pointgrad.knn(points, width, part, offsets=offsets, query_offsets=part_offsets)
+            return pointgrad.knn(points, width, offsets=offsets, any_dims=True)
+        return pointgrad.knn(points, width, part, offsets=offsets, query_offsets=part_offsets, any_dims=True)
 
     return _edges.find(search, queries, query_offsets, max_width, k if others else None, query_first=query_first)
 

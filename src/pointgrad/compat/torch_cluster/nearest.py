@@ -47,4 +47,5 @@ def _nearest(x: Tensor, y: Tensor, batch_x: Tensor | None, batch_y: Tensor | Non
         missing = bool(((query_offsets.diff() > 0) & (offsets.diff() == 0)).any())
     if missing:
         raise ValueError("y must have at least one point in every cloud of x, got a cloud without points in y")
-    return pointgrad.knn(points, 1, queries, offsets=offsets, query_offsets=query_offsets).index.squeeze(1)
+    found = pointgrad.knn(points, 1, queries, offsets=offsets, query_offsets=query_offsets, any_dims=True)
+    return found.index.squeeze(1)

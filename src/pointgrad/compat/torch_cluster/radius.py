@@ -125,9 +125,10 @@ def _within(
 
     def search(part: Tensor, part_offsets: Tensor | None, width: int) -> pointgrad.Neighbors:
         if part is points and part_offsets is offsets:
-            return pointgrad.ball_query(points, r, width, select="first", closed=False, offsets=offsets)
+            return pointgrad.ball_query(points, r, width, select="first", closed=False, offsets=offsets, any_dims=True)
         return pointgrad.ball_query(
-            points, r, width, part, select="first", closed=False, offsets=offsets, query_offsets=part_offsets
-        )
+            points, r, width, part,
+            select="first", closed=False, offsets=offsets, query_offsets=part_offsets, any_dims=True,
+        )  # fmt: skip
 
     return _edges.find(search, queries, query_offsets, max_width, max_others, query_first=query_first, grows=True)

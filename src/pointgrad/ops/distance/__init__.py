@@ -41,6 +41,7 @@ def chamfer_distance(
     direction: Direction = "both",
     reduction: Reduction = "mean",
     batch_reduction: Reduction = "mean",
+    any_dims: bool = False,
 ) -> Tensor | NearestDistances:
     """Chamfer distance: squared distances between points and their nearest targets, in both directions.
 
@@ -58,6 +59,7 @@ def chamfer_distance(
             only distances from targets to points.
         reduction: Reduction over the points of a cloud: "mean", "sum", or "none", which returns `NearestDistances`.
         batch_reduction: Reduction over clouds: "mean", "sum", or "none", which returns one value per cloud (B,).
+        any_dims: See `knn`.
 
     Returns:
         float32, or float64 for float64 clouds: a scalar, (B,), or `NearestDistances`.
@@ -76,7 +78,7 @@ def chamfer_distance(
         contract = ", ".join(f'"{one}"' for one in allowed[:-1]) + f' or "{allowed[-1]}"'
         checks.kind(isinstance(value, str), name, contract, value)
         checks.value(value in allowed, name, contract, repr(value))
-    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY, any_dims=any_dims)
     clouds.check_partner(points, offsets, targets, target_offsets, target_lengths, "targets", "target_")
     if points.device.type == "cpu" and not torch.compiler.is_compiling():  # errors of knn would name its arguments
         clouds.check_values(points, clouds.as_sizes(offsets, lengths))
@@ -108,7 +110,7 @@ def _nearest(source: Clouds, target: Clouds) -> tuple[Tensor, Tensor]:
     targets, target_offsets, target_lengths = target
     found = knn(
         targets, 1, points,
-        offsets=target_offsets, lengths=target_lengths, query_offsets=offsets, query_lengths=lengths,
+        offsets=target_offsets, lengths=target_lengths, query_offsets=offsets, query_lengths=lengths, any_dims=True,
     )  # fmt: skip
     has_one = found.count > 0
     return torch.where(has_one, found.distance2.squeeze(-1), 0), has_one

@@ -27,6 +27,7 @@ def interpolate(
     query_offsets: Tensor | None = None,
     lengths: Tensor | None = None,
     query_lengths: Tensor | None = None,
+    any_dims: bool = False,
 ) -> Tensor:
     """Interpolate features at queries from the k nearest points, weighted by inverse distance.
 
@@ -49,6 +50,7 @@ def interpolate(
         query_offsets: (B + 1,) of packed queries.
         lengths: (B,) of padded points.
         query_lengths: (B,) of padded queries.
+        any_dims: See `knn`.
 
     Returns:
         (M, C) or (B, M, C) in the dtype of `features`, which may differ from that of the points.
@@ -62,7 +64,7 @@ def interpolate(
     checks.tensor("features", features)
     checks.number("power", power)
     checks.kind(isinstance(queries, Tensor), "queries", "a torch.Tensor", queries)
-    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY, any_dims=any_dims)
     fits = features.dim() == points.dim() and features.shape[:-1] == points.shape[:-1]
     contract = "(N, C) with points (N, D), or (B, N, C) with (B, N, D)"
     checks.shape(fits, "features", contract, features)
@@ -71,7 +73,7 @@ def interpolate(
     checks.value(0 < power < torch.inf, "power", "positive and finite", power)
     found = knn(
         points, k, queries,
-        offsets=offsets, query_offsets=query_offsets, lengths=lengths, query_lengths=query_lengths,
+        offsets=offsets, query_offsets=query_offsets, lengths=lengths, query_lengths=query_lengths, any_dims=any_dims,
     )  # fmt: skip
     weights = _inverse_distance(found.distance2, found.index >= 0, float(power))
     # In the wider dtype, because weights and their gradients can overflow in 16 bits.
@@ -146,7 +148,9 @@ def trilinear(corners: Tensor, points: Tensor) -> Tensor:
     checks.tensor("corners", corners)
     checks.tensor("points", points)
     checks.shape(corners.dim() == 3 and corners.shape[1] == 8, "corners", "(N, 8, F)", corners)
-    checks.shape(points.shape == (corners.shape[0], 3), "points", lambda: f"(N, 3) = ({corners.shape[0]}, 3)", points)
+    checks.point_shape(
+        points.shape == (corners.shape[0], 3), "points", lambda: f"(N, 3) = ({corners.shape[0]}, 3)", points
+    )
     checks.dtype("corners", corners, checks.FLOATS)
     checks.dtype("points", points, checks.FLOATS)
     if not checks.autocasts(corners):
@@ -185,7 +189,7 @@ def grid_sample(grid: Tensor, points: Tensor, *, padding_mode: str = "zeros", al
     contract = "(B, C, D, H, W) with at least one voxel"
     checks.shape(grid.dim() == 5 and all(size > 0 for size in grid.shape[2:]), "grid", contract, grid)
     fits = points.dim() == 3 and points.shape[0] == grid.shape[0] and points.shape[2] == 3
-    checks.shape(fits, "points", lambda: f"(B, N, 3) with B = {grid.shape[0]}", points)
+    checks.point_shape(fits, "points", lambda: f"(B, N, 3) with B = {grid.shape[0]}", points)
     _check_pair("grid", grid, points)
     checks.value(padding_mode in _PADDING_MODES, "padding_mode", "zeros, border or reflection", padding_mode)
     return register.grid_sample(grid, points, None, padding_mode, align_corners)
@@ -230,7 +234,7 @@ def splat(
     _check_settings(padding_mode, align_corners)
     checks.shape(features.dim() == 3, "features", "(B, N, C)", features)
     fits = points.shape == (*features.shape[:2], 3)
-    checks.shape(fits, "points", lambda: f"(B, N, 3) = ({features.shape[0]}, {features.shape[1]}, 3)", points)
+    checks.point_shape(fits, "points", lambda: f"(B, N, 3) = ({features.shape[0]}, {features.shape[1]}, 3)", points)
     _check_pair("features", features, points)
     checks.value(all(0 < number < 2**63 for number in size), "size", "at least 1 along each axis", size)
     checks.value(padding_mode in _PADDING_MODES, "padding_mode", "zeros, border or reflection", padding_mode)

@@ -42,6 +42,7 @@ def knn(
     query_offsets: Tensor | None = None,
     lengths: Tensor | None = None,
     query_lengths: Tensor | None = None,
+    any_dims: bool = False,
 ) -> Neighbors:
     """Find the k nearest points of each query, nearest first.
 
@@ -58,6 +59,8 @@ def knn(
         query_offsets: The same for packed queries. Queries of cloud b search the points of cloud b.
         lengths: (B,), padded points only: cloud b is `points[b, :lengths[b]]`. By default all N points.
         query_lengths: The same for padded queries.
+        any_dims: Accept clouds of exactly 3 points with more than 3 dimensions. Their shape, (..., 3, D), is refused by
+            default, because it is almost always that of transposed points (B, 3, N).
 
     Returns:
         `Neighbors(index, distance2, count)`. Indices are global for packed points and local for padded ones.
@@ -74,7 +77,7 @@ def knn(
                 [2, 1]])
     """
     _check_count(k)
-    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY, any_dims=any_dims)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
     sizes, query_sizes = clouds.as_sizes(offsets, lengths), clouds.as_sizes(query_offsets, query_lengths)
     return _search(points, sizes, queries, query_sizes, None, k)
@@ -93,6 +96,7 @@ def ball_query(
     query_offsets: Tensor | None = None,
     lengths: Tensor | None = None,
     query_lengths: Tensor | None = None,
+    any_dims: bool = False,
 ) -> Neighbors:
     """Find at most k points within a radius of each query.
 
@@ -111,6 +115,7 @@ def ball_query(
         query_offsets: See `knn`.
         lengths: See `knn`.
         query_lengths: See `knn`.
+        any_dims: See `knn`.
 
     Returns:
         `Neighbors(index, distance2, count)`, with gradients, as `knn` returns it.
@@ -123,7 +128,7 @@ def ball_query(
                 [ 2, -1]])
     """
     limits = _check_ball(radius, k, select, min_radius, closed)
-    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY, any_dims=any_dims)
     points, queries = _check_queries(points, offsets, queries, query_offsets, query_lengths)
     sizes, query_sizes = clouds.as_sizes(offsets, lengths), clouds.as_sizes(query_offsets, query_lengths)
     return _search(points, sizes, queries, query_sizes, None, k, *limits)

@@ -53,6 +53,7 @@ def farthest_point_sampling(
     lengths: Tensor | None = None,
     start: Start = 0,
     return_radius: Literal[False] = False,
+    any_dims: bool = False,
 ) -> Tensor: ...
 @overload
 def farthest_point_sampling(
@@ -63,6 +64,7 @@ def farthest_point_sampling(
     lengths: Tensor | None = None,
     start: Start = 0,
     return_radius: Literal[True],
+    any_dims: bool = False,
 ) -> FarthestSamples: ...
 def farthest_point_sampling(
     points: Tensor,
@@ -72,6 +74,7 @@ def farthest_point_sampling(
     lengths: Tensor | None = None,
     start: Start = 0,
     return_radius: bool = False,
+    any_dims: bool = False,
 ) -> Tensor | FarthestSamples:
     """Sample points one after another, each the farthest from all samples before it.
 
@@ -90,6 +93,8 @@ def farthest_point_sampling(
             generator, so that a seed gives the same picks on every device.
         return_radius: Whether to return the covering radius after each pick: the distance from the farthest point of
             the cloud to its nearest pick.
+        any_dims: Accept clouds of exactly 3 points with more than 3 dimensions. Their shape, (..., 3, D), is refused by
+            default, because it is almost always that of transposed points (B, 3, N).
 
     Returns:
         int64 index. Packed: (M,) global, cloud after cloud, where M is the sum of all counts. Padded: (B, m) local,
@@ -109,7 +114,7 @@ def farthest_point_sampling(
     """
     wanted, first = _numbers(num_samples), _start(start)
     checks.boolean("return_radius", return_radius)
-    checks.clouds(points, offsets, lengths, most_dims=checks.ANY)
+    checks.clouds(points, offsets, lengths, most_dims=checks.ANY, any_dims=any_dims)
     if points.shape[-1] < 3:  # zeros along an axis change no distance
         points = torch.nn.functional.pad(points, (0, 3 - points.shape[-1]))
     batch = clouds.batch_size(points, offsets)

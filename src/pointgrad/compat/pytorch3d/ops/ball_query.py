@@ -54,7 +54,7 @@ def ball_query(
     checks.kind(isinstance(radius, numbers.Real), "radius", "a number", radius)
     _clouds.check_pair(p1, p2, lengths1, lengths2)
     found = pointgrad.ball_query(
-        p2, radius, K, p1, select="first", closed=False, lengths=lengths2, query_lengths=lengths1
+        p2, radius, K, p1, select="first", closed=False, lengths=lengths2, query_lengths=lengths1, any_dims=True
     )
     dists = torch.where(found.index >= 0, found.distance2, 0).to(p1.dtype)
     return KNN(dists, found.index, pointgrad.group(p2, found.index) if return_nn else None)

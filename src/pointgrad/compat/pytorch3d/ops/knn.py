@@ -107,7 +107,7 @@ def nearest(
 ) -> tuple[Tensor, Tensor]:
     """`dists` and `idx` of `knn_points`, the distances in at least float32."""
     if norm == 2:
-        idx, dists, _ = pointgrad.knn(p2, K, p1, lengths=lengths2, query_lengths=lengths1)
+        idx, dists, _ = pointgrad.knn(p2, K, p1, lengths=lengths2, query_lengths=lengths1, any_dims=True)
     else:
         dists, idx = _manhattan.nearest(p1, p2, lengths1, lengths2, K)
     if lengths1 is not None or lengths2 is not None or p2.shape[1] < K:

@@ -1,7 +1,7 @@
 """Farthest point sampling."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -48,8 +48,8 @@ def sample_farthest_points(
     _clouds.check("points", points, "lengths", lengths)
     K = number(K)
     _check_count(K, points.shape[0])
-    start = "random" if random_start_point else 0
-    index = pointgrad.farthest_point_sampling(points, K, lengths=lengths, start=start)  # type: ignore[arg-type]
+    start: Literal["random", 0] = "random" if random_start_point else 0
+    index = pointgrad.farthest_point_sampling(points, K, lengths=lengths, start=start, any_dims=True)
     return pointgrad.gather(points, index), index
 
 
