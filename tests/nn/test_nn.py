@@ -14,6 +14,7 @@ from pointgrad.nn import (
     EdgeConv,
     FeaturePropagation,
     GlobalContext,
+    GlobalPool,
     InvResMLP,
     Level,
     PatchEmbedding,
@@ -24,6 +25,7 @@ from pointgrad.nn import (
     VectorAttention,
     edge_conv,
 )
+from pointgrad.nn.set_abstraction import one_point
 from tests.nn.norms import randomize_norms
 
 CHANNELS = 8
@@ -61,6 +63,7 @@ LAYERS = {
     "transition up": lambda: Pair(TransitionUp(16, CHANNELS)),
     "global context": lambda: GlobalContext(CHANNELS),
     "inverted residual": lambda: InvResMLP(CHANNELS, radius=0.3, k=6),
+    "global pool": lambda: Pooled(GlobalPool(["max", "mean", "sum"])),
     "patches": lambda: PatchEmbedding(16, patches=4, k=6, channels=CHANNELS),
 }
 
@@ -72,6 +75,17 @@ class Rowwise(nn.Module):
 
     def forward(self, level):
         return level._replace(features=self.mlp(level.features))
+
+
+class Pooled(nn.Module):
+    """A pooling layer whose rows become a level with one point per cloud."""
+
+    def __init__(self, pool):
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, level):
+        return one_point(level, self.pool(level))
 
 
 def packed(sizes, channels=CHANNELS, dtype=torch.float32):
@@ -121,7 +135,7 @@ def test_optimized_and_separate_layers_agree(layer):
     """With hooks on every module, all layers run separately, as on a GPU."""
     level = packed([40, 1, 5, 23])
     level.features.requires_grad_()
-    names, parameters = zip(*layer.named_parameters(), strict=True)
+    names, parameters = list(dict(layer.named_parameters())), list(layer.parameters())
     start = {name: value.clone() for name, value in layer.state_dict().items()}
 
     def step():
@@ -330,3 +344,46 @@ def test_documented_examples_run(package):
         assert result.failed == 0
         tried += result.attempted
     assert tried >= 5
+
+
+LEVEL_LAYERS = [name for name in LAYERS if name != "shared MLP"]
+
+
+@pytest.mark.parametrize("name", LEVEL_LAYERS)
+def test_layers_refuse_a_tensor(name):
+    layer = LAYERS[name]()
+    if isinstance(layer, Pair):
+        with pytest.raises(TypeError, match=r"^fine must be a pointgrad.nn.Level; pass Level\(points, features\), got"):
+            layer.up(torch.rand(2, 30, 3), Level(torch.rand(2, 9, 3), torch.rand(2, 9, 16)))
+        layer = layer.down
+    if isinstance(layer, Pooled):
+        layer = layer.pool
+    message = r"^level must be a pointgrad.nn.Level; pass Level\(points, features\), got torch.Tensor$"
+    with pytest.raises(TypeError, match=message):
+        layer(torch.rand(2, 30, 3))
+
+
+@pytest.mark.parametrize("name", LEVEL_LAYERS)
+def test_layers_refuse_transposed_points(name):
+    layer = LAYERS[name]()
+    layer = {Pair: lambda: layer.down, Pooled: lambda: layer.pool}.get(type(layer), lambda: layer)()
+    message = r"got \(2, 3, 30\); they look transposed: pass points.transpose\(-2, -1\)$"
+    with pytest.raises(ValueError, match=message):
+        layer(Level(torch.rand(2, 3, 30), torch.rand(2, 30, CHANNELS)))
+
+
+def test_global_pool_by_definition():
+    level = packed([40, 1, 5])
+    parts = [cloud.features[0] for cloud in clouds_of(level)]
+    expected = torch.stack([torch.cat([part.amax(0), part.mean(0), part.sum(0)]) for part in parts])
+    torch.testing.assert_close(GlobalPool(["max", "mean", "sum"])(level), expected)
+    compiled = torch.compile(GlobalPool("mean"), fullgraph=True, backend="aot_eager")
+    dense = Level(torch.rand(2, 9, 3), torch.rand(2, 9, 4))
+    torch.testing.assert_close(compiled(dense), dense.features.mean(1))
+
+
+def test_global_pool_refuses():
+    with pytest.raises(ValueError, match=r"^reduce must be .* or a list of them, got 'median'$"):
+        GlobalPool("median")
+    with pytest.raises(ValueError, match=r"^features must be \(N, C\) or \(B, N, C\) with points \(5, 3\), got"):
+        GlobalPool()(Level(torch.rand(5, 3), torch.rand(4, 8)))

@@ -6,6 +6,7 @@ from pointgrad.nn.attention import TransitionUp as TransitionUp
 from pointgrad.nn.attention import VectorAttention as VectorAttention
 from pointgrad.nn.drop_path import DropPath as DropPath
 from pointgrad.nn.edge_conv import EdgeConv as EdgeConv
+from pointgrad.nn.global_pool import GlobalPool as GlobalPool
 from pointgrad.nn.grid_pool import GridPool as GridPool
 from pointgrad.nn.grid_pool import GridUnpool as GridUnpool
 from pointgrad.nn.inverted import InvResMLP as InvResMLP

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pointgrad.nn.level import Level, check_level
+from pointgrad.nn.level import Level, check_level, check_type
 from pointgrad.nn.local import (
     Pairs,
     cloud_pool,
@@ -152,6 +152,8 @@ class TransitionUp(nn.Module):
         self.coarse = SharedMLP(channels, [width], norm=norm)
 
     def forward(self, fine: Level, coarse: Level) -> Level:
+        check_type(fine, "fine")
+        check_type(coarse, "coarse")
         upsampled = upsample(fine, coarse.with_features(self.coarse(coarse.features)))
         return fine.with_features(self.own(fine.features) + upsampled)
 
@@ -170,10 +172,12 @@ class GlobalContext(nn.Module):
 
     def __init__(self, channels: int, *, norm: str | None = "batch") -> None:
         super().__init__()
+        self.channels = channels
         self.mean = SharedMLP(channels, [channels], norm=None)
         self.joint = SharedMLP(2 * channels, [channels], norm=norm)
 
     def forward(self, level: Level) -> Level:
+        check_level(level, self.channels)
         assert level.features is not None
         mean = per_point(level, self.mean(cloud_pool(level, "mean")))
         return level.with_features(self.joint(torch.cat([level.features, mean.to(level.features.dtype)], -1)))

@@ -60,8 +60,15 @@ def offsets_of(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor([0, *sizes], device=device).cumsum(0)
 
 
+def check_type(level: object, name: str = "level") -> None:
+    """Check that the input of a layer is a level and not, for example, a tensor of points."""
+    advice = "; pass Level(points, features)" if isinstance(level, (Tensor, tuple)) else ""
+    checks.kind(isinstance(level, Level), name, f"a pointgrad.nn.Level{advice}", level)
+
+
 def check_level(level: Level, channels: int) -> None:
     """Check that the features match the points and have this number of channels."""
+    check_type(level)
     checks.clouds(level.points, level.offsets, None)
     features = level.features
     if features is None:

@@ -145,7 +145,7 @@ def cloud_ends(level: Level) -> Tensor:
 
 
 def cloud_pool(level: Level, reduce: str) -> Tensor:
-    """The "max" or "mean" (B, C) of the features of each cloud."""
+    """The "max", "mean" or "sum" (B, C) of the features of each cloud."""
     assert level.features is not None
     return segment(flat(level.features), cloud_ends(level), reduce)  # type: ignore[call-overload]
 

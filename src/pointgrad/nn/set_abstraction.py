@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pointgrad.nn.level import Level, check_level, offsets_of
+from pointgrad.nn.level import Level, check_level, check_type, offsets_of
 from pointgrad.nn.local import (
     ball_pairs,
     cloud_ends,
@@ -127,6 +127,8 @@ class FeaturePropagation(nn.Module):
         self.out_channels = widths[-1]
 
     def forward(self, fine: Level, coarse: Level) -> Level:
+        check_type(fine, "fine")
+        check_type(coarse, "coarse")
         features = upsample(fine, coarse)
         if fine.features is not None:
             features = torch.cat([fine.features.to(features.dtype), features], -1)
