@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks import record, targets
+from benchmarks import record
 from pointgrad.bench import table
 
 RESULTS = Path(__file__).parent / "results"
@@ -27,11 +27,8 @@ def markdown(titles: list[str], lines: list[list[str]], text_columns: tuple[str,
 
 
 def results_table(result: dict[str, Any]) -> str:
-    """All columns of a result, and the targets."""
-    titles, lines = table.cells(result)
-    verdicts = targets.judge(result)
-    lines = [[*line, targets.summary(verdicts.get(line[0], []))] for line in lines]
-    return markdown([*titles, "target"], lines, (*table.TEXT_COLUMNS, "target"))
+    """All columns of a result."""
+    return markdown(*table.cells(result))
 
 
 def series(result: dict[str, Any]) -> dict[str, dict[str, dict[int, float]]]:
