@@ -35,7 +35,7 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/pointgrad bench $(FAMILIES) --out $(OUT)
 
-docs: $(VENV)/installed
+docs: $(VENV)/documented
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open out/site/index.html; or, with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site 8000"
 
@@ -47,9 +47,12 @@ include reliability/targets.mk
 clean:
 	rm -rf $(VENV) build out
 
-$(VENV)/created:
+$(VENV)/venv:
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --upgrade pip
+	touch $@
+
+$(VENV)/created: $(VENV)/venv
 	$(INSTALL) scikit-build-core nanobind cmake ninja
 	touch $@
 
@@ -61,6 +64,11 @@ $(VENV)/torch: $(VENV)/created
 # Needs no torch, so both are made at the same time.
 $(VENV)/built: $(VENV)/created $(NATIVE)
 	$(INSTALL) --no-deps --no-build-isolation --editable .
+	touch $@
+
+# The site is made from source and Markdown: it needs neither torch nor the compiled module.
+$(VENV)/documented: $(VENV)/venv pyproject.toml
+	$(INSTALL) $$($(BIN)/python docs/site/requirements.py)
 	touch $@
 
 $(VENV)/installed: $(VENV)/created $(NATIVE)
