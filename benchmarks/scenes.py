@@ -6,6 +6,10 @@ Data: synthetic streets (`pointgrad.data.street`: eight for training, two to tes
 (`house.laz`, `MixedConifer.laz` and `dallas1.xyzcirn.txt.gz`: the western 70 % of the points of each for training). The
 input is coordinates only. All networks are trained on the same crops with the same schedule. Training ends after
 --steps or --seconds, whichever is first, when the learning rate is zero.
+
+    python -m benchmarks.scenes --rare --out benchmarks/results/rare_classes_cpu.json
+
+trains on streets with `pointgrad train` instead, with and without its defaults for rare classes.
 """
 
 import argparse
@@ -23,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import pointgrad
+from benchmarks import rare_classes
 from pointgrad import data, models
 from pointgrad.bench.machine import machine
 from pointgrad.cli.learning import scale_options, spacing
@@ -48,8 +53,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=22.0, help="longest time of training of one network")
     parser.add_argument("--points", type=int, default=100_000, help="points of a street")
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS), help="networks to train")
+    parser.add_argument("--rare", action="store_true", help="study rare classes of streets instead; uses only --out")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     given = parser.parse_args()
+    if given.rare:
+        rare_classes.study(given.out)
+        return
     sets = {"streets": streets(given.points)}
     if given.scans is not None:
         sets["aerial scans"] = aerial(given.scans)

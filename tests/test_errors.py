@@ -10,8 +10,8 @@ import torch
 from pointgrad import data, errors, train
 from pointgrad.cli import main
 from pointgrad.data.files.workspace import publish_bytes
+from pointgrad.data.untrusted import read_yaml
 from pointgrad.errors import one_line, printable
-from pointgrad.train.untrusted import read_yaml
 
 
 @pytest.mark.parametrize(

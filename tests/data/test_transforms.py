@@ -264,7 +264,14 @@ def test_prepare_of_large_coordinates_rounds_only_the_result():
 def test_prepare_can_be_stored_in_a_checkpoint():
     prepare = Prepare(points=7, normalize="center", voxel=0.5, features=("red", "nx"))
     kept = dataclasses.asdict(prepare)
-    assert kept == {"points": 7, "normalize": "center", "voxel": 0.5, "features": ("red", "nx")}
+    assert kept == {
+        "points": 7,
+        "normalize": "center",
+        "voxel": 0.5,
+        "features": ("red", "nx"),
+        "feature_center": (),
+        "feature_scale": (),
+    }
     assert Prepare(**{**kept, "features": list(kept["features"])}) == prepare
     with pytest.raises(ValueError, match=r"a.ply: features must contain red, nx, got number"):
         prepare(cloud_of(torch.rand(3, 3)), generator())
@@ -351,3 +358,28 @@ def own_modules():
 def test_documented_examples_run(name):
     module = importlib.import_module(name)
     assert doctest.testmod(module, extraglobs={"torch": torch, "np": np}).failed == 0
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
+def test_the_centers_of_balanced_crops_are_of_rare_classes(balance):
+    labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10 + [-1] * 100)
+    points = torch.arange(1100.0)[:, None] * torch.tensor([1.0, 0.0, 0.0])
+    cloud = Cloud(points, labels=labels)
+    crop = Crop(1, balance)  # keeps the center only
+    drawn = torch.cat([crop(cloud, generator(seed)).labels for seed in range(600)])
+    shares = torch.tensor([900.0, 90.0, 10.0]) ** (1 - balance)
+    if not balance:  # points without a label are as likely as others
+        shares = torch.cat([shares, torch.tensor([100.0])])
+    expected = shares / shares.sum()
+    found = torch.bincount(torch.where(drawn < 0, 3, drawn), minlength=len(shares)) / 600
+    assert len(found) == len(shares)
+    assert ((found - expected).abs() < 5 * (expected * (1 - expected) / 600).sqrt()).all()
+
+
+def test_a_balanced_crop_without_labels_is_a_crop():
+    points = torch.rand(50, 3, generator=torch.Generator().manual_seed(1))
+    for labels in (None, torch.full((50,), -1)):
+        crops = [Crop(5, balance)(Cloud(points, labels=labels), generator(3)).points for balance in (0.0, 1.0)]
+        assert torch.equal(*crops)
+    with pytest.raises(ValueError, match=r"balance must be in \[0, 1\], got 2"):
+        Crop(5, 2)

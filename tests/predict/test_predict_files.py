@@ -412,8 +412,9 @@ def test_evaluate_las_by_codes(tmp_path, small_tiles):
     numbers = trained(classes=("2", "6"))  # classes without a name are named by their number
     again = predict.label_file(numbers, tmp_path / "b.laz", tmp_path / "numbers" / "b.laz", evaluate=True)
     assert again.metrics.confusion.tolist() == expected
-    with pytest.raises(FileError, match=r"b\.laz: expected labels of the classes 0 \(low\), 1 \(high\), found 2, 6"):
-        predict.label_file(trained(), tmp_path / "b.laz", tmp_path / "c" / "b.laz", evaluate=True)
+    ignored = predict.label_file(trained(), tmp_path / "b.laz", tmp_path / "c" / "b.laz", evaluate=True)
+    assert ignored.ignored == {2: np.sum(codes == 2), 6: np.sum(codes == 6)}
+    assert not ignored.metrics.confusion.any()
 
 
 def test_class_names_of_a_different_network(tmp_path):

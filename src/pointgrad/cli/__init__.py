@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 from .status import ExitStatus
@@ -9,6 +10,10 @@ from .status import ExitStatus
 
 def main(arguments: list[str] | None = None) -> int:
     """Run `pointgrad` with these arguments, by default those of the process, and return the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        print(f"pointgrad {version('pointgrad')}")
+        return ExitStatus.OK
     try:
         import tyro
     except ModuleNotFoundError as error:
@@ -26,7 +31,6 @@ def main(arguments: list[str] | None = None) -> int:
     from .train import command as train
     from .view import View
 
-    arguments = sys.argv[1:] if arguments is None else arguments
     commands: dict[str, Callable[..., Any]] = {
         "train": train(arguments),
         "evaluate": Evaluate,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pointgrad.data import FileError
+from pointgrad.data.untrusted import read_yaml
 from pointgrad.errors import PrintableError
-from pointgrad.train.untrusted import read_yaml
 
 T = TypeVar("T")
 INT_LIMIT = 2**63

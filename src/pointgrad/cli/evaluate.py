@@ -14,9 +14,11 @@ from tyro.conf import Positional
 from pointgrad import data, train
 from pointgrad.data import Cloud
 from pointgrad.errors import printable
+from pointgrad.predict.labels import VOTES
 from pointgrad.train import Metrics, Trained, WriteError
 from pointgrad.train.files import write_atomically
 
+from .evaluate_scans import evaluate_scans, sees_scenes
 from .learning import Repeated, cropped, workers
 from .status import ExitStatus, fail
 
@@ -37,14 +39,16 @@ class Evaluate:
     split: Literal["train", "val", "test"] = "test"
     """Part of the data."""
 
-    votes: int = 1
-    """Predictions per cloud, which are averaged: the first of the unchanged cloud, the others with random scales."""
+    votes: int | None = None
+    """Predictions that are averaged. Scans: per point, as in `pointgrad predict`; by default 3.
+    Objects and crops: per cloud, the first of the unchanged cloud, the others with random scales; by default 1."""
 
     batch_size: int = 32
     """Clouds per batch."""
 
-    samples_per_cloud: int | None = None
-    """Random crops of each scene, for a network trained on crops of scenes. By default 8."""
+    crops: int = 0
+    """Scans: evaluate only this many random crops of each, which is faster and less exact.
+    By default every point of every scan is labelled, as `pointgrad predict --evaluate` does it."""
 
     workers: int = -1
     """Processes that read clouds; -1: one per core, up to 8, with a GPU, else 0."""
@@ -70,6 +74,7 @@ class Evaluate:
             return fail("evaluate", ExitStatus.FAILED, error)
         except (ValueError, OSError, ModuleNotFoundError) as error:
             return fail("evaluate", ExitStatus.USAGE, error)
+        print(f"evaluated: {self._method(trained)}")
         print(table(trained.classes, metrics))
         if skipped:
             print(printable(f"unreadable samples skipped: {len(skipped)}; the first: {next(iter(skipped.values()))}"))
@@ -77,19 +82,37 @@ class Evaluate:
 
     def _evaluate(self) -> tuple[Trained, Metrics, dict[int, str]]:
         for name in ("votes", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if self.crops < 0:
+            raise ValueError(f"crops must not be negative, got {self.crops}")
         accelerator = self.accelerator
         if accelerator == "auto":
             accelerator = "cuda" if torch.cuda.is_available() else "cpu"
         device = torch.device(accelerator)
         trained = train.load(self.checkpoint, device)
-        dataset: Any = data.open_dataset(self.data, self.split, trained.task)  # type: ignore[arg-type]
+        dataset: Any = data.open_dataset(
+            self.data,
+            self.split,
+            trained.task,  # type: ignore[arg-type]
+            classes=_class_map(trained, self.data),
+        )
         relabel = Relabel(match(trained.classes, dataset.classes, self.data))
         parts = [relabel.numbers[list(own)].tolist() for own in getattr(dataset, "parts", ())]
         prepare = trained.prepare
-        piece = prepare.points if trained.task == "segmentation" and prepare.normalize != "sphere" else 0
-        samples = self.samples_per_cloud or (8 if piece else 1)
+        scenes = sees_scenes(trained)
+        if self.crops and not scenes:
+            raise ValueError(f"crops must be 0 for a network that was not trained on scenes, got {self.crops}")
+        if scenes and not self.crops:
+            self.votes = self.votes or VOTES
+            metrics, skipped = evaluate_scans(
+                trained, dataset, votes=self.votes, relabel=relabel, skip_bad=self.skip_bad
+            )
+            self._check(dataset, metrics)
+            return trained, metrics, skipped
+        piece, samples = (prepare.points, self.crops) if scenes else (0, 1)
+        self.votes = self.votes or 1
         loader = data.Loader(
             Repeated(dataset, samples),
             batch_size=self.batch_size,
@@ -103,12 +126,22 @@ class Evaluate:
         metrics = train.evaluate(
             trained.model, loader, classes=len(trained.classes), parts=parts, votes=self.votes, seed=self.seed
         )
+        self._check(dataset, metrics)
+        return trained, metrics, loader.skipped
+
+    def _check(self, dataset: Any, metrics: Metrics) -> None:
         if not int(metrics.confusion.sum()):
             raise ValueError(f"{self.data}: its {self.split} part has no labels")
         if getattr(dataset, "whole", False):
             note = f"evaluating all {len(dataset)} clouds of {self.data}, which has no test part"
             print(f"{printable(note)}; if the network was trained on it, use --split val", file=sys.stderr)
-        return trained, metrics, loader.skipped
+
+    def _method(self, trained: Trained) -> str:
+        """Describe how the network was evaluated."""
+        votes = f"{self.votes} {'vote' if self.votes == 1 else 'votes'}"
+        if not sees_scenes(trained):
+            return f"whole clouds, {votes}"
+        return f"{self.crops} random crops of each scan, {votes}" if self.crops else f"whole scans, {votes}"
 
     def _report(self, trained: Trained, metrics: Metrics) -> dict[str, Any]:
         rows = [{"class": name, **row} for name, row in zip(trained.classes, metrics.per_class(), strict=True)]
@@ -116,11 +149,18 @@ class Evaluate:
             "checkpoint": str(self.checkpoint),
             "data": self.data,
             "split": self.split,
+            "method": self._method(trained),
+            "crops": self.crops,
             "votes": self.votes,
             **metrics.compute(),
             "classes": [{name: _number(value) for name, value in row.items()} for row in rows],
             "confusion": metrics.confusion.tolist(),
         }
+
+
+def _class_map(trained: Trained, source: str) -> data.ClassMap | None:
+    """Return the codes of the network's classes, unless the data are not a folder and have classes of their own."""
+    return trained.class_map if Path(source).expanduser().is_dir() else None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def evaluate_run(run: Path, progress: Callable[[int, int], None], *, device: str
         raise ValueError(f"{run / 'config.yaml'}: names no data to evaluate on; only runs of `pointgrad train` do")
     where = choose_device(device)  # not earlier: while nothing is evaluated, the training may need the whole GPU
     trained = train.load(run / BEST, where)
-    dataset: Any = data.open_dataset(flags.data, "val", trained.task)  # type: ignore[arg-type]
+    dataset: Any = data.open_dataset(flags.data, "val", trained.task, classes=trained.class_map)  # type: ignore[arg-type]
     if tuple(dataset.classes) != trained.classes:
         raise ValueError(f"{flags.data}: its classes must be those of the run, but they have changed")
     if not len(dataset):

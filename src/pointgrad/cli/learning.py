@@ -12,6 +12,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import data, models
 from pointgrad.data import Cloud, Prepare, Transform
+from pointgrad.data.scaling import ComputeFeatures, feature_statistics, with_computed
 
 SCENE = 16384  # labelled clouds with more points are scenes, which are cropped
 SCENE_VOXEL = 0.04  # voxel size in metres for which the radii of networks are designed
@@ -32,7 +33,17 @@ class PrepareFlags:
     By default off; for scenes twice the distance between neighboring points."""
 
     features: tuple[str, ...] = ()
-    """Names of columns that the network receives in addition to the coordinates."""
+    """Names of columns that the network receives in addition to the coordinates; height_above_ground is computed
+    from the points if the files do not have it."""
+
+    scale_features: bool = True
+    """Scale each feature column by its median and spread in the training data. Normals are not scaled."""
+
+    feature_center: tuple[float, ...] = ()
+    """Value subtracted from each feature column. By default the median in the training data."""
+
+    feature_scale: tuple[float, ...] = ()
+    """Value by which each feature column is divided. By default its spread in the training data."""
 
 
 @dataclass
@@ -92,6 +103,13 @@ class DataFlags:
     task: Literal["auto", "classification", "segmentation"] = "auto"
     """One class per cloud, or per point; auto: depends on the labels of the data."""
 
+    classes: tuple[str, ...] = ()
+    """Classes of the labels in a folder of clouds: --classes ground=2 vegetation=3,4,5 building=6, or a YAML file with
+    lines name: code. By default those of classes.yaml or classes.txt in the folder, else the codes that occur."""
+
+    other_classes: Literal["ignore", "refuse"] = "ignore"
+    """Points whose code belongs to no class: ignored in training and evaluation, or an error."""
+
     model: str = "pointnet2"
     """Network; `pointgrad models` lists them."""
 
@@ -108,6 +126,10 @@ class DataFlags:
 
     crop_points: int | None = None
     """Crop scenes to this many points around random centers; 0: no cropping. By default 8192 for scenes."""
+
+    crop_balance: float | None = None
+    """Choice of the centers of crops in training, from 0 (all points are equally likely) to 1 (all classes of a
+    cloud are, so that rare ones are seen). By default 1. Validation always uses 0."""
 
     samples_per_cloud: int | None = None
     """Random crops of each cloud per epoch. By default 8 for scenes, else 1."""
@@ -126,7 +148,7 @@ class Repeated(torch.utils.data.Dataset[Cloud]):
     def __init__(self, dataset: Any, times: int) -> None:
         self.dataset, self.times = dataset, times
         self.classes, self.task = dataset.classes, dataset.task
-        for name in ("categories", "parts"):
+        for name in ("categories", "parts", "class_map"):
             if hasattr(dataset, name):
                 setattr(self, name, getattr(dataset, name))
 
@@ -157,18 +179,24 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
         given = {each.partition("=")[0] for each in options}
         found = scale_options(flags.model, voxel).items()
         options = (*options, *(f"{name}={value}" for name, value in found if name not in given))
+    statistics = prepare.feature_center, prepare.feature_scale
+    if prepare.features and prepare.scale_features and statistics == ((), ()):
+        statistics = feature_statistics(dataset, prepare.features)
     return replace(
         flags,
         task=dataset.task,
         options=options,
         batch_size=flags.batch_size or (32, 16, 8)[kind],
         crop_points=crop,
+        crop_balance=default(flags.crop_balance, 0.0, 0.0, 1.0),
         samples_per_cloud=default(flags.samples_per_cloud, 1, 1, 8),
         prepare=replace(
             prepare,
             points=default(prepare.points, 1024, 0, crop),
             normalize=default(prepare.normalize, "sphere", "sphere", "center"),
             voxel=voxel,
+            feature_center=statistics[0],
+            feature_scale=statistics[1],
         ),
         augment=replace(
             augment,
@@ -214,15 +242,19 @@ def preparation(flags: DataFlags) -> Prepare:
     assert own.points is not None
     assert own.normalize is not None
     assert own.voxel is not None
-    return Prepare(points=own.points, normalize=own.normalize, voxel=own.voxel, features=own.features)
+    return Prepare(own.points, own.normalize, own.voxel, own.features, own.feature_center, own.feature_scale)
 
 
-def cropped(prepare: Prepare, points: int) -> Transform:
-    """Return a preparation that first thins voxels and crops to `points` points around a random center; 0: no crop."""
+def cropped(prepare: Prepare, points: int, balance: float = 0.0) -> Transform:
+    """Return a preparation that first thins voxels and crops to `points` points around a random center; 0: no crop.
+
+    `balance` is that of `data.Crop`.
+    """
     if not points:
         return prepare
     thin: list[Transform] = [data.VoxelSample(prepare.voxel)] if prepare.voxel else []
-    return data.Compose(*thin, data.Crop(points), replace(prepare, voxel=0.0))
+    compute = ComputeFeatures(prepare.features)  # before cropping: the ground depends on the surroundings
+    return data.Compose(compute, *thin, data.Crop(points, balance), replace(prepare, voxel=0.0))
 
 
 def workers(wanted: int, device: torch.device) -> int:
@@ -233,5 +265,5 @@ def workers(wanted: int, device: torch.device) -> int:
 
 def channels(dataset: Any, features: Sequence[str]) -> int:
     """Return the number of columns of the features."""
-    columns = first_cloud(dataset).stack(features)
+    columns = with_computed(first_cloud(dataset), features).stack(features)
     return 0 if columns is None else columns.shape[1]

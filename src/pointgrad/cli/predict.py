@@ -11,6 +11,7 @@ import torch
 from tyro.conf import Positional
 
 from pointgrad import data, predict, train
+from pointgrad.data.classes import ignored_note
 from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, choose
@@ -66,8 +67,9 @@ class Predict:
     category: int | None = None
     """Part segmentation: number of the category of the objects in the files."""
 
-    classification: tuple[int, ...] = ()
-    """LAS and LAZ: codes of the classes, in order, to write to the classification field of the points as well."""
+    classification: tuple[int, ...] | None = None
+    """LAS and LAZ: write the labels to the classification field of the points as well;
+    with numbers, these codes of the classes, in order."""
 
     evaluate: bool = False
     """Compare with the labels in the files; for classification, with the name of the folder of each file."""
@@ -105,8 +107,8 @@ class Predict:
                     report = predict.label_file(
                         trained, source, predict.output(source, folder),
                         tile=self.tile, votes=self.votes, max_points=self.max_points, columns=self._columns(source),
-                        category=self.category, classification=self.classification, evaluate=self.evaluate,
-                        overwrite=self.overwrite, temp=self.temp, progress=progress,
+                        category=self.category, classification=self.classification or self.classification is not None,
+                        evaluate=self.evaluate, overwrite=self.overwrite, temp=self.temp, progress=progress,
                     )  # fmt: skip
                 except ERRORS as error:
                     report, reason = None, _reason(source, error)
@@ -119,6 +121,8 @@ class Predict:
             if report.metrics is not None:
                 total.confusion += report.metrics.confusion
                 print(f"  {_scores(report.metrics)}")
+            if report.ignored:
+                print(f"  {ignored_note(report.ignored)}")
         if len(files) > 1 and total.confusion.any():
             print(f"all files: {_scores(total)}")
         return status
@@ -216,6 +220,8 @@ def _shares(classes: Sequence[str], counts: torch.Tensor) -> str:
 
 
 def _scores(metrics: train.Metrics) -> str:
+    if not metrics.confusion.any():
+        return "no point has a label of the network's classes"
     values = metrics.compute()
     return f"accuracy {values['accuracy']:.4f}, mIoU {values['miou']:.4f} of {int(metrics.confusion.sum())} points"
 

@@ -1,7 +1,7 @@
 """`pointgrad train --data ...`: train a network on a data set."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +9,7 @@ import torch
 import tyro
 
 from pointgrad import data, models
+from pointgrad.data.untrusted import parse_yaml
 from pointgrad.errors import one_line
 from pointgrad.train import (
     CheckpointError,
@@ -22,7 +23,6 @@ from pointgrad.train import (
 )
 from pointgrad.train.processes import is_first_process
 from pointgrad.train.run_folder import RunFolder
-from pointgrad.train.untrusted import parse_yaml
 
 from .config import ConfigError, check_numbers, read_config
 from .learning import DataFlags, Repeated, channels, cropped, preparation, resolve, workers
@@ -85,11 +85,22 @@ class Train(TrainConfig, DataFlags):
 
     def _train(self, folder: RunFolder) -> int:
         task = None if self.task == "auto" else self.task
-        training, validation = (data.open_dataset(self.data, split, task) for split in ("train", "val"))
+        classes = data.ClassMap.parse(self.classes, self.other_classes) if self.classes else None
+        training: Any = data.open_dataset(self.data, "train", task, classes=classes)
+        mapped = getattr(training, "class_map", None)
+        validation = data.open_dataset(self.data, "val", task, classes=mapped)
+        if mapped is not None:
+            note = training.describe_classes()
+            if is_first_process():
+                print(note)
         if len(training.classes) < 2:
             raise ValueError(f"{self.data}: expected at least two classes, found only {', '.join(training.classes)}")
         flags = resolve(self, training)
+        if mapped is not None:
+            flags = replace(flags, classes=mapped.texts(), other_classes=mapped.other)
         assert isinstance(flags, Train)
+        if self.class_weights == "auto":
+            self.class_weights = flags.class_weights = "sqrt" if flags.crop_points else "none"
         torch.manual_seed(self.seed)
         options = dict(map(option, flags.options))
         if hasattr(training, "categories") and flags.task == "segmentation":
@@ -128,7 +139,8 @@ class Train(TrainConfig, DataFlags):
         """Return a loader of the batches of this process."""
         if self.samples_per_cloud and self.samples_per_cloud > 1:
             dataset = Repeated(dataset, self.samples_per_cloud)
-        prepare = cropped(preparation(self), self.crop_points or 0)
+        balance = self.crop_balance or 0.0 if training else 0.0  # validation measures the data as they are
+        prepare = cropped(preparation(self), self.crop_points or 0, balance)
         augment = self.augment.transforms() if training else []
         return data.Loader(
             dataset,

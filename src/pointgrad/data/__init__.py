@@ -1,5 +1,6 @@
 """Point cloud files, datasets, transforms and packed batches."""
 
+from pointgrad.data.classes import ClassMap as ClassMap
 from pointgrad.data.cloud import Batch as Batch
 from pointgrad.data.cloud import Cloud as Cloud
 from pointgrad.data.cloud import collate as collate
@@ -19,9 +20,12 @@ from pointgrad.data.files import FileInfo as FileInfo
 from pointgrad.data.files import info as info
 from pointgrad.data.files import read as read
 from pointgrad.data.files import write as write
+from pointgrad.data.ground import height_above_ground as height_above_ground
 from pointgrad.data.loader import Loader as Loader
+from pointgrad.data.names import class_names as class_names
 from pointgrad.data.open import open_dataset as open_dataset
 from pointgrad.data.prepare import Prepare as Prepare
+from pointgrad.data.scaling import feature_statistics as feature_statistics
 from pointgrad.data.transforms import Compose as Compose
 from pointgrad.data.transforms import Crop as Crop
 from pointgrad.data.transforms import DropFeatures as DropFeatures

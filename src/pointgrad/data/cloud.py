@@ -157,10 +157,15 @@ class Batch:
 
 
 def _floats(name: str, column: Tensor) -> Tensor:
+    divisor = color_range(name, column)
+    return column.float() if divisor == 1 else column.float() / divisor
+
+
+def color_range(name: str, column: Tensor) -> int:
+    """Return the number by which a column is divided for a network: the highest value of an integer color, else 1."""
     if column.dtype == torch.uint8:
-        return column.float() / 255
-    wide = name in ("red", "green", "blue") and not column.is_floating_point()
-    return column.float() / 65535 if wide else column.float()
+        return 255
+    return 65535 if name in ("red", "green", "blue") and not column.is_floating_point() else 1
 
 
 def collate(clouds: Sequence[Cloud], features: Sequence[str] = ()) -> Batch:

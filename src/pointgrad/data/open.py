@@ -4,6 +4,7 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from pointgrad.data.classes import ClassMap
 from pointgrad.data.datasets import S3DIS, Arrays, Folder, ModelNet, ScanObjectNN, SemanticKITTI, ShapeNetPart, Shapes
 from pointgrad.data.datasets.split import Task
 
@@ -18,7 +19,7 @@ FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHE
 
 
 def open_dataset(
-    spec: str | Path, split: str, task: Task | None = None, **options: Any
+    spec: str | Path, split: str, task: Task | None = None, *, classes: ClassMap | None = None, **options: Any
 ) -> Shapes | Arrays | Folder | ModelNet | ScanObjectNN | ShapeNetPart | S3DIS | SemanticKITTI:
     """Open a dataset from a short description.
 
@@ -27,6 +28,7 @@ def open_dataset(
             `shapenetpart:FOLDER`, `s3dis:FOLDER`, `semantickitti:FOLDER`; or a folder (`Folder`).
         split: "train", "val" or "test".
         task: Required task, "classification" or "segmentation". Default: the task of the dataset.
+        classes: Classes of the points' labels, for a folder; see `Folder`.
         options: Further arguments of the dataset, such as `variant` of `ScanObjectNN`.
 
     Returns:
@@ -41,6 +43,8 @@ def open_dataset(
     """
     text, path = str(spec), Path(spec).expanduser()
     name, colon, root = text.partition(":")
+    if classes is not None and not path.is_dir():
+        raise ValueError(f"classes can be mapped for a folder of clouds, got {text!r}")
     if text == "shapes":
         return Shapes(split, task or "classification", **options)
     if colon and name in PUBLISHED:
@@ -53,7 +57,7 @@ def open_dataset(
     if path.suffix in (".npz", ".h5", ".hdf5"):
         return Arrays(path, split, task, **options)
     if path.is_dir():
-        return Folder(path, split, task, **options)
+        return Folder(path, split, task, classes=classes, **options)
     near = difflib.get_close_matches(name.lower(), ["shapes", *PUBLISHED], n=1)
     hint = f"; did you mean {near[0]}{':FOLDER' if near[0] in PUBLISHED else ''}?" if near else ""
     found = "a file of a different format" if path.is_file() else f"{text!r}, which does not exist"

@@ -2,13 +2,14 @@
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from pointgrad.data.cloud import Cloud
+from pointgrad.data.scaling import scale_features, with_computed
 from pointgrad.data.transforms import Normalize, SamplePoints, Transform, VoxelSample
 
 Normalization = Literal["sphere", "center", "none"]
@@ -25,7 +26,11 @@ class Prepare:
         points: Number of points of each cloud; see `SamplePoints`. 0: unchanged.
         normalize: "sphere" moves the mean to the origin and scales into the unit sphere, "center" only moves, "none".
         voxel: Edge length, in the units of the source, of voxels of which one point each is kept. 0: off.
-        features: Names of the input features of the network, which every cloud must have.
+        features: Names of the input features of the network, which every cloud must have; `height_above_ground` is
+            computed from the points if it is missing.
+        feature_center: Value that scaling subtracts from each feature column, from `feature_statistics`. Empty: the
+            features are not scaled.
+        feature_scale: Positive value by which each column is then divided.
 
     Example:
         >>> cloud = Cloud(torch.tensor([[1., 0., 0.], [3., 0., 0.]]))
@@ -38,9 +43,19 @@ class Prepare:
     normalize: Normalization = "sphere"
     voxel: float = 0.0
     features: tuple[str, ...] = ()
+    feature_center: tuple[float, ...] = ()
+    feature_scale: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", tuple(self.features))  # checkpoints and config files contain lists
+        for name in ("features", "feature_center", "feature_scale"):  # checkpoints and config files contain lists
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if len(self.feature_center) != len(self.feature_scale) or not all(
+            0 < each < math.inf for each in self.feature_scale
+        ):
+            raise ValueError(
+                f"feature_scale must have a positive value for each of {len(self.feature_center)} values of "
+                f"feature_center, got {self.feature_scale}"
+            )
         if self.points < 0:
             raise ValueError(f"points must be at least 0, got {self.points}")
         if self.normalize not in get_args(Normalization):
@@ -49,10 +64,14 @@ class Prepare:
             raise ValueError(f"voxel must be 0 or a positive edge length, got {self.voxel}")
 
     def __call__(self, cloud: Cloud, generator: torch.Generator) -> Cloud:
-        cloud.need(self.features)
         _check(cloud)
+        cloud = with_computed(cloud, self.features)
+        cloud.need(self.features)
         for step in self._steps:
             cloud = step(cloud, generator)
+        if self.feature_center:
+            scaled = scale_features(cloud, self.features, self.feature_center, self.feature_scale)
+            cloud = replace(cloud, features={**cloud.features, **scaled})
         return cloud
 
     @functools.cached_property

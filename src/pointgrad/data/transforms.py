@@ -248,6 +248,10 @@ class Crop:
 
     Attributes:
         points: Number of points to keep. Smaller clouds do not change.
+        balance: From 0 to 1. The random point is of a class with n points with a probability proportional to
+            n ** (1 - balance): 0 makes all points equally likely, and 1 all classes that occur in the cloud, however
+            few points they have. Points without a label are not chosen if balance is positive, unless there are no
+            others.
 
     Example:
         >>> line = Cloud(torch.tensor([[0., 0., 0.], [1., 0., 0.], [5., 0., 0.], [6., 0., 0.]]))
@@ -256,17 +260,30 @@ class Crop:
     """
 
     points: int
+    balance: float = 0.0
 
     def __post_init__(self) -> None:
         _check(self.points >= 1, "points must be at least 1", self.points)
+        _check(0 <= self.balance <= 1, "balance must be in [0, 1]", self.balance)
 
     def __call__(self, cloud: Cloud, generator: Generator) -> Cloud:
         if len(cloud) <= self.points:
             return cloud
-        center = cloud.points[int(torch.randint(len(cloud), (), generator=generator))]
+        center = cloud.points[self._center(cloud, generator)]
         distance2 = (cloud.points - center).square_().sum(1)
         nearest = distance2.topk(self.points, largest=False, sorted=False).indices
         return cloud.select(nearest.sort().values)
+
+    def _center(self, cloud: Cloud, generator: Generator) -> int:
+        """Return the index of the random point."""
+        if self.balance and cloud.labels is not None:
+            labels, counts = cloud.labels[cloud.labels >= 0].unique(return_counts=True)
+            if len(labels):
+                chances = counts.double() ** (1 - self.balance)
+                label = labels[torch.multinomial(chances, 1, generator=generator)]
+                rows = (cloud.labels == label).nonzero()[:, 0]
+                return int(rows[torch.randint(len(rows), (), generator=generator)])
+        return int(torch.randint(len(cloud), (), generator=generator))
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pointgrad.data import FileError
+from pointgrad.data import ClassMap, FileError
+from pointgrad.data.datasets.folder import CODES, point_labels
 from pointgrad.data.datasets.folder import NAMES as CLASSES
-from pointgrad.data.datasets.folder import point_labels
 from pointgrad.data.datasets.layout import lines
 from pointgrad.data.files.errors import naming
 from pointgrad.data.files.formats import FORMATS, LAS, choose
@@ -23,7 +23,7 @@ from pointgrad.data.tiles import Progress
 from pointgrad.ops.scatter import histogram
 from pointgrad.predict.labels import MAX_POINTS, VOTES, Labels, Settings, check_task, label, quiet
 from pointgrad.predict.las import label_las
-from pointgrad.predict.report import Comparison, Report, attributes, ids_of
+from pointgrad.predict.report import Comparison, Report, attributes, map_of
 from pointgrad.train import Trained
 
 SWEEPS = ("bin", "pcd.bin")  # formats that cannot store labels
@@ -73,7 +73,7 @@ def label_file(
     max_points: int = MAX_POINTS,
     columns: str | Sequence[str] | None = None,
     category: int | None = None,
-    classification: Sequence[int] = (),
+    classification: Sequence[int] | bool = False,
     evaluate: bool = False,
     overwrite: bool = False,
     temp: PATH | None = None,
@@ -81,7 +81,8 @@ def label_file(
 ) -> Report:
     """Predict the labels of a file's points, and write a copy of the file with two additional columns.
 
-    The columns are `label`, the class number (-1 for no label; in LAS, the highest number of its type), and
+    The columns are `label`, the code of the class in the training data (the first if several were merged), or the
+    class number of a network without codes (-1 for no label; in LAS, the highest number of its type), and
     `confidence`. If the file already has columns with these names, they do not change, and the new ones are
     `predicted_label` and `predicted_confidence`. The class names are written to `classes.txt` next to the result, and
     into a LAS file.
@@ -101,8 +102,8 @@ def label_file(
         max_points: See `label`.
         columns: Column names of a text, NPY or BIN file; see `pointgrad.data.read`.
         category: Category of the object, for networks that need one.
-        classification: For LAS and LAZ, one code per class, which is also written to the dimension `classification`.
-            The labels of the source are then expected to be such codes.
+        classification: For LAS and LAZ, whether to write the labels to the dimension `classification` as well; or one
+            code per class to write there.
         evaluate: Whether to compare the result with the labels of the source.
         overwrite: Whether to replace an existing target.
         temp: Folder for temporary files. Default: the folder of the target.
@@ -120,17 +121,18 @@ def label_file(
     check_task(trained, "segmentation")
     _check_target(source, target, overwrite)
     name = choose(source, None)
-    if name not in LAS and classification:
+    codes = [each[0] for each in map_of(trained).codes] if classification is True else list(classification or ())
+    if name not in LAS and codes:
         raise FileError(f"{source}: expected a LAS or LAZ file to write classification codes to, got {name}")
     if temp is not None and not Path(temp).is_dir():
         raise FileError(f"{temp}: expected a folder for temporary files, found none")
-    if evaluate:
+    if evaluate and trained.class_map is None:
         _check_classes(source.parent / CLASSES, trained.classes)
-    _write_classes(target.parent / CLASSES, trained.classes, overwrite)
+    _write_names(trained, target.parent, overwrite)
     if name in LAS:
         return label_las(
             trained, source, target, settings,
-            category=category, codes=classification, evaluate=evaluate, overwrite=overwrite,
+            category=category, codes=codes, evaluate=evaluate, overwrite=overwrite,
             temp=None if temp is None else Path(temp), progress=progress,
         )  # fmt: skip
     with naming(source, "a file that can be read"):
@@ -143,20 +145,20 @@ def label_file(
     compared = None
     if evaluate:
         truth = point_labels(source, cloud)
-        ids = ids_of(trained.classes, ())
-        compared = Comparison(source, trained.classes, ids, truth.unique().tolist())
+        compared = Comparison(map_of(trained))
     result = label(trained, cloud, tile=tile, votes=votes, max_points=max_points, progress=progress)
     if compared is not None:
         compared.add(truth, result.labels)
     with workspace(target, target.parent) as drafts:
         with naming(target, "a file that can be written"):
-            written = _write(drafts, target, name, table, result)
+            written = _write(drafts, target, name, table, _with_codes(trained, result))
         for made in written:
             publish(made, target.parent / made.name, overwrite)
     return Report(
         target=target,
         counts=histogram(result.labels, len(trained.classes)),
         unlabelled=int((result.labels < 0).sum()),
+        ignored=compared.ignored if compared is not None else {},
         metrics=compared.metrics if compared is not None else None,
     )
 
@@ -172,6 +174,23 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
             raise exists(target)
     with naming(target.parent, "a folder to write to"):
         target.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _with_codes(trained: Trained, result: Labels) -> Labels:
+    return result if trained.class_map is None else result._replace(labels=trained.class_map.restore(result.labels))
+
+
+def _write_names(trained: Trained, folder: Path, overwrite: bool) -> None:
+    """Write the class names next to the results: with codes to classes.yaml, else to classes.txt."""
+    classes = trained.class_map
+    if classes is None or classes.plain:
+        _write_classes(folder / CLASSES, trained.classes, overwrite)
+        return
+    path = folder / CODES
+    if overwrite or not path.exists():
+        publish_bytes(path, classes.yaml().encode(), True)
+    if ClassMap.read(path).known() != classes.known():
+        raise FileError(f"{path}: expected the classes of the network, {' '.join(classes.texts())}, found others")
 
 
 def _write_classes(path: Path, classes: Sequence[str], overwrite: bool) -> None:

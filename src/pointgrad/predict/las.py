@@ -16,10 +16,11 @@ from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.las_check import open_checked
 from pointgrad.data.files.table import to_cloud
 from pointgrad.data.files.workspace import disk_errors, publish, workspace
+from pointgrad.data.names import VLR_CODES, VLR_NAMES, VLR_USER
 from pointgrad.data.tiles import Progress, collect
 from pointgrad.ops.scatter import histogram
 from pointgrad.predict.labels import Part, Settings, parts
-from pointgrad.predict.report import Comparison, Report, attributes, ids_of
+from pointgrad.predict.report import Comparison, Report, attributes, map_of
 from pointgrad.train import Trained
 
 ROW = np.dtype([("label", np.uint16), ("confidence", np.float32)])  # a row of results, in the order of the file
@@ -58,8 +59,8 @@ def label_las(
             scene = collect(clouds, file, trained.prepare.features, evaluate, progress)
             report = Report(target, torch.zeros(len(trained.classes), dtype=torch.long))
             if evaluate:
-                compared = Comparison(source, trained.classes, ids_of(trained.classes, codes), scene.labels)
-                report.metrics = compared.metrics
+                compared = Comparison(map_of(trained, codes))
+                report.metrics, report.ignored = compared.metrics, compared.ignored
             with disk_errors(results):
                 _reserve(results, scene.total)
             for part in parts(trained, scene, settings, progress):
@@ -69,7 +70,7 @@ def label_las(
                 if part.truth is not None:
                     compared.add(part.truth, labels)
         with naming(target, "a LAS file that can be written"):
-            _write(source, drafts / target.name, header, names, results, codes, progress)
+            _write(source, drafts / target.name, header, names, results, _first_codes(trained), codes, progress)
         publish(drafts / target.name, target, overwrite)
     return report
 
@@ -81,9 +82,9 @@ def _header(source: Path, trained: Trained, codes: Sequence[int]) -> tuple[Any, 
     with open_checked(source, evlrs=True) as reader:
         header = copy.deepcopy(reader.header)
     _check_codes(codes, trained.classes, 31 if header.point_format.id < 6 else 255)
-    label = np.dtype(np.uint8 if len(trained.classes) < np.iinfo(np.uint8).max else np.uint16)
+    label = np.dtype(np.uint8 if max(_first_codes(trained)) + 1 < np.iinfo(np.uint8).max else np.uint16)
     types = (label, ROW["confidence"])
-    about = (f"class number, {np.iinfo(label).max}: none", "mean probability of the label")
+    about = (f"class, {np.iinfo(label).max}: none", "mean probability of the label")
     present = {dimension.name: dimension.dtype for dimension in header.point_format.dimensions}
     names = attributes(present)
     for name, dtype in zip(names, types, strict=True):
@@ -92,11 +93,22 @@ def _header(source: Path, trained: Trained, codes: Sequence[int]) -> tuple[Any, 
     new = [laspy.ExtraBytesParams(*one) for one in zip(names, types, about, strict=True) if one[0] not in present]
     if new:
         header.add_extra_dims(new)
-    written = laspy.VLR("pointgrad", 1, "class names", "\n".join(trained.classes).encode()[:MAX_VLR])
-    kept = [vlr for vlr in header.vlrs if (vlr.user_id, vlr.record_id) != (written.user_id, written.record_id)]
+    if trained.class_map is None:
+        record, lines = VLR_NAMES, list(trained.classes)
+    else:
+        record, lines = VLR_CODES, [f"{code} {name}" for code, name in trained.class_map.known().items()]
+    written = laspy.VLR(VLR_USER, record, "class names", "\n".join(lines).encode()[:MAX_VLR])
+    kept = [
+        vlr for vlr in header.vlrs if (vlr.user_id, vlr.record_id) not in ((VLR_USER, VLR_NAMES), (VLR_USER, VLR_CODES))
+    ]
     header.vlrs.clear()
     header.vlrs.extend([*_without_copc(kept), written])
     return header, names
+
+
+def _first_codes(trained: Trained) -> list[int]:
+    """Return the label that is written for each class."""
+    return list(range(len(trained.classes))) if trained.class_map is None else [c[0] for c in trained.class_map.codes]
 
 
 def _without_copc(records: Sequence[Any]) -> list[Any]:
@@ -141,6 +153,7 @@ def _write(
     header: Any,
     names: tuple[str, str],
     results: Path,
+    labels: Sequence[int],
     codes: Sequence[int],
     progress: Progress,
 ) -> None:
@@ -148,6 +161,7 @@ def _write(
     from laspy.vlrs.vlrlist import VLRList
 
     table = np.array([*codes, 0], np.uint8)
+    numbers = np.array([*labels, NONE], np.uint16)
     done = 0
     with (
         open_checked(source, evlrs=True) as reader,
@@ -159,7 +173,7 @@ def _write(
             for name in points.array.dtype.names:
                 out.array[name] = points.array[name]  # stored values, including flags and unscaled coordinates
             label, confidence = names
-            out[label] = np.minimum(rows["label"], np.iinfo(out[label].dtype).max)
+            out[label] = np.minimum(numbers[np.minimum(rows["label"], len(labels))], np.iinfo(out[label].dtype).max)
             out[confidence] = rows["confidence"]
             if codes:
                 out["classification"] = table[np.minimum(rows["label"], len(codes))]

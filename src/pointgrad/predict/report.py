@@ -1,15 +1,15 @@
 """Results of labeling a file."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from pointgrad.data import FileError
+from pointgrad.data import ClassMap
 from pointgrad.ops.scatter import histogram
-from pointgrad.train import Metrics
+from pointgrad.train import Metrics, Trained
 
 
 @dataclass
@@ -20,12 +20,14 @@ class Report:
         target: The written file.
         counts: Number of points of each class (classes,).
         unlabelled: Number of points without label, because their coordinates are not finite.
+        ignored: Number of points of each label that belongs to no class of the network, if it was evaluated.
         metrics: Agreement with the labels of the source, if it was evaluated.
     """
 
     target: Path
     counts: Tensor
     unlabelled: int = 0
+    ignored: dict[int, int] = field(default_factory=dict)
     metrics: Metrics | None = None
 
 
@@ -33,39 +35,41 @@ class Comparison:
     """Comparison of predicted labels with the labels of a file.
 
     Args:
-        source: The file, for messages.
-        classes: Names of the classes.
-        ids: Number of each class in the file.
-        found: Numbers that occur in the file.
+        classes: Classes of the network with their labels in the file. Points with other labels are ignored.
 
-    Raises:
-        FileError: If a number in the file is not in `ids`.
+    Attributes:
+        metrics: The metrics so far.
+        ignored: Number of points of each label that belongs to no class.
     """
 
-    def __init__(self, source: Path, classes: Sequence[str], ids: Sequence[int], found: Collection[int]) -> None:
-        self.metrics = Metrics(len(classes))
-        self._ids = torch.tensor(ids)
-        if unknown := set(found) - set(ids) - {-1}:
-            known = ", ".join(f"{number} ({name})" for number, name in zip(ids, classes, strict=True))
-            has = ", ".join(map(str, sorted(found)))
-            raise FileError(
-                f"{source}: expected labels of the classes {known}, found {has}: {min(unknown)} is not one of them"
-            )
+    def __init__(self, classes: ClassMap) -> None:
+        self.metrics = Metrics(len(classes.names))
+        self.ignored: dict[int, int] = {}
+        self._classes = classes
 
     def add(self, truth: Tensor, labels: Tensor) -> None:
         """Add n points with labels of the file `truth` (n,) and predicted classes `labels` (n,); -1 means no label."""
-        sorted_ids, order = self._ids.sort()
-        classes = order[torch.searchsorted(sorted_ids, truth.clamp(min=int(sorted_ids[0])))]
-        size = self.metrics.classes
-        cells = torch.where((truth >= 0) & (labels >= 0), classes * size + labels, -1)
+        values, counts = truth.unique(return_counts=True)
+        found = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        for code, count in self._classes.others(found).items():
+            self.ignored[code] = self.ignored.get(code, 0) + count
+        classes, size = self._classes.apply(truth), self.metrics.classes
+        cells = torch.where((classes >= 0) & (labels >= 0), classes * size + labels, -1)
         self.metrics.confusion += histogram(cells, size**2).view(size, size)
 
 
-def ids_of(classes: Sequence[str], codes: Sequence[int]) -> Sequence[int]:
-    """Return the number of each class in a file: its code if given, its name if all are integers, else its index."""
-    if codes:
-        return codes
-    return [int(name) for name in classes] if all(name.isdecimal() for name in classes) else range(len(classes))
+def map_of(trained: Trained, codes: Sequence[int] = ()) -> ClassMap:
+    """Return the labels of the classes in a file.
+
+    They are those that the network was trained with; without a map, the codes if given, the class names if all are
+    integers, else the class numbers.
+    """
+    if trained.class_map is not None:
+        return trained.class_map
+    names = trained.classes
+    if not codes:
+        codes = [int(name) for name in names] if all(name.isdecimal() for name in names) else range(len(names))
+    return ClassMap(names, tuple((code,) for code in codes))
 
 
 def attributes(present: Iterable[str]) -> tuple[str, str]:

@@ -78,7 +78,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 def thin(trained: Trained, cloud: Cloud) -> Tensor:
     """Return the indices (M,) of the points left after voxel subsampling as in training."""
-    prepare = replace(trained.prepare, points=0, normalize="none", features=())
+    prepare = replace(trained.prepare, points=0, normalize="none", features=(), feature_center=(), feature_scale=())
     numbered = replace(cloud, features={INDEX: torch.arange(len(cloud))}, labels=None)
     return prepare(numbered, torch.Generator()).features[INDEX]
 

@@ -1,7 +1,8 @@
 """Checkpoints: one file each, readable with `torch.load(weights_only=True)`.
 
 A checkpoint is a dictionary: "format" (1), "model" (configuration of the network), "state" (its weights, or their
-moving average if one is kept), "task", "classes", "prepare", and, to resume from, "training" (a `RunState`). The best
+moving average if one is kept), "task", "classes", "prepare", "class_map" (codes of the classes in files, if they
+differ from their numbers), and, to resume from, "training" (a `RunState`). The best
 weights are also written as safetensors, for other tools.
 """
 
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from pointgrad import models
-from pointgrad.data import FileError, Prepare
+from pointgrad.data import ClassMap, FileError, Prepare
 from pointgrad.data.files.memory import check_regular
 from pointgrad.errors import PrintableError, one_line
 
@@ -47,12 +48,14 @@ class Trained:
         task: "classification" or "segmentation".
         classes: Names of the classes, in the order of the logits.
         prepare: Preparation of the clouds that the network expects.
+        class_map: Codes of the classes in files. None: labels are class numbers.
     """
 
     model: nn.Module
     task: str
     classes: tuple[str, ...]
     prepare: Prepare
+    class_map: ClassMap | None = None
 
 
 @dataclass
@@ -118,6 +121,9 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
     content = read(path)
     try:
         prepare = Prepare(**content["prepare"])
+        classes = tuple(map(str, content["classes"]))
+        mapped = content.get("class_map")
+        class_map = None if mapped is None else ClassMap(classes, mapped["codes"], mapped["other"])
         with torch.device("meta"):  # without memory, until the shapes are known to be those of the file
             expected = models.build(**content["model"])
         check_weights(expected, content["state"], path)
@@ -127,7 +133,7 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
     except Exception as error:  # the file may hold any value
         raise CheckpointError(f"{path}: cannot build the network: {one_line(error, limit=300)}") from error
     model.load_state_dict(content["state"])
-    return Trained(model.to(device).eval(), content["task"], tuple(map(str, content["classes"])), prepare)
+    return Trained(model.to(device).eval(), content["task"], classes, prepare, class_map)
 
 
 def find(path: Path) -> Path:
@@ -147,6 +153,7 @@ def content_of(
     classes: Sequence[str],
     prepare: Prepare,
     training: RunState | None = None,
+    class_map: ClassMap | None = None,
 ) -> dict[str, Any]:
     """Return the content of a checkpoint; with `training`, of one to resume from."""
     content = {
@@ -157,6 +164,8 @@ def content_of(
         "classes": list(classes),
         "prepare": asdict(prepare),
     }
+    if class_map is not None:
+        content["class_map"] = {"codes": [list(codes) for codes in class_map.codes], "other": class_map.other}
     return content if training is None else {**content, "training": dict(vars(training))}
 
 
@@ -182,7 +191,7 @@ def save_safetensors(path: Path, content: dict[str, Any]) -> None:
     """
     from safetensors.torch import save
 
-    entries = {name: content[name] for name in ("format", *TYPES) if name != "state"}
+    entries = {name: content[name] for name in ("format", *TYPES, "class_map") if name != "state" and name in content}
     tensors = {name: tensor.contiguous() for name, tensor in content["state"].items()}
     write_atomically(path, save(tensors, {"pointgrad": json.dumps(entries, default=str)}))
 

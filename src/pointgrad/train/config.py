@@ -38,8 +38,9 @@ class TrainConfig:
     smoothing: float = 0.2
     """Label smoothing, from 0 to 1."""
 
-    class_weights: Literal["none", "sqrt", "inverse"] = "none"
-    """Weights of classes in the loss: equal, or one over (the square root of) the frequency of each class."""
+    class_weights: Literal["auto", "none", "sqrt", "inverse"] = "auto"
+    """Weights of classes in the loss: equal, or one over (the square root of) the frequency of each class.
+    auto: sqrt if `pointgrad train` crops scenes, else none."""
 
     clip: float = 10.0
     """Maximum norm of the gradient; 0 disables clipping."""

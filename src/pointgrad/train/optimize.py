@@ -61,12 +61,12 @@ def learning_rate(config: TrainConfig, update: int, updates_per_epoch: int) -> f
 def class_weights(config: TrainConfig, dataset: Any, classes: int) -> Tensor | None:
     """Return the weight of each class, (classes,), with mean 1 over classes that occur; None if all are equal.
 
-    Reads all data once.
+    Reads all data once. A data set that repeats every cloud in a row has the attribute `times`.
     """
-    if config.class_weights == "none":
+    if config.class_weights in ("auto", "none"):
         return None
     counts = torch.zeros(classes)
-    for index in range(len(dataset)):
+    for index in range(0, len(dataset), getattr(dataset, "times", 1)):
         with contextlib.suppress(ValueError, OSError):  # the loader reports unreadable samples
             cloud = dataset[index]
             labels = cloud.labels if cloud.labels is not None else torch.tensor([cloud.label])

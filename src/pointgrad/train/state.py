@@ -65,7 +65,9 @@ def _capture(trainer: "Trainer", *, training: bool, metrics: Metrics | None = No
         )
     if all_max(trainer.fabric, int(not all_finite(state)))[0]:
         raise NonFiniteLoss(f"the weights are not finite {trainer.position()}{trainer.nonfinite_hint()}")
-    return checkpoint.content_of(trainer.module, state, trainer.task, trainer.classes, trainer.prepare, run)
+    return checkpoint.content_of(
+        trainer.module, state, trainer.task, trainer.classes, trainer.prepare, run, trainer.class_map
+    )
 
 
 def resume(trainer: "Trainer") -> list[str]:

@@ -29,6 +29,7 @@ from .optimize import EMA, class_weights, learning_rate, make_optimizer
 from .processes import explain_lost_process
 from .report import Report
 from .run_folder import ENDED, RunFolder
+from .running_statistics import RunningStatistics
 from .signals import stop_on_signals
 from .state import resume, save_best, save_last
 from .weights import temporary_weights
@@ -87,6 +88,7 @@ class Trainer:
         self.config.check()
         self.fabric = fabric or launch(self.config)
         self.task, self.classes = train_loader.dataset.task, tuple(train_loader.dataset.classes)
+        self.class_map = getattr(train_loader.dataset, "class_map", None)
         self.parts = parts_of(train_loader.dataset)
         self.train_loader, self.val_loader = train_loader, val_loader
         self.prepare = prepare or Prepare()
@@ -104,6 +106,7 @@ class Trainer:
         weights = class_weights(self.config, train_loader.dataset, len(self.classes))
         self.objective = CrossEntropy(weights, self.config.smoothing)
 
+        self._statistics = RunningStatistics(self.module, self.config.accumulate)
         self.state = RunState()
         self._stop = False
         self._spare: Batch | None = None
@@ -278,10 +281,12 @@ class Trainer:
                 self._call("before_step")
                 loss = watch.losses[self.step]
                 if usable := self._usable(batches):
+                    self._statistics.before_step(self.updates)
                     loss = train_step(
                         self.model, usable, self.optimizer, self.objective, metrics,
                         fabric=self.fabric, clip=config.clip, extra_loss=extra_loss_of(self.hooks, self),
                     )  # fmt: skip
+                    self._statistics.after_step(self.updates)
                     watch.losses[self.step] = loss
                     if self.ema is not None:
                         self.ema.update(self.updates)

@@ -1,6 +1,8 @@
 """A dataset stored as a folder of point cloud files."""
 
 import csv
+from collections import Counter
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +10,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from pointgrad.data.classes import MAX_CODE, ClassMap, asprs, choose_classes, describe_codes, ignored_note
 from pointgrad.data.cloud import Cloud
 from pointgrad.data.datasets.layout import lines, missing
 from pointgrad.data.datasets.split import SPLITS, Task, check_split, part_of_training
 from pointgrad.data.files import FileError, read
 from pointgrad.data.files.errors import naming
-from pointgrad.data.files.formats import FORMATS
+from pointgrad.data.files.formats import FORMATS, LAS, choose
+from pointgrad.data.files.las_check import open_checked
 from pointgrad.data.files.npy import load_array
+from pointgrad.data.files.table import LABELS as LABEL_COLUMNS
 from pointgrad.data.mixing import mix
 
-LABELS, NAMES = "labels.csv", "classes.txt"
+LABELS, NAMES, CODES = "labels.csv", "classes.txt", "classes.yaml"
 LABEL_SUFFIXES = (".label", ".labels.npy")
-MAX_CLASSES = 65535  # maximum label without a list of class names
 
 LAYOUTS = (
     "CLASS/*.ply, one folder per class",
@@ -38,7 +42,9 @@ class Folder(Dataset[Cloud]):
       if all are numbers.
     - One label per point (segmentation), in the files (see `read`) or next to them: `a.labels.npy`, integers, or
       `a.label`, 32-bit numbers whose lower 16 bits are the class, as in SemanticKITTI. -1 means no label. Line i of
-      `root/classes.txt` names class i; without that file, all labels are read once to count the classes.
+      `root/classes.txt` names class i, or `root/classes.yaml` names classes with their codes (see `ClassMap.parse`).
+      Without these files, all labels are read once, and the classes are the codes that occur, with their standard names
+      for the classification of LAS files, where the codes 0 and 1 (unclassified) mean no label.
 
     Args:
         root: The folder. If it contains a folder `train` and optionally `val` and `test`, each with one of the layouts
@@ -49,13 +55,21 @@ class Folder(Dataset[Cloud]):
         sample: Number of points drawn from each file, from the surface of a mesh or from the points of a cloud; the
             same ones each time. 0: all vertices or points.
         seed: Seed of the random split and of the samples.
+        classes: For segmentation, the classes with their codes in the files, instead of those of the folder.
 
     Raises:
         FileError: If the folder has none of these layouts, or a file cannot be read.
     """
 
     def __init__(
-        self, root: str | Path, split: str | None = None, task: Task | None = None, *, sample: int = 0, seed: int = 0
+        self,
+        root: str | Path,
+        split: str | None = None,
+        task: Task | None = None,
+        *,
+        sample: int = 0,
+        seed: int = 0,
+        classes: ClassMap | None = None,
     ) -> None:
         check_split(split, (*SPLITS, None))
         self.root, self.sample, self.seed = Path(root), sample, seed
@@ -71,9 +85,14 @@ class Folder(Dataset[Cloud]):
         if not any(found.values()):
             raise missing(self.root, "clouds", LAYOUTS)
         if self.task == "classification":
+            if classes is not None:
+                raise FileError(f"{self.root}: expected labels of points to map to classes, found labels of clouds")
+            self.class_map = None
             self.classes = _sorted({name for files in found.values() for _, name in files})
         else:
-            self.classes = self._point_classes([path for files in found.values() for path, _ in files])
+            self._all = [path for files in found.values() for path, _ in files]
+            self.class_map = classes
+            self.classes = classes.names if classes is not None else self._point_classes()
         folder = self.root
         if parts:
             if split == "test" and "test" not in parts:
@@ -102,28 +121,94 @@ class Folder(Dataset[Cloud]):
             cloud.label, cloud.labels = self._labels[index], None
             return cloud
         cloud.label, cloud.labels = None, point_labels(path, cloud)
+        if self.class_map is not None:
+            self._check_codes(_count(cloud.labels), str(path))
+            cloud.labels = self.class_map.apply(cloud.labels)
+            return cloud
         low, high = int(cloud.labels.min()), int(cloud.labels.max())
         if low < -1 or high >= len(self.classes):
             raise FileError(f"{path}: expected labels from -1 to {len(self.classes) - 1}, got {low} to {high}")
         return cloud
 
-    def _point_classes(self, files: list[Path]) -> tuple[str, ...]:
+    def _point_classes(self) -> tuple[str, ...]:
+        if (self.root / CODES).is_file():
+            self.class_map = ClassMap.read(self.root / CODES)
+            return self.class_map.names
         if (self.root / NAMES).is_file():
             return tuple(lines(self.root / NAMES))
-        most, errors = -1, []
-        for path in files:
+        self.class_map = choose_classes(self.codes, las=self._is_las)
+        return tuple(map(str, range(max(self.codes) + 1))) if self.class_map is None else self.class_map.names
+
+    @cached_property
+    def codes(self) -> dict[int, int]:
+        """Number of points of each label in the files of all splits; reads all of them."""
+        counts: Counter[int] = Counter()
+        errors = []
+        for path in self._all:
             try:
-                highest = int(point_labels(path, None).max())
+                found = _count(point_labels(path, None))
             except (ValueError, OSError) as error:  # raised again when this cloud is read
                 errors.append(error)
                 continue
-            if highest > MAX_CLASSES:
-                expected = f"labels up to {MAX_CLASSES}, or class names in {NAMES}"
-                raise FileError(f"{path}: expected {expected}, got {highest}")
-            most = max(most, highest)
-        if most < 0:
+            if max(found, default=-1) > MAX_CODE:
+                raise FileError(f"{path}: expected labels up to {MAX_CODE}, got {max(found)}")
+            counts.update(found)
+        if max(counts, default=-1) < 0:
             raise errors[0] if errors else FileError(f"{self.root}: expected labels other than -1, found none")
-        return tuple(str(number) for number in range(most + 1))
+        return dict(sorted(counts.items()))
+
+    @cached_property
+    def _is_las(self) -> bool:
+        return all(map(is_las_classification, self._all))
+
+    def describe_classes(self) -> str:
+        """Describe the labels of the files and the classes chosen for them, one sentence per line.
+
+        Raises:
+            FileError: If no point belongs to a class, or codes that belong to none are refused.
+        """
+        names = {code: asprs(code) for code in self.codes} if self._is_las else {}
+        found = f"labels found: {describe_codes({c: n for c, n in self.codes.items() if c >= 0}, names)}"
+        if self.class_map is None:
+            return found
+        self._check_codes(self.codes, str(self.root))
+        sums = self.class_map.sums(self.codes)
+        if not any(sums):
+            wanted = " ".join(self.class_map.texts())
+            raise FileError(f"{self.root}: expected points of the classes {wanted}, found none; {found}")
+        each = zip(self.class_map.texts(), sums, strict=True)
+        text = [found, f"classes: {', '.join(f'{name} {count:,}' for name, count in each)}"]
+        if others := self.class_map.others(self.codes):
+            text.append(ignored_note(others))
+        return "\n".join(text)
+
+    def _check_codes(self, counts: dict[int, int], where: str) -> None:
+        assert self.class_map is not None
+        if self.class_map.other == "refuse" and (others := self.class_map.others(counts)):
+            wanted, found = " ".join(self.class_map.texts()), describe_codes(others, {})
+            raise FileError(f"{where}: expected only codes of the classes {wanted}, found also {found}")
+
+
+def _count(labels: Tensor) -> dict[int, int]:
+    values, counts = labels.unique(return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+def has_sidecar(path: Path) -> bool:
+    """Whether labels are stored next to a file."""
+    return any(path.with_name(path.name.partition(".")[0] + end).is_file() for end in LABEL_SUFFIXES)
+
+
+def is_las_classification(path: Path) -> bool:
+    """Whether the labels of a file are the classification of the LAS standard."""
+    if choose(path, None) not in LAS or has_sidecar(path):
+        return False
+    try:
+        with open_checked(path) as reader:
+            columns = [name.lower() for name in reader.header.point_format.dimension_names]
+    except Exception:  # a damaged file, reported when its points are read
+        return True
+    return next((name for name in LABEL_COLUMNS if name in columns), "") == "classification"
 
 
 def _has_classes(folder: Path) -> bool:

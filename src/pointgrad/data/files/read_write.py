@@ -124,6 +124,8 @@ def write(
         chosen = FORMATS[name]
         if chosen.write is None:
             raise FileError(f"expected a format that can be written, got {name}")
+        if path.name.lower().endswith(".copc.laz"):
+            raise FileError("expected another name: cloud-optimized files cannot be written; use .laz")
         if encoding is not None and encoding not in chosen.encodings:
             raise FileError(f"expected the encoding {' or '.join(chosen.encodings) or None}, got {encoding!r}")
         if like is not None and name not in LAS:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from pointgrad.data.cloud import Cloud
 from pointgrad.data.files.table import FAR
+from pointgrad.data.ground import GroundGrid
+from pointgrad.data.scaling import HEIGHT
 from pointgrad.data.tiles.tree import Sample, Tile, Tree
 
 Progress = Callable[[str, int], None]  # called with the current step and the number of points done
@@ -128,7 +130,7 @@ def collect(
     Args:
         chunks: Called twice; iterates over the chunks of the scene.
         file: An empty file, open for reading and writing, or `io.BytesIO`.
-        features: Names of the features to store.
+        features: Names of the features to store; `height_above_ground` is computed if the chunks do not have it.
         with_labels: Whether to store labels.
         progress: Called with the current step and the number of points done.
         origin: Origin (3,) of the stored points. Default: chosen independently of the division into chunks.
@@ -139,13 +141,16 @@ def collect(
     Raises:
         ValueError: If a feature or the labels are missing, or no point has finite coordinates.
     """
-    sample = Sample()
+    sample, grid = Sample(), None
     total, like = 0, None
     low, high = torch.full((3,), math.inf).double(), torch.full((3,), -math.inf).double()
     found: set[int] = set()
     for like in chunks():
         total += len(like)
-        like.need(features)
+        if HEIGHT in features and HEIGHT not in like.features:
+            grid = grid or GroundGrid()
+            grid.add(like.world())
+        like.need([name for name in features if grid is None or name != HEIGHT])
         if with_labels:
             found.update(_labels(like).unique().tolist())
         world = like.world()[_finite(like)]
@@ -157,6 +162,14 @@ def collect(
         got = f"{total} with NaN or infinity" if total else "none"
         prefix = like.prefix() if like is not None else ""
         raise ValueError(f"{prefix}expected at least one point with finite coordinates, got {got}")
+    ground = None if grid is None else grid.ground()
+
+    def complete(chunk: Cloud) -> Cloud:
+        if ground is None:
+            return chunk
+        return replace(chunk, features={**chunk.features, HEIGHT: ground.height(chunk.world())})
+
+    like = complete(like)
     nothing = _rebased(like.select(torch.zeros(0, dtype=torch.long)), _origin(low, high) if origin is None else origin)
     scene = Scene(
         tree=Tree(sample.points(), sample.every),
@@ -168,7 +181,7 @@ def collect(
     )
     done = 0
     for chunk in chunks():
-        scene.add(chunk, features, with_labels, done)
+        scene.add(complete(chunk), features, with_labels, done)
         done += len(chunk)
         progress("sorting", done)
     scene.pieces.finish(len(scene.tree.whole.leaves))
