@@ -238,13 +238,13 @@ def test_legend_shows_names():
     )
     assert (without[:, -4:] == 255).all()
     assert not np.array_equal(numbers, named)
-    scale = render.scale(cloud, "label")
+    scale = render.scale(cloud, "label", names)
     column = named[:, 260:]
     for number in range(6):
         swatch = (column == scale.color(number)).all(-1).sum()
         assert 80 < swatch < 300, number
     assert ((dark > 200).all(-1)).any()  # light text
-    other = render.picture(cloud, **look, names={**names, 0: "bus"})
+    other = render.picture(cloud, **look, names={**names, 0: "vehicle"})
     differs = (other != named).any(-1)
     rows = np.nonzero(differs.any(1))[0]
     assert 0 < rows[-1] - rows[0] < 20  # only that line changes

@@ -258,7 +258,7 @@ def test_run_page_in_a_browser(finished, web, tmp_path):
             page, other = (Page(browser, server.address(web), width=1280) for _ in range(2))
             assert page.until(lambda: "Epoch 2 of 2" in page.text())
             predicted = int(viewer.chosen.predicted.mode().values)
-            color = Scale("label", "class").color(predicted)
+            color = Scale("label", "class", names=dict(enumerate(viewer.evaluation.classes))).color(predicted)
             assert page.until(lambda: page.count(color) > 100)
             page.page.get_by_role("tab", name="Confusion").click()
             assert page.until(lambda: "Most frequent confusions" in page.text())

@@ -14,6 +14,7 @@ from pointgrad.data.stream import Source
 from pointgrad.errors import one_line, printable
 from pointgrad.render import class_names, save
 from pointgrad.render.legend import Title
+from pointgrad.render.palette import Palette, PaletteName
 from pointgrad.render.save import LONGEST, SECONDS, check_suffix
 from pointgrad.render.scene import SAMPLE, Scene
 from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scales
@@ -66,6 +67,12 @@ class Render:
     legend: bool = True
     """Show a legend: names of classes, or the range of the quantity."""
 
+    colors: tuple[str, ...] = ()
+    """Colors of classes, by name or number: --colors ground=#8c6d31 water=#2a7ab8."""
+
+    palette: PaletteName = "standard"
+    """Colors of the other classes: standard, or colorblind, which color vision deficiencies affect less."""
+
     titles: tuple[str, ...] = ()
     """Title of each file. By default the file names, if there are several."""
 
@@ -92,6 +99,7 @@ class Render:
             look = Look(
                 (self.width, self.height), self.azimuth, self.elevation, self.point_size, self.background, self.legend
             )
+            palette = Palette.parse(self.palette, self.colors)
             if not 0 < self.seconds <= LONGEST:
                 raise ValueError(f"--seconds must be above 0 and at most {LONGEST:.0f}, got {self.seconds}")
             if self.frames is not None and not 2 <= self.frames <= MAX_FRAMES:
@@ -102,7 +110,7 @@ class Render:
             targets = self._targets(files)
         except ERRORS as error:
             return fail("render", ExitStatus.USAGE, error)
-        done = [self._draw(target, sources, look) for target, sources in targets.items()]
+        done = [self._draw(target, sources, look, palette) for target, sources in targets.items()]
         drawn = sum(done)
         if drawn == len(files):
             return ExitStatus.OK
@@ -130,7 +138,7 @@ class Render:
     def _frames(self, target: Path) -> int:
         return self.frames or (FRAMES if target.suffix.lower() == ".gif" else 0)
 
-    def _draw(self, target: Path, sources: Sequence[tuple[Path, str]], look: Look) -> int:
+    def _draw(self, target: Path, sources: Sequence[tuple[Path, str]], look: Look, palette: Palette) -> int:
         """Draw the files that can be read, and return their number."""
         frames = self._frames(target)
         scenes: list[Scene] = []
@@ -153,7 +161,8 @@ class Render:
         if not scenes:
             return 0
         try:
-            scales = shared_scales(scenes, self.by, names)
+            scales = shared_scales(scenes, self.by, names, palette)
+            palette.check(scales[0].names, scales[0].counts)
             shown = titles if any(title.text for title in titles) else ()
             images = list(compose(scenes, scales, look, shown, frames=frames))
             save(target, images if frames else images[0], seconds=self.seconds, overwrite=self.overwrite)

@@ -13,6 +13,7 @@ from typing import Literal, NoReturn
 from tyro.conf import Positional
 
 from pointgrad import train
+from pointgrad.render.palette import Palette, PaletteName
 from pointgrad.view import RunViewer, Viewer, server
 from pointgrad.view.run_data import is_run
 from pointgrad.view.viewer import BUDGET
@@ -55,6 +56,12 @@ class View:
     points: int = BUDGET
     """Maximum number of points drawn. Larger clouds are drawn in detail near the camera, and coarsely elsewhere."""
 
+    colors: tuple[str, ...] = ()
+    """Colors of classes, by name or number: --colors ground=#8c6d31 water=#2a7ab8."""
+
+    palette: PaletteName = "standard"
+    """Colors of the other classes: standard, or colorblind, which color vision deficiencies affect less."""
+
     columns: str | None = None
     """Names of the columns, for text, NPY and BIN files that do not name them: "x y z class intensity"."""
 
@@ -78,16 +85,23 @@ class View:
             paths = runs or list(dict.fromkeys(path for path, _ in cloud_files(self.inputs, "show")))
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
+            palette = Palette.parse(self.palette, self.colors)
             trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))
             token = None if self.token == "auto" else self.token == "on"
             web = server.start(self.host, self.port, "pointgrad", allow_hosts=self.allow_host, token=token)
         except (ValueError, OSError, ModuleNotFoundError) as error:
             return fail("view", ExitStatus.USAGE, error)
         if runs:
-            RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=self.device))
+            RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=self.device), palette=palette)
         else:
             viewer = Viewer(
-                web, paths, trained=trained, budget=self.points, columns=self.columns, category=self.category
+                web,
+                paths,
+                trained=trained,
+                budget=self.points,
+                columns=self.columns,
+                category=self.category,
+                palette=palette,
             )
         try:
             print(f"{server.address(web)}  (Ctrl-C quits)", flush=True)

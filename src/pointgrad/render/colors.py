@@ -9,20 +9,14 @@ import torch
 from torch import Tensor
 
 from pointgrad.data import Cloud
+from pointgrad.render.palette import NONE, Palette
+from pointgrad.render.palette import PALETTE as PALETTE
 
 RGB, HEIGHT, LABEL, ERROR = "rgb", "height", "label", "error"
 NUMBERED = (LABEL, "prediction", "predicted_label")  # always classes, regardless of their number
 CHANNELS = ("red", "green", "blue")
 MAX_CLASSES = 64  # integer columns with more distinct values are quantities
 CUT = 0.02  # fraction of the points at either end that is ignored for the range
-NONE = (150, 150, 150)  # color of class -1 and of non-finite values
-
-# Consecutive classes differ in hue and lightness. No color is as gray as NONE.
-PALETTE = np.array([
-    (31, 95, 168), (224, 123, 57), (58, 143, 92), (192, 57, 43), (142, 90, 168), (140, 96, 58), (227, 119, 194),
-    (190, 178, 40), (38, 176, 196), (134, 187, 216), (247, 182, 130), (140, 205, 150), (240, 150, 145),
-    (196, 176, 220), (196, 160, 130), (90, 60, 110),
-], np.uint8)  # fmt: skip
 RIGHT, WRONG = (190, 196, 204), (210, 40, 40)
 RIGHT_OR_WRONG = {0: "right", 1: "wrong"}  # class names of the column ERROR
 
@@ -47,6 +41,7 @@ class Scale:
         high: Value at the end of the ramp; for "rgb", the intensity that is shown as white.
         counts: Number of points of each class, in the cloud from which the scale was computed.
         names: Class names.
+        palette: Rule for the colors of classes.
     """
 
     by: str
@@ -55,6 +50,7 @@ class Scale:
     high: float = 1.0
     counts: Mapping[int, int] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
+    palette: Palette = field(default_factory=Palette)
 
     def name(self, number: int) -> str:
         """Return the name of a class, or its number if it has no name."""
@@ -62,8 +58,9 @@ class Scale:
 
     def color(self, number: int) -> tuple[int, int, int]:
         """Return the color of a class."""
-        red, green, blue = (int(part) for part in _classes(np.array([number]), self.by)[0])
-        return red, green, blue
+        if self.by == ERROR:
+            return NONE if number < 0 else (RIGHT, WRONG)[number % 2]
+        return self.palette.color(number, self.names)
 
 
 def choices(cloud: Cloud) -> list[str]:
@@ -111,7 +108,7 @@ def first_choice(cloud: Cloud) -> str:
     return HEIGHT if colors is None or bool((colors == colors[:1]).all()) else RGB
 
 
-def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scale:
+def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None, palette: Palette | None = None) -> Scale:
     """Compute the color scale of a column.
 
     Labels, predictions, and integers with at most 64 distinct values are classes. Other columns are quantities, shown
@@ -121,6 +118,7 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
         cloud: The cloud.
         by: One of `choices(cloud)`.
         names: Class names.
+        palette: Rule for the colors of classes.
 
     Returns:
         The scale.
@@ -141,7 +139,8 @@ def scale(cloud: Cloud, by: str, names: Mapping[int, str] | None = None) -> Scal
     if not values.is_floating_point():
         found, counts = values.unique(return_counts=True)
         if by in NUMBERED or len(found) <= MAX_CLASSES:
-            return Scale(by, "class", counts=dict(zip(found.tolist(), counts.tolist(), strict=True)), names=names or {})
+            counted = dict(zip(found.tolist(), counts.tolist(), strict=True))
+            return Scale(by, "class", counts=counted, names=names or {}, palette=palette or Palette())
     finite = values.double()
     finite = finite[finite.isfinite()]
     if not len(finite):
@@ -177,7 +176,7 @@ def paint(cloud: Cloud, scale: Scale) -> np.ndarray:
         return (colors.div(scale.high).nan_to_num(0).clamp(0, 1) * 255).round().to(torch.uint8).numpy()
     values = column(cloud, scale.by)
     if scale.kind == "class":
-        return _classes(values.long().numpy(), scale.by)
+        return _classes(values.long().numpy(), scale)
     return ramp(values.double().numpy(), scale.low, scale.high)
 
 
@@ -191,9 +190,10 @@ def ramp(values: np.ndarray, low: float, high: float) -> np.ndarray:
     )
 
 
-def _classes(numbers: np.ndarray, by: str) -> np.ndarray:
-    colors = np.array([RIGHT, WRONG], np.uint8) if by == ERROR else PALETTE
-    return np.where((numbers < 0)[:, None], np.array(NONE, np.uint8), colors[numbers % len(colors)])
+def _classes(numbers: np.ndarray, scale: Scale) -> np.ndarray:
+    found, inverse = np.unique(numbers, return_inverse=True)
+    table = np.array([scale.color(number) for number in found.tolist()], np.uint8).reshape(-1, 3)
+    return table[inverse.reshape(-1)]
 
 
 def column(cloud: Cloud, by: str) -> Tensor:

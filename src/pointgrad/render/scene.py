@@ -15,6 +15,7 @@ from pointgrad.data.files.summary import position_hashes
 from pointgrad.render.camera import Camera, Frame, View, spacing
 from pointgrad.render.canvas import Canvas
 from pointgrad.render.colors import CHANNELS, LABEL, RGB, Scale, first_choice, paint, scale
+from pointgrad.render.palette import Palette
 
 SAMPLE = 250_000  # points from which colors and dot size are chosen
 CLOSED = 2.6  # dot diameter that closes surfaces, relative to the distance of neighbors
@@ -68,9 +69,9 @@ class Scene:
             )
         self._extremes, self.sample = torch.cat(extremes), _join(picked)
 
-    def scale(self, by: str | None, names: Mapping[int, str] | None) -> Scale:
+    def scale(self, by: str | None, names: Mapping[int, str] | None, palette: Palette | None = None) -> Scale:
         """Compute the color scale of a column, or of the default column."""
-        found = scale(self.sample, by or first_choice(self.sample), names)
+        found = scale(self.sample, by or first_choice(self.sample), names, palette)
         return replace(found, counts=dict(sorted(self._counts.items()))) if found.kind == "class" else found
 
     def sampled(self) -> "Scene":

@@ -10,6 +10,7 @@ from pointgrad.data import Cloud
 from pointgrad.render.camera import Frame, View
 from pointgrad.render.colors import HEIGHT, Scale, first_choice
 from pointgrad.render.legend import Pen, Title
+from pointgrad.render.palette import Palette
 from pointgrad.render.scene import Scene
 
 Background = Literal["white", "dark", "transparent"]
@@ -63,6 +64,7 @@ def picture(
     legend: bool = True,
     names: Mapping[int, str] | None = None,
     titles: Sequence[str] = (),
+    palette: Palette | None = None,
 ) -> np.ndarray:
     """Render a cloud, or several side by side with the same color scale.
 
@@ -80,6 +82,7 @@ def picture(
         legend: Whether to show class names, or the range of values, on the right. Legend and titles need pillow.
         names: Class names.
         titles: One title for each cloud.
+        palette: Rule for the colors of classes.
 
     Returns:
         The image (height, width, 3), uint8; (height, width, 4) with opacity for a transparent background.
@@ -95,7 +98,7 @@ def picture(
     """
     look = Look(size, azimuth, elevation, point_size, background, legend)
     scenes = [scene(each, look, by) for each in ([cloud] if isinstance(cloud, Cloud) else cloud)]
-    scales = shared_scales(scenes, by, names)
+    scales = shared_scales(scenes, by, names, palette)
     return next(compose(scenes, scales, look, [Title(text) for text in titles]))
 
 
@@ -112,6 +115,7 @@ def turntable(
     legend: bool = True,
     names: Mapping[int, str] | None = None,
     titles: Sequence[str] = (),
+    palette: Palette | None = None,
 ) -> list[np.ndarray]:
     """Render a full rotation about the vertical axis through the center of a cloud.
 
@@ -127,6 +131,7 @@ def turntable(
         legend: See `picture`.
         names: See `picture`.
         titles: See `picture`.
+        palette: See `picture`.
 
     Returns:
         The images, each (height, width, 3 or 4), uint8.
@@ -142,11 +147,16 @@ def turntable(
     """
     look = Look(size, azimuth, elevation, point_size, background, legend)
     scenes = [scene(cloud, look, by)]
-    scales = shared_scales(scenes, by, names)
+    scales = shared_scales(scenes, by, names, palette)
     return list(compose(scenes, scales, look, [Title(text) for text in titles], frames=frames))
 
 
-def shared_scales(scenes: Sequence[Scene], by: str | None, names: Mapping[int, str] | None = None) -> list[Scale]:
+def shared_scales(
+    scenes: Sequence[Scene],
+    by: str | None,
+    names: Mapping[int, str] | None = None,
+    palette: Palette | None = None,
+) -> list[Scale]:
     """Return a scale for each scene, the same for all, with counts of classes if there is only one.
 
     Without `by`, it is `first_choice` if that is the same for all scenes, else height.
@@ -156,7 +166,7 @@ def shared_scales(scenes: Sequence[Scene], by: str | None, names: Mapping[int, s
     if by is None:
         wanted = {first_choice(scene.sample) for scene in scenes}
         by = wanted.pop() if len(wanted) == 1 else HEIGHT
-    scales = [scene.scale(by, names) for scene in scenes]
+    scales = [scene.scale(by, names, palette) for scene in scenes]
     if all(scale.kind == "class" for scale in scales):
         counts = dict.fromkeys(sorted({number for scale in scales for number in scale.counts}), 0)
         return [replace(scales[0], counts=counts if len(scenes) > 1 else scales[0].counts)] * len(scenes)

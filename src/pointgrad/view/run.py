@@ -10,7 +10,7 @@ import numpy as np
 
 from pointgrad.data import Cloud
 from pointgrad.errors import printable
-from pointgrad.render import Scale
+from pointgrad.render import Palette, Scale
 from pointgrad.render.colors import ERROR, HEIGHT, LABEL
 from pointgrad.train.checkpoint import BEST
 from pointgrad.train.evaluation import Evaluation, Example
@@ -46,6 +46,7 @@ class RunViewer(Page):
         evaluate: Called as `evaluate(path, progress)` when a user clicks "Evaluate now", which is offered for runs
             without a saved evaluation of their best checkpoint. It reports `progress(done, total)` in batches. Without
             this function the button is not shown.
+        palette: Rule for the colors of classes.
 
     Attributes:
         state: Contents of the folder when it was last read.
@@ -53,8 +54,16 @@ class RunViewer(Page):
         chosen: The example that is shown.
     """
 
-    def __init__(self, server: "viser.ViserServer", path: Path, *, evaluate: Evaluate | None = None) -> None:
+    def __init__(
+        self,
+        server: "viser.ViserServer",
+        path: Path,
+        *,
+        evaluate: Evaluate | None = None,
+        palette: Palette | None = None,
+    ) -> None:
         super().__init__(server)
+        self._palette = palette or Palette()
         self.path, self._evaluate = path, evaluate
         self.state: RunState | None = None
         self.evaluation: Evaluation | None = None
@@ -124,7 +133,7 @@ class RunViewer(Page):
         _set(self._evaluation_note, note)
         if evaluation is not self.evaluation:
             self.evaluation = evaluation
-            self._table.content = "" if evaluation is None else text.confusion_table(evaluation)
+            self._table.content = "" if evaluation is None else text.confusion_table(evaluation, self._palette)
             self._summary.content = "" if evaluation is None else text.confusion_summary(evaluation)
             classes = (ALL, *(() if evaluation is None else evaluation.classes))
             kept = self._class.value if self._class.value in classes else ALL
@@ -235,7 +244,7 @@ class RunViewer(Page):
             labels = example.target
         cloud = Cloud(example.points, features, labels=labels, source=example.source)
         self._details.content = text.details(example, self.evaluation.classes)
-        self._legend.content = text.legend(example, self.evaluation.classes) if per_point else ""
+        self._legend.content = text.legend(example, self.evaluation.classes, self._palette) if per_point else ""
         self.stage = Stage(self.server.scene, build(lambda: [cloud]), len(cloud))
         self._draw()
         self._recenter()
@@ -248,7 +257,9 @@ class RunViewer(Page):
         top = np.array([0.0, 0.0, stage.extent[2] / 2 + SIZE / 12])
         if example.target.dim():
             by, accuracy = self._by.value, f"{100 * example.right:.1f} % correct"
-            style = Style(Scale(by, "class"), Scale(LABEL, "class"), size=self._size.value)
+            names = dict(enumerate(found.classes))
+            shown, truth = (Scale(column, "class", names=names, palette=self._palette) for column in (by, LABEL))
+            style = Style(shown, truth, size=self._size.value)
             self.overlay.label("prediction", f"{by}: {accuracy}", top, "bottom-center")
             self.overlay.label("truth", "ground truth", top + stage.copy_offset, "bottom-center")
         else:

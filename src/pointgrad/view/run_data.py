@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pointgrad.data.untrusted import read_yaml
 from pointgrad.errors import one_line
 from pointgrad.train.checkpoint import BEST, LAST
 from pointgrad.train.display import span
 from pointgrad.train.evaluation import EVALUATION, Evaluation
 from pointgrad.train.evaluation import read as read_evaluation
 from pointgrad.train.run_folder import ENDED
-from pointgrad.train.untrusted import read_yaml
 
 CONFIG, METRICS, LOG, ENVIRONMENT = "config.yaml", "metrics.csv", "log.txt", "environment.txt"
 TAIL = 1 << 16  # bytes at the end of the log that are read

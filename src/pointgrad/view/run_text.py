@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pointgrad.render import Scale
+from pointgrad.render import Palette, Scale
+from pointgrad.render.palette import Color
 from pointgrad.train.evaluation import Evaluation, Example
 from pointgrad.view.run_data import RunState
 from pointgrad.view.text import ROW, SWATCH, escape_markdown
@@ -61,30 +62,45 @@ def label(name: str) -> str:
     return name.replace("_", " ").replace("miou", "mIoU")
 
 
-def confusion_table(found: Evaluation) -> str:
-    """Confusion matrix as HTML: rows are true classes, columns predicted classes, shaded by share of the row."""
+def confusion_table(found: Evaluation, palette: Palette | None = None) -> str:
+    """Confusion matrix as HTML: rows are true classes, columns predicted classes, shaded by share of the row.
+
+    Names have the colours of their classes beside them.
+    """
     counts, classes = found.confusion, [html.escape(name) for name in found.classes]
+    colors = list((palette or Palette()).colors(dict(enumerate(found.classes))).values())
     share = counts.double() / counts.sum(1, keepdim=True).clamp(min=1)
     strength = share.pow(0.6)  # makes a few percent visible
     if len(classes) > NAMED:
         body = _picture(strength)
     elif len(classes) > NUMBERED:
-        body = _table(counts, share, strength, classes, f"width:{260 / len(classes):.2f}px", 10)
+        body = _table(counts, share, strength, classes, colors, f"width:{260 / len(classes):.2f}px", 10)
     else:
-        body = _table(counts, share, strength, classes, "width:1.75em;height:1.75em", 11)
+        body = _table(counts, share, strength, classes, colors, "width:1.75em;height:1.75em", 11)
     note = "rows: true class, columns: predicted class, in the same order"
     below = note if len(classes) > NAMED else f"{note}; hover over a cell for names and count"
     below = "" if len(classes) <= NUMBERED else SMALL.format(f'<span style="opacity:.6">{below}</span>')
     return f'<div style="overflow-x:auto;padding:0 1em">{body}</div>{below}'
 
 
-def _table(counts: Tensor, share: Tensor, strength: Tensor, classes: Sequence[str], cell: str, size: int) -> str:
+def _table(
+    counts: Tensor,
+    share: Tensor,
+    strength: Tensor,
+    classes: Sequence[str],
+    colors: Sequence[Color],
+    cell: str,
+    size: int,
+) -> str:
     numbered = len(classes) <= NUMBERED
     rows = []
     if numbered:
         upright = "writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;font-weight:normal;padding:.3em 0"
         corner = "text-align:right;vertical-align:bottom;font-weight:normal;opacity:.6;padding-right:.4em"
-        names = "".join(f'<th style="{upright};max-height:9em">{name}</th>' for name in classes)
+        names = "".join(
+            f'<th style="{upright};max-height:9em;{_edge("top", color)}">{name}</th>'
+            for name, color in zip(classes, colors, strict=True)
+        )
         rows.append(f'<tr><th style="{corner}">true ↓ predicted →</th>{names}</tr>')
     for true, name in enumerate(classes):
         cells = []
@@ -97,9 +113,15 @@ def _table(counts: Tensor, share: Tensor, strength: Tensor, classes: Sequence[st
             title = f"{name}, predicted as {other}: {count:,} ({part:.1%})"
             cells.append(f'<td title="{title}" style="padding:0;{cell};background:{fill}{ink}">{text}</td>')
         aside = "text-align:right;font-weight:normal;padding:0 .4em 0 0;white-space:nowrap"
+        aside += f";{_edge('right', colors[true])}"
         rows.append(f'<tr><th style="{aside}">{name}</th>{"".join(cells)}</tr>')
     look = f"border-collapse:separate;border-spacing:1px;font-size:{size}px;line-height:1.1;text-align:center"
     return f'<table style="{look}">{"".join(rows)}</table>'
+
+
+def _edge(side: str, color: Color) -> str:
+    """CSS of a border in the colour of a class."""
+    return f"border-{side}:.6em solid rgb{color}"
 
 
 def _picture(strength: Tensor) -> str:
@@ -168,9 +190,9 @@ def details(example: Example, classes: Sequence[str]) -> str:
     return SMALL.format("<br>".join(lines))
 
 
-def legend(example: Example, classes: Sequence[str]) -> str:
+def legend(example: Example, classes: Sequence[str], palette: Palette | None = None) -> str:
     """Legend of a labelled cloud as HTML: classes with colours and numbers of predicted and true points."""
-    scale = Scale("label", "class", names=dict(enumerate(classes)))
+    scale = Scale("label", "class", names=dict(enumerate(classes)), palette=palette or Palette())
     both = torch.cat([example.target, example.predicted]).unique().tolist()
     columns = '<span style="width:4em;text-align:right">{}</span>' * 2
     rows = [ROW.format(f'<span style="flex:1;opacity:.6">points</span>{columns.format("predicted", "true")}')]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pointgrad.data import Cloud
+from pointgrad.data.names import class_names
 from pointgrad.data.stream import Source
 from pointgrad.errors import one_line, printable
-from pointgrad.render import Scale, first_choice
+from pointgrad.render import Palette, Scale, first_choice
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
-from pointgrad.render.names import class_names
 from pointgrad.train import Trained
 from pointgrad.view import network, text
 from pointgrad.view.classes import Classes
@@ -46,6 +46,7 @@ class Viewer(Page):
         budget: Maximum number of points drawn at once.
         columns: Column names, as for `pointgrad.data.read`.
         category: Object category of the files, for part segmentation networks.
+        palette: Rule for the colors of classes.
 
     Attributes:
         levels: The open cloud, None before a file is open.
@@ -61,8 +62,10 @@ class Viewer(Page):
         budget: int = BUDGET,
         columns: str | None = None,
         category: int | None = None,
+        palette: Palette | None = None,
     ) -> None:
         super().__init__(server)
+        self._palette = palette or Palette()
         self.paths, self.trained = list(paths), trained
         self._budget, self._columns, self._category = budget, columns, category
         self.levels: Levels | None = None
@@ -264,7 +267,7 @@ class Viewer(Page):
 
     def _scale(self, by: str) -> Scale:
         assert self.levels is not None
-        return self.levels.scale(by, self.names(by))
+        return replace(self.levels.scale(by, self.names(by)), palette=self._palette)
 
     def _fill_legend(self) -> None:
         scale = self._scale(self._by.value)

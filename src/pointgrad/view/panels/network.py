@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pointgrad.data import Cloud, collate
+from pointgrad.data.scaling import with_computed
 from pointgrad.ops.neighbors import knn
 from pointgrad.predict.voting import INDEX, device_of, sees_objects, thin
 from pointgrad.train import Trained
@@ -97,6 +98,7 @@ def prepare_input(trained: Trained, cloud: Cloud, near: Tensor | None = None) ->
         raise ValueError("this network needs the object category: start the viewer with --category")
     if trained.task == "classification":
         cloud = replace(cloud, category=None)
+    cloud = with_computed(cloud, trained.prepare.features)
     kept = thin(trained, cloud)
     if not takes_whole_cloud(trained):
         kept = kept[_piece(cloud.points[kept], near, trained.prepare.points or MAX_POINTS)]
