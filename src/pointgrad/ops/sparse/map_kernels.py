@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
+from ..launch import cdiv, jit, power_of_2
 from .reference import KEY_BITS, TILE, WORD, is_symmetric, key_bits, schedule_size
 
 _LOOKUPS = 128  # of a program
@@ -45,10 +46,10 @@ def kernel_table(
     }
     key_words = _key_words(*kernel)
     # One warp for each program: the loops end when the last of its lookups does.
-    block_k = min(32, triton.next_power_of_2(volume))
+    block_k = min(32, power_of_2(volume))
     block_m = max(_LOOKUPS // block_k, 1)
     if rows:
-        _look_up[(triton.cdiv(rows, block_m),)](
+        _look_up[(cdiv(rows, block_m),)](
             sources_ptr=sources,
             targets_ptr=targets,
             key_ptr=keys[0],
@@ -69,7 +70,7 @@ def kernel_table(
             enable_fp_fusion=False,
         )
     if not mirrored and rows + inputs:
-        _complete[(triton.cdiv(rows, block_m) + triton.cdiv(inputs, block_m),)](
+        _complete[(cdiv(rows, block_m) + cdiv(inputs, block_m),)](
             sources_ptr=sources,
             targets_ptr=targets,
             key_ptr=keys[0],
@@ -107,13 +108,13 @@ def _pack(coordinates: Tensor, sizes: Tensor | None, insert: bool) -> tuple[Tens
     coordinates = coordinates.contiguous()
     rows = coordinates.numel() // 3
     packed = coordinates.new_empty((rows, 2))
-    slots = triton.next_power_of_2(8 * rows + 1) if insert else 0
+    slots = power_of_2(8 * rows + 1) if insert else 0
     table = coordinates.new_full((slots,), -1, dtype=torch.int32)
     if rows:
         sizes = None if sizes is None else sizes.contiguous()
         batch = clouds.batch_size(coordinates, sizes)
         block = 32  # one warp: the loop ends when the last of its insertions does
-        _pack_rows[(triton.cdiv(rows, block),)](
+        _pack_rows[(cdiv(rows, block),)](
             packed_ptr=packed,
             table_ptr=table,
             coordinates_ptr=coordinates,
@@ -139,7 +140,7 @@ def _schedule(table: Tensor, key: Tensor, key_words: tuple[int, ...]) -> Tensor:
     out = table.new_empty((schedule_size(rows, volume),))
     if rows:
         key, order = torch.sort(key, stable=True)
-        _write_schedule[(triton.cdiv(rows, TILE), triton.cdiv(volume, WORD))](
+        _write_schedule[(cdiv(rows, TILE), cdiv(volume, WORD))](
             order_out_ptr=out,
             masks_ptr=out[rows:],
             order_ptr=order,
@@ -157,7 +158,7 @@ def _schedule(table: Tensor, key: Tensor, key_words: tuple[int, ...]) -> Tensor:
     return out
 
 
-@triton.jit
+@jit
 def _pack_rows(
     packed_ptr, table_ptr, coordinates_ptr, sizes_ptr, rows, batch, cloud_rows, slots,
     STEPS: tl.constexpr, PACKED: tl.constexpr, SIZED: tl.constexpr, INSERT: tl.constexpr, BLOCK: tl.constexpr,
@@ -255,7 +256,7 @@ def _in_32_bits(value):
     return value == value.to(tl.int32).to(tl.int64)
 
 
-@triton.jit
+@jit
 def _look_up(
     sources_ptr, targets_ptr, key_ptr, wanted_ptr, voxels_ptr, table_ptr, rows, slots,
     kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr, stride_y: tl.constexpr,
@@ -339,7 +340,7 @@ def _place_of_gray_code(code):
     return code
 
 
-@triton.jit
+@jit
 def _complete(
     sources_ptr, targets_ptr, key_ptr, target_key_ptr, rows, inputs,
     VOLUME: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -376,7 +377,7 @@ def _complete(
         tl.store(target_key_ptr + row, _place_of_gray_code(key), mask=row_mask)
 
 
-@triton.jit
+@jit
 def _write_schedule(
     order_out_ptr, masks_ptr, order_ptr, key_ptr, table_ptr, rows,
     VOLUME: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr, WORD: tl.constexpr,

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 
 Groups = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -64,7 +64,7 @@ def _group(points: Tensor, sizes: Tensor | None, valid: Tensor | None, edges: tu
 def _order_by_key(points: Tensor, source: dict[str, Any]) -> Tensor | None:
     """The rows of packed clouds sorted by cloud and voxel, or None if the two do not fit into one key."""
     rows, batch = source["rows"], source["batch"]
-    parts = min(_PARTS, triton.cdiv(rows, _BLOCK))
+    parts = min(_PARTS, cdiv(rows, _BLOCK))
     extents = points.new_empty((6, parts), dtype=torch.int64)
     _extents[(parts,)](extents_ptr=extents, parts=parts, BLOCK=_BLOCK, num_warps=4, **source)
     found = extents.cpu().numpy()
@@ -74,7 +74,7 @@ def _order_by_key(points: Tensor, source: dict[str, Any]) -> Tensor | None:
     if cells >= MOST.value:
         return None
     keys = points.new_empty(rows, dtype=torch.int32 if cells < MOST_32.value else torch.int64)
-    _keys[(triton.cdiv(rows, _BLOCK),)](
+    _keys[(cdiv(rows, _BLOCK),)](
         keys_ptr=keys, extents_ptr=extents, parts=parts, PARTS=_PARTS, BLOCK=_BLOCK, num_warps=4, **source
     )
     return torch.sort(keys).indices
@@ -91,7 +91,7 @@ def _order_by_words(points: Tensor, source: dict[str, Any]) -> Tensor:
     order = None
     for word in range(2 if short else 4):
         keys = points.new_empty(source["rows"], dtype=torch.int64)
-        _words[(triton.cdiv(source["rows"], _BLOCK),)](
+        _words[(cdiv(source["rows"], _BLOCK),)](
             keys_ptr=keys,
             order_ptr=keys if order is None else order,
             ORDERED=order is not None,
@@ -112,7 +112,7 @@ def _number(points: Tensor, source: dict[str, Any], order: Tensor) -> Groups:
     packed, shape, rows = source["PACKED"], points.shape[:-1], source["rows"]
     segments, size = (1, rows) if packed else (source["batch"], source["num_points"])
     block = power_of_2(size + 1, 64, _BLOCK)
-    blocks = triton.cdiv(size + 1, block)
+    blocks = cdiv(size + 1, block)
     inverse = points.new_empty(shape, dtype=torch.int64)
     coordinates = (points.new_empty if packed else points.new_zeros)(points.shape, dtype=torch.int64)
     voxel_sizes = points.new_empty(source["batch"] + packed, dtype=torch.int64)
@@ -185,7 +185,7 @@ def _cloud(sizes_ptr, row, num_points, batch, PACKED: tl.constexpr, SIZES: tl.co
         return cloud, inside
 
 
-@triton.jit(do_not_specialize=[*_NUMBERS, "parts"])
+@jit(do_not_specialize=[*_NUMBERS, "parts"])
 def _extents(
     extents_ptr, points_ptr, valid_ptr, sizes_ptr, rows, num_points, batch, x, y, z, parts,
     PACKED: tl.constexpr, SIZES: tl.constexpr, VALID: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
@@ -222,7 +222,7 @@ def _extent(extents_ptr, parts, axis: tl.constexpr, PARTS: tl.constexpr):
     return low, high - low + 1
 
 
-@triton.jit(do_not_specialize=[*_NUMBERS, "parts"])
+@jit(do_not_specialize=[*_NUMBERS, "parts"])
 def _keys(
     keys_ptr, extents_ptr, points_ptr, valid_ptr, sizes_ptr, rows, num_points, batch, x, y, z, parts,
     PACKED: tl.constexpr, SIZES: tl.constexpr, VALID: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
@@ -254,7 +254,7 @@ def _pair(high, low):
     return (high << 32) | (low + 2147483648)
 
 
-@triton.jit(do_not_specialize=_NUMBERS)
+@jit(do_not_specialize=_NUMBERS)
 def _words(
     keys_ptr, order_ptr, points_ptr, valid_ptr, sizes_ptr, rows, num_points, batch, x, y, z,
     PACKED: tl.constexpr, SIZES: tl.constexpr, VALID: tl.constexpr, STEPS: tl.constexpr, ORDERED: tl.constexpr,
