@@ -209,8 +209,11 @@ class Serialized(Network):
         if min(depths) < bits:
             shifts = torch.tensor([bits - depth for depth in depths], device=coordinates.device)
             coordinates = coordinates << gather(shifts.unsqueeze(1), clouds.ids(tensor.coordinates, tensor.offsets))
-        found = serialize(coordinates, curves[: max(counts)], bits=bits, offsets=tensor.offsets)
-        return list(found.order.unbind())
+        drawn = curves[: max(counts)]
+        # In a fixed order, because a GPU has a kernel for each sequence of curves.
+        sequence = sorted(drawn, key=CURVES.index)
+        orders = serialize(coordinates, sequence, bits=bits, offsets=tensor.offsets).order
+        return [orders[sequence.index(curve)] for curve in drawn]
 
 
 class _Norm:
