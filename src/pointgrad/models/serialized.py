@@ -231,7 +231,8 @@ class Serialized(Network):
             return segment(tensor.features, grids[-1].offsets, "mean")
         for number, stage in reversed(list(enumerate(cast("list[Stage]", list(self.dec))))):
             parent = grids[number].parent
-            assert stage.up is not None and parent is not None
+            assert stage.up is not None
+            assert parent is not None
             projected = stage.up.project(passed.pop())
             tensor = stage.up.add(tensor, projected, parent)
             tensor = stage(tensor, grids[number].orders, projected if self.sizes.conv_skip else None)
