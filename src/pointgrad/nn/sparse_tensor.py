@@ -16,6 +16,11 @@ Step = tuple[Kind, Triple, Triple, Triple, Triple]  # a layer: kind of its map, 
 Key = tuple[tuple[Step, ...], Step]
 
 
+def submanifold_step(kernel_size: Triple, dilation: Triple = (1, 1, 1)) -> Step:
+    """The step of a submanifold convolution."""
+    return ("submanifold", kernel_size, (1, 1, 1), (0, 0, 0), dilation)
+
+
 @dataclass(frozen=True, eq=False)
 class SparseTensor:
     """Voxels with features, packed, and the kernel maps built for them so far. Sparse layers take and return it.
