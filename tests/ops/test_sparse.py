@@ -293,6 +293,32 @@ def test_schedule(rows, size):
                 assert row < following
 
 
+@pytest.mark.parametrize("kernel", [2, (1, 2, 3), (4, 1, 4), (3, 4, 6)], ids=str)
+@pytest.mark.parametrize("layout", ["packed", "padded", "shape", "outputs"])
+def test_windows_that_do_not_overlap(layout, kernel, kernel_place):
+    """Kernels without a search, or with one for given outputs: duplicates, clouds of any size, ends of int32."""
+    coordinates = torch.randint(-5, 6, (130, 3))
+    coordinates[7], coordinates[60], coordinates[61] = 2**31 - 1, -(2**31), -(2**31)
+    settings = {"stride": kernel, "offsets": torch.tensor([0, 1, 1, 90, 130])}
+    if layout == "shape":
+        settings["shape"] = (2, 1, 2)
+    if layout == "padded":
+        coordinates = coordinates.reshape(2, 65, 3)
+        settings = {"stride": kernel, "lengths": torch.tensor([65, 20])}
+    if layout == "outputs":
+        settings["outputs"] = torch.randint(-3, 3, (70, 3))
+        settings["output_offsets"] = torch.tensor([0, 30, 30, 69, 70])
+    settings = {name: x.to(kernel_place.device) if torch.is_tensor(x) else x for name, x in settings.items()}
+    found = []
+    for name in (kernel_place.backend, "reference"):
+        with pointgrad.backend(name):
+            found.append(strided_map(coordinates.to(kernel_place.device), kernel, **settings))
+    for received, desired in zip(*found, strict=True):
+        assert torch.equal(received, desired) if torch.is_tensor(desired) else received == desired
+    if layout != "outputs":
+        assert int((found[0].targets >= 0).sum(1).max()) == 1
+
+
 def test_padded_equals_packed(place):
     coordinates, offsets = occupied(10, batch=3)
     lengths = offsets.diff()

@@ -120,7 +120,7 @@ def submanifold_map(
     if unique:
         _refuse_duplicates("coordinates", coordinates, offsets, lengths)
     padding = [size // 2 * step for size, step in zip(kernel, steps, strict=True)]
-    table = register.kernel_table(coordinates, sizes, None, None, kernel, [1, 1, 1], padding, steps)
+    table = register.kernel_table(coordinates, sizes, None, None, None, kernel, [1, 1, 1], padding, steps)
     clouds_of = (coordinates, *_as_int64(offsets, lengths))
     return _map(clouds_of, clouds_of, kernel, table, mirrored=reference.is_symmetric(kernel, padding, steps))
 
@@ -275,12 +275,14 @@ def _build(
         _refuse_duplicates("coordinates", coordinates, *sizes)
         if outputs is not None:
             _refuse_duplicates("outputs", outputs, *output_sizes)
-    inputs = (coordinates, *_as_int64(*sizes))
+    inputs, readers = (coordinates, *_as_int64(*sizes)), None
     if outputs is None:
         on_device = coordinates.dim() == 3 or not coordinates.is_meta
         checks.value(on_device, "coordinates", "on a device that holds values if they are packed", coordinates.device)
         reach = _reached if transposed else _readers
-        results = _unique(*inputs[1:], *reach(coordinates, kernel, strides, pads, steps), bounds)
+        results, number = _unique(*inputs[1:], *reach(coordinates, kernel, strides, pads, steps), bounds)
+        if not transposed and reference.windows_are_apart(kernel, strides, pads, steps):
+            readers = number
         if transposed and checks_values:
             register.check_voxels("outputs", results[0], clouds.as_sizes(*results[1:]), "output_")
     else:
@@ -288,7 +290,7 @@ def _build(
     # A transposed map is the inverse of a strided one.
     fine, coarse = (results, inputs) if transposed else (inputs, results)
     sizes_of = [clouds.as_sizes(*part[1:]) for part in (fine, coarse)]
-    table = register.kernel_table(fine[0], sizes_of[0], coarse[0], sizes_of[1], kernel, strides, pads, steps)
+    table = register.kernel_table(fine[0], sizes_of[0], coarse[0], sizes_of[1], readers, kernel, strides, pads, steps)
     found = _map(coarse, fine, kernel, table)
     return found.inverse() if transposed else found
 
@@ -318,7 +320,7 @@ def _readers(
 ) -> tuple[Tensor, Tensor | None]:
     """(..., R, 3) the outputs that may read each input, and (..., R) which of them do; None for all."""
     s = _along_axes(stride, coordinates)
-    if kernel == stride and padding == [0] * 3 and dilation == [1] * 3:
+    if reference.windows_are_apart(kernel, stride, padding, dilation):
         return torch.div(coordinates, s, rounding_mode="floor").unsqueeze(-2), None
     lengths = [(k - 1) * step for k, step in zip(kernel, dilation, strict=True)]
     ways = max(length // step for length, step in zip(lengths, stride, strict=True)) + 1
@@ -353,8 +355,8 @@ def _unique(
     found: Tensor,
     valid: Tensor | None,
     shape: list[int] | None,
-) -> Clouds:
-    """The different voxels among the candidates (..., R, 3), in the layout of the inputs."""
+) -> tuple[Clouds, Tensor]:
+    """The different voxels among the candidates (..., R, 3), in the layout of the inputs, and the number of each."""
     if shape is not None:
         places = found.unbind(-1)
         inside = functools.reduce(
@@ -368,7 +370,7 @@ def _unique(
     offsets = None if offsets is None else offsets * ways
     lengths = None if lengths is None else lengths * ways
     voxels = unique_voxels(flat, offsets=offsets, lengths=lengths, valid=valid)
-    return voxels.coordinates, None if offsets is None else voxels.offsets, voxels.lengths
+    return (voxels.coordinates, None if offsets is None else voxels.offsets, voxels.lengths), voxels.inverse
 
 
 def _as_int64(offsets: Tensor | None, lengths: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

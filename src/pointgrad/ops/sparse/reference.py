@@ -25,6 +25,7 @@ def kernel_table(
     sizes: Tensor | None,
     outputs: Tensor | None,
     output_sizes: Tensor | None,
+    readers: Tensor | None,
     kernel: list[int],
     stride: list[int],
     padding: list[int],
@@ -33,6 +34,8 @@ def kernel_table(
     """The input that each output reads at each kernel position.
 
     Output o reads input o * stride - padding + k * dilation at position k. Without `outputs` they are the inputs.
+    If windows do not overlap and the output that reads each input is known, it may be given: `readers` (N,) or (B, N),
+    counted through all clouds or within each cloud, or -1. A GPU then does not search. It does not change the result.
     Of rows with equal coordinates, the first counts and the others are missing, also as outputs. So are rows beyond
     a padded cloud's length, and coordinates beyond 32 bits.
 
@@ -62,6 +65,11 @@ def kernel_table(
 def is_symmetric(kernel: list[int], padding: list[int], dilation: list[int]) -> bool:
     """Whether position K - 1 - k is opposite to position k."""
     return all(2 * p == (k - 1) * d for k, p, d in zip(kernel, padding, dilation, strict=True))
+
+
+def windows_are_apart(kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> bool:
+    """Whether the windows of the outputs o cover the voxels from o * stride, without gaps and overlaps."""
+    return kernel == stride and padding == [0] * 3 and dilation == [1] * 3
 
 
 def schedule_size(rows: int, volume: int) -> int:

@@ -26,6 +26,7 @@ def _fits_table(
     sizes: Tensor | None,
     outputs: Tensor | None,
     output_sizes: Tensor | None,
+    readers: Tensor | None,
     kernel: list[int],
     stride: list[int],
     padding: list[int],
@@ -41,6 +42,13 @@ def _fits_table(
         or outputs.numel() >= 3 * _INDEXED
         or outputs.dim() != coordinates.dim()
         or clouds.batch_size(outputs, output_sizes) != clouds.batch_size(coordinates, sizes)
+    ):
+        return False
+    if readers is not None and (
+        outputs is None
+        or readers.shape != coordinates.shape[:-1]
+        or readers.dtype != torch.int64
+        or not reference.windows_are_apart(kernel, stride, padding, dilation)
     ):
         return False
     numbers = (kernel, stride, padding, dilation)
@@ -88,7 +96,8 @@ kernel_table = operator(
     reference.kernel_table,
     contract=(
         "int64 coordinates and outputs (N, 3) with offsets or (B, N, 3) with lengths, of equally many clouds and fewer "
-        "than 2^31 rows, and three numbers each for kernel, stride, padding and dilation; without outputs, stride 1"
+        "than 2^31 rows, and three numbers each for kernel, stride, padding and dilation; without outputs, stride 1; "
+        "and int64 readers (N,) or (B, N) or None, only with outputs, stride = kernel, padding 0 and dilation 1"
     ),
     fits=_fits_table,
     fake=_fake_table,
