@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 
-@jit
+@triton.jit
 def place(centers, groups, BLOCK_M: tl.constexpr, BLOCK_G: tl.constexpr):
     """The cloud of this program, its centers numbered through the batch, its groups, and the masks of both."""
     group_tiles = tl.cdiv(groups, BLOCK_G)

@@ -7,6 +7,8 @@ of the input. A cell is a voxel of the box around all voxels; cells are numbered
 import triton
 import triton.language as tl
 
+from ..launch import jit
+
 NUMBERS = ("rows", "num_points", "batch", "x", "y", "z")  # of every source
 BOX = ("low_i", "low_j", "low_k", "extent_j", "extent_k", "cloud_cells")
 
