@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import INTERPRETED, cdiv, jit, power_of_2
+from ..launch import INTERPRETED, cdiv, jit, power_of_2, shared_memory
 from ..sums import sum_dtype
 from . import reference
 
@@ -187,19 +187,34 @@ def _fitted(tile: dict[str, int], patch: int) -> dict[str, int]:
 
 
 def forward_tile(query: Tensor) -> dict[str, int]:
-    if query.dtype.itemsize > 2:
-        return _wide_tile(query)
-    return _tile(128, 64, 4, 3) if query.shape[-1] <= 64 else _tile(128, 32, 8, 2)
+    depth = query.shape[-1]
+    if _has_little_space(query):
+        return _small_tile(query)
+    if query.dtype == torch.float32:
+        return _tile(128, 64, 4, 2)
+    if depth <= 16:
+        return _tile(128, 128, 4, 3)
+    return _tile(64, 128, 4, 2) if depth <= 32 else _tile(128, 128, 4, 2)
 
 
 def backward_tile(query: Tensor) -> dict[str, int]:
-    if query.dtype.itemsize > 2:
-        return _wide_tile(query)
-    return _tile(64, 128, 8, 2) if query.shape[-1] <= 64 else _tile(32, 64, 4, 2)
+    depth = query.shape[-1]
+    if _has_little_space(query):
+        return _small_tile(query)
+    if query.dtype == torch.float32:
+        return _tile(64, 128, 8, 2)
+    if depth <= 16:
+        return _tile(128, 64, 4, 2)
+    return _tile(32, 128, 4, 2) if depth <= 32 else _tile(64, 128, 8, 2)
 
 
-def _wide_tile(query: Tensor) -> dict[str, int]:
-    """Tiles of float32 and float64, which fill the registers sooner."""
+def _has_little_space(query: Tensor) -> bool:
+    """Whether rows are so long, or shared memory is so small, that large tiles do not fit."""
+    long_rows = query.shape[-1] * query.dtype.itemsize > 128 or query.dtype == torch.float64
+    return long_rows or shared_memory(query.device) < 96 << 10
+
+
+def _small_tile(query: Tensor) -> dict[str, int]:
     bytes_of_row = query.shape[-1] * query.dtype.itemsize
     if bytes_of_row <= 256:
         return _tile(64, 32, 4, 2)
@@ -446,8 +461,9 @@ def _over_queries(
         source, source_mask = _row_of(place, end, order_ptr, begin, first_row, num_points)
         query = _load(query_ptr, source, source_mask, query_row, DEPTH, BLOCK_D, DTYPE)
         grad = _load(grad_ptr, source, source_mask, grad_row, DEPTH, BLOCK_D, DTYPE)
-        norm = tl.load(norm_ptr + norm_begin + place, mask=source_mask, other=0.0) * LOG2_E
-        level = tl.load(level_ptr + norm_begin + place, mask=source_mask, other=0.0)
+        place_mask = place < end  # without reading the order a second time
+        norm = tl.load(norm_ptr + norm_begin + place, mask=place_mask, other=0.0) * LOG2_E
+        level = tl.load(level_ptr + norm_begin + place, mask=place_mask, other=0.0)
         logit = tl.dot(key, tl.trans(query), input_precision=PRECISION, out_dtype=WIDE) * scale2 - norm[None, :]
         if BOUND >= 0:
             logit += LOG2_E * _bias(
@@ -479,5 +495,5 @@ def _over_queries(
             part = tl.dot(tl.trans(slope), key, input_precision=PRECISION, out_dtype=WIDE)
             sum_ptr = sums_ptr + (norm_begin + place)[:, None] * BLOCK_D + channel[None, :]
             # Faster than to load and store. No other program adds here, so the order of additions is fixed.
-            tl.atomic_add(sum_ptr, part, mask=source_mask[:, None], sem="relaxed")
+            tl.atomic_add(sum_ptr, part, mask=place_mask[:, None], sem="relaxed")
     return key_sums, value_sums, table_grad
