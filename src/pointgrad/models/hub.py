@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pointgrad.errors import PrintableError, one_line, printable
 from pointgrad.models.catalog import build, names
@@ -88,7 +88,7 @@ def push_to_hub(
     return str(made.commit_url)
 
 
-def compare(network: Network, shapes: dict[str, tuple[int, ...]]) -> Unloaded:
+def compare(network: nn.Module, shapes: dict[str, tuple[int, ...]]) -> Unloaded:
     """Compare the names and shapes of weights with those of a network."""
     own = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     return Unloaded(

@@ -203,5 +203,6 @@ _NAMES: dict[str, Callable[[str], str]] = {
     "sonata": partial(_pointcept, first="linear"),
     "litept": partial(_pointcept, conv="conv"),
 }
+PUBLISHED = tuple(_NAMES)
 _SERIALIZED = ("ptv3", "sonata", "litept")  # their linear layers are not stored as convolutions
 _UNUSED = ("embedding.mask_token",)  # of pretraining

@@ -15,7 +15,7 @@ from pointgrad.nn.local import cloud_ends, flat, per_point
 from pointgrad.nn.patch_block import PatchBlock
 from pointgrad.nn.shared_mlp import make_norm
 from pointgrad.nn.sparse_conv import SubmanifoldConv
-from pointgrad.nn.sparse_tensor import Key, SparseTensor, submanifold_step
+from pointgrad.nn.sparse_tensor import Key, SparseTensor, assume_rows, submanifold_step
 from pointgrad.ops import checks, clouds
 from pointgrad.ops.curves import Curve, serialize
 from pointgrad.ops.gather import gather
@@ -188,10 +188,12 @@ class Serialized(Network):
         """
         begin = segment(coordinates, offsets, "min")
         coordinates = coordinates - gather(begin, clouds.ids(coordinates, offsets))
-        extents = segment(coordinates, offsets, "max").amax(1).tolist()
-        largest = max(extents)
-        fits = largest < 2**MOST_BITS
-        checks.value(fits, "voxel", f"so large that a cloud spans at most {2**MOST_BITS} voxels", largest + 1)
+        extents = segment(coordinates, offsets, "max").amax(1)
+        largest = None  # in a traced program, which cannot choose the number of bits by it
+        if not torch.compiler.is_compiling():
+            largest = int(extents.max())
+            fits = largest < 2**MOST_BITS
+            checks.value(fits, "voxel", f"so large that a cloud spans at most {2**MOST_BITS} voxels", largest + 1)
         found: list[Grid] = []
         for number, stage in enumerate(cast("list[Stage]", list(self.enc))):
             if stage.down is not None:
@@ -199,9 +201,11 @@ class Serialized(Network):
                 assert cells.offsets is not None
                 found[-1] = found[-1]._replace(parent=cells.inverse)
                 coordinates, offsets = cells.coordinates, cells.offsets
+            assume_rows(coordinates)
             kernels = ([5] if self.sizes.conv_stem and not number else []) + [3] * self.sizes.conv[number]
             maps = tuple(submanifold_map(coordinates, kernel, offsets=offsets) for kernel in kernels)
-            found.append(Grid(coordinates, offsets, None, self._orders(number, coordinates, offsets, extents), maps))
+            orders = self._orders(number, coordinates, offsets, extents, largest)
+            found.append(Grid(coordinates, offsets, None, orders, maps))
         return found
 
     def voxel_features(self, features: Tensor, grids: Sequence[Grid]) -> Tensor:
@@ -224,7 +228,7 @@ class Serialized(Network):
                 parent = grids[number - 1].parent
                 assert parent is not None
                 passed.append(tensor)
-                rows = stage.down.pool(tensor.features, parent, len(grids[number].coordinates))
+                rows = stage.down.pool(tensor.features, parent, grids[number].coordinates.shape[0])
                 tensor = grids[number].tensor(rows)
             tensor = stage(tensor, grids[number].orders)
         if self.config["task"] == "classification":
@@ -243,29 +247,44 @@ class Serialized(Network):
             rows = torch.cat([passed.pop().features, gather(rows, parent)], 1)
         return rows
 
-    def _orders(self, stage: int, coordinates: Tensor, offsets: Tensor, extents: list[int]) -> tuple[Tensor, ...]:
-        """The orders (N,) of voxels for the blocks of a stage; none without attention.
+    def _orders(
+        self, stage: int, coordinates: Tensor, offsets: Tensor, extents: Tensor, largest: int | None
+    ) -> tuple[Tensor, ...]:
+        """The orders (V,) of voxels for the blocks of a stage; none without attention.
 
         In training, the curves are drawn at random. A Hilbert curve depends on the number of bits of the coordinates.
         It is that of the cloud, as if it were alone; a left shift makes the codes of all clouds equally long.
+
+        Args:
+            stage: Number of the stage.
+            coordinates: (V, 3) from 0.
+            offsets: (B + 1,).
+            extents: (B,) the largest coordinate of each cloud in the first stage.
+            largest: The largest of `extents`, or None: then codes have as many bits as possible.
         """
         if not self.sizes.attention[stage]:
             return ()
         counts = [stages[stage] for stages in (self.sizes.blocks, self.sizes.decoder_blocks) if stage < len(stages)]
         curves = [CURVES[number] for number in torch.randperm(len(CURVES)).tolist()] if self.training else list(CURVES)
-        if self.sizes.fixed_depth:
-            depths = [max((extent + 1).bit_length() - stage, 1) for extent in extents]
-        else:
-            depths = [((extent >> stage) + 1).bit_length() for extent in extents]
-        bits = max(depths)
-        if min(depths) < bits:
-            shifts = torch.tensor([bits - depth for depth in depths], device=coordinates.device)
+        bits = MOST_BITS + 1  # the published number of bits of 2**MOST_BITS voxels
+        if largest is not None:
+            whole = self.sizes.fixed_depth
+            bits = max((largest + 1).bit_length() - stage, 1) if whole else ((largest >> stage) + 1).bit_length()
+        if largest is None or len(extents) > 1:
+            shifts = bits - self._depths(extents, stage)
             coordinates = coordinates << gather(shifts.unsqueeze(1), clouds.ids(coordinates, offsets))
         drawn = curves[: max(counts)]
         # In a fixed order, because a GPU has a kernel for each sequence of curves.
         sequence = sorted(drawn, key=CURVES.index)
         orders = serialize(coordinates, sequence, bits=bits, offsets=offsets).order
         return tuple(orders[sequence.index(curve)] for curve in drawn)
+
+    def _depths(self, extents: Tensor, stage: int) -> Tensor:
+        """The number of bits (B,) of the coordinates of each cloud in a stage."""
+        fixed = self.sizes.fixed_depth
+        powers = 2 ** torch.arange(MOST_BITS + 1, device=extents.device)
+        lengths = ((extents if fixed else extents >> stage).unsqueeze(1) + 1 >= powers).sum(1)
+        return (lengths - stage).clamp(min=1) if fixed else lengths
 
 
 class _Norm:

@@ -55,7 +55,7 @@ class GridPool(nn.Module):
         """
         checks.kind(isinstance(tensor, SparseTensor), "tensor", "a SparseTensor", tensor)
         cells = self.cells(tensor.coordinates, tensor.offsets)
-        rows = self.pool(tensor.features, cells.inverse, len(cells.coordinates))
+        rows = self.pool(tensor.features, cells.inverse, cells.coordinates.shape[0])
         return SparseTensor(cells.coordinates, rows, cells.offsets), cells.inverse
 
     def cells(self, coordinates: Tensor, offsets: Tensor | None = None) -> UniqueVoxels:

@@ -1,6 +1,7 @@
 """Kernel maps: the input that each output reads at each position of the kernel."""
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -385,7 +386,7 @@ def _refuse_duplicates(name: str, coordinates: Tensor, offsets: Tensor | None, l
 
 def _check_coordinates(name: str, coordinates: Any, offsets: Any, lengths: Any, prefix: str) -> None:
     checks.clouds(coordinates, offsets, lengths, name=name, prefix=prefix, dtypes=checks.INDICES)
-    rows = coordinates.shape[:-1].numel()
+    rows = math.prod(coordinates.shape[:-1])  # torch.Size.numel() fails for sizes that depend on data
     checks.value(rows < 2**31, name, "fewer than 2^31 rows", lambda: rows, verb="have")
 
 
