@@ -14,6 +14,7 @@ from .. import clouds
 from .reference import KEY_BITS, is_symmetric
 from .schedule_kernels import key_dtype, key_of, key_words_of, no_positions, place_of_gray_code, schedules
 
+_SLOTS_PER_ROW = 8  # of the hash table, at least
 _LOOKUPS = 128  # of a program
 _WARPS = 1
 _NOTHING = tl.constexpr(2147483647)  # in targets, until they are complete
@@ -120,7 +121,7 @@ def _pack(coordinates: Tensor, sizes: Tensor | None, insert: bool) -> tuple[Tens
     coordinates = coordinates.contiguous()
     rows = coordinates.numel() // 3
     packed = coordinates.new_empty((rows, 2))
-    slots = triton.next_power_of_2(8 * rows + 1) if insert else 0
+    slots = triton.next_power_of_2(_SLOTS_PER_ROW * rows + 1) if insert else 0
     table = coordinates.new_full((slots,), -1, dtype=torch.int32)
     if rows:
         sizes = None if sizes is None else sizes.contiguous()
