@@ -84,7 +84,7 @@ def _floor_divided(value, divisor: tl.constexpr):
     return quotient - (quotient * divisor > value).to(value.dtype)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _list_readers(
     voxels_ptr, reads_ptr, coordinates_ptr, rows,
     kernel_x: tl.constexpr, kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr,
@@ -96,7 +96,7 @@ def _list_readers(
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row_mask = row < rows
     source = row // (WAYS * WAYS * WAYS)
-    way = (row % (WAYS * WAYS * WAYS)).to(tl.int32)
+    way = row % (WAYS * WAYS * WAYS)
     at_x = tl.load(coordinates_ptr + 3 * source, mask=row_mask, other=0) + padding_x
     at_y = tl.load(coordinates_ptr + 3 * source + 1, mask=row_mask, other=0) + padding_y
     at_z = tl.load(coordinates_ptr + 3 * source + 2, mask=row_mask, other=0) + padding_z
@@ -118,7 +118,7 @@ def _reaches(distance, kernel: tl.constexpr, dilation: tl.constexpr):
     return (distance <= (kernel - 1) * dilation) & (distance % dilation == 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["inputs", "cloud_inputs", "cloud_outputs"])
 def _read(
     sources_ptr, targets_ptr, coordinates_ptr, readers_ptr, inputs, cloud_inputs, cloud_outputs,
     kernel_x: tl.constexpr, kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr,
