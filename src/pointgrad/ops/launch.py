@@ -128,3 +128,9 @@ def shared_memory(device: torch.device) -> int:
     if INTERPRETED:
         return 64 << 10
     return int(driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
+
+
+@functools.cache
+def has_tf32(device: torch.device) -> bool:
+    """Whether a GPU multiplies float32 matrices in TF32."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)

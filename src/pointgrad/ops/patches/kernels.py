@@ -4,7 +4,6 @@ Each program computes a tile of one head of one patch and reads rows in place, t
 `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` marks the lanes in range; a place counts within its cloud.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import INTERPRETED, cdiv, jit, power_of_2, shared_memory
+from ..launch import INTERPRETED, cdiv, has_tf32, jit, power_of_2, shared_memory
 from ..sums import sum_dtype
 from . import reference
 
@@ -162,12 +161,7 @@ def _precision(query: Tensor) -> str:
         return "ieee"
     if torch.backends.cuda.matmul.allow_tf32:
         return "tf32"
-    return "tf32x3" if torch.version.hip is None and _capability(query.device) >= (8, 0) else "ieee"
-
-
-@functools.cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
+    return "tf32x3" if has_tf32(query.device) else "ieee"
 
 
 def _rows(name: str, rows: Tensor) -> dict[str, Any]:

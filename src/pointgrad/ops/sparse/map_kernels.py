@@ -1,4 +1,4 @@
-"""Triton kernels that build kernel maps: a hash table of voxels and its lookups, and windows without a search.
+"""Triton kernels that build kernel maps: a hash table of voxels, its lookups, and the tables.
 
 The hash table holds the row of each voxel, or -1. It is at most an eighth full, so that most lookups read one entry.
 """
@@ -14,10 +14,11 @@ from .. import clouds
 from ..launch import cdiv, jit, power_of_2
 from .reference import KEY_BITS, is_symmetric
 from .schedule_kernels import key_dtype, key_of, key_words_of, no_positions, place_of_gray_code, schedules
+from .window_kernels import NOTHING, geometry_of, in_32_bits, read
 
+_SLOTS_PER_ROW = 8  # of the hash table, at least
 _LOOKUPS = 128  # of a program
 _WARPS = 1
-_NOTHING = tl.constexpr(2147483647)  # in targets, until they are complete
 
 
 def kernel_table(
@@ -52,13 +53,7 @@ def kernel_table(
     if readers is None or outputs is None:
         voxels, table = _pack(coordinates, sizes, insert=True)
         wanted = voxels if outputs is None else _pack(outputs, output_sizes, insert=False)[0]
-        geometry = {
-            f"{name}_{axis}": number
-            for name, numbers in (("kernel", kernel), ("stride", stride), ("padding", padding), ("dilation", dilation))
-            for axis, number in zip("xyz", numbers, strict=True)
-            if (name, axis) != ("kernel", "x")
-        }
-        targets.fill_(_NOTHING.value)
+        targets.fill_(NOTHING.value)
         if rows:
             _look_up[(cdiv(rows, shape["BLOCK_M"]),)](
                 sources_ptr=sources,
@@ -69,7 +64,7 @@ def kernel_table(
                 table_ptr=table,
                 rows=rows,
                 slots=len(table),
-                **geometry,
+                **geometry_of(kernel, stride, padding, dilation),
                 SAME=outputs is None,
                 MIRRORED=mirrored,
                 **shape,
@@ -77,25 +72,8 @@ def kernel_table(
         if not mirrored:
             _complete_both(sources, targets, keys, False, shape)
     else:
-        sources.fill_(_NOTHING.value)
-        if inputs:
-            _read_once[(cdiv(inputs, shape["BLOCK_M"]),)](
-                sources_ptr=sources,
-                targets_ptr=targets,
-                coordinates_ptr=coordinates.contiguous(),
-                readers_ptr=readers.contiguous(),
-                inputs=inputs,
-                cloud_inputs=coordinates.shape[-2],
-                cloud_outputs=outputs.shape[-2],
-                kernel_x=kernel[0],
-                kernel_y=kernel[1],
-                kernel_z=kernel[2],
-                PACKED=coordinates.dim() == 2,
-                VOLUME=volume,
-                BLOCK_M=shape["BLOCK_M"],
-                BLOCK_K=block_k,
-                num_warps=_WARPS,
-            )
+        sources.fill_(NOTHING.value)
+        read(sources, targets, coordinates, readers, outputs.shape[-2], kernel, stride, padding, dilation)
         _complete_both(targets, sources, keys, True, shape)
     return sources, *schedules(sources, targets, keys, shape["KEY_WORDS"])
 
@@ -121,7 +99,7 @@ def _pack(coordinates: Tensor, sizes: Tensor | None, insert: bool) -> tuple[Tens
     coordinates = coordinates.contiguous()
     rows = coordinates.numel() // 3
     packed = coordinates.new_empty((rows, 2))
-    slots = power_of_2(8 * rows + 1) if insert else 0
+    slots = power_of_2(_SLOTS_PER_ROW * rows + 1) if insert else 0
     table = coordinates.new_full((slots,), -1, dtype=torch.int32)
     if rows:
         sizes = None if sizes is None else sizes.contiguous()
@@ -240,17 +218,12 @@ def _row_of(x, y, z, cloud, active, voxels_ptr, table_ptr, slots):
     return found
 
 
-@triton.jit
-def _in_32_bits(value):
-    return value == value.to(tl.int32).to(tl.int64)
-
-
 @jit
 def _look_up(
     sources_ptr, targets_ptr, key_ptr, wanted_ptr, voxels_ptr, table_ptr, rows, slots,
-    kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr, stride_y: tl.constexpr,
-    stride_z: tl.constexpr, padding_x: tl.constexpr, padding_y: tl.constexpr, padding_z: tl.constexpr,
-    dilation_x: tl.constexpr, dilation_y: tl.constexpr, dilation_z: tl.constexpr,
+    kernel_x: tl.constexpr, kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr,
+    stride_y: tl.constexpr, stride_z: tl.constexpr, padding_x: tl.constexpr, padding_y: tl.constexpr,
+    padding_z: tl.constexpr, dilation_x: tl.constexpr, dilation_y: tl.constexpr, dilation_z: tl.constexpr,
     VOLUME: tl.constexpr, SAME: tl.constexpr, MIRRORED: tl.constexpr, KEY_WORDS: tl.constexpr,
     KEY_BITS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -272,9 +245,7 @@ def _look_up(
         at_x = x[:, None] * stride_x + ((rest // kernel_y) * dilation_x - padding_x)[None, :]
         at_y = y.to(tl.int64)[:, None] * stride_y + ((rest % kernel_y) * dilation_y - padding_y)[None, :]
         at_z = z[:, None] * stride_z + ((position % kernel_z) * dilation_z - padding_z)[None, :]
-        active = (
-            valid[:, None] & (position < VOLUME)[None, :] & _in_32_bits(at_x) & _in_32_bits(at_y) & _in_32_bits(at_z)
-        )
+        active = valid[:, None] & (position < VOLUME)[None, :] & in_32_bits(at_x) & in_32_bits(at_y) & in_32_bits(at_z)
         cloud_2d = tl.broadcast_to(cloud[:, None], (BLOCK_M, BLOCK_K))
         found = _row_of(
             at_x.to(tl.int32), at_y.to(tl.int32), at_z.to(tl.int32), cloud_2d, active, voxels_ptr, table_ptr, slots
@@ -292,39 +263,6 @@ def _look_up(
             tl.atomic_min(target_ptr, value, mask=found >= 0, sem="relaxed")
     if MIRRORED:
         tl.store(key_ptr + row, place_of_gray_code(key).to(key_ptr.dtype.element_ty), mask=row_mask)
-
-
-@jit
-def _read_once(
-    sources_ptr, targets_ptr, coordinates_ptr, readers_ptr, inputs, cloud_inputs, cloud_outputs,
-    kernel_x: tl.constexpr, kernel_y: tl.constexpr, kernel_z: tl.constexpr, PACKED: tl.constexpr,
-    VOLUME: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """The tables of windows that do not overlap: the reader of each input is known, and reads it at one position."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    row_mask = row < inputs
-    x = tl.load(coordinates_ptr + 3 * row, mask=row_mask, other=0)
-    y = tl.load(coordinates_ptr + 3 * row + 1, mask=row_mask, other=0)
-    z = tl.load(coordinates_ptr + 3 * row + 2, mask=row_mask, other=0)
-    reader = tl.load(readers_ptr + row, mask=row_mask, other=-1)
-    valid = (reader >= 0) & (reader < cloud_outputs) & _in_32_bits(x) & _in_32_bits(y) & _in_32_bits(z)
-    if not PACKED:
-        reader += row // cloud_inputs * cloud_outputs
-    own = (_remainder(x, kernel_x) * kernel_y + _remainder(y, kernel_y)) * kernel_z + _remainder(z, kernel_z)
-    tl.atomic_min(sources_ptr + reader * VOLUME + own, row.to(tl.int32), mask=valid, sem="relaxed")
-    for start in tl.static_range(0, VOLUME, BLOCK_K):
-        position = start + tl.arange(0, BLOCK_K)
-        reads = valid[:, None] & (own[:, None] == position[None, :])
-        target = tl.where(reads, reader[:, None], -1).to(tl.int32)
-        mask = row_mask[:, None] & (position < VOLUME)[None, :]
-        tl.store(targets_ptr + row[:, None] * VOLUME + position[None, :], target, mask=mask)
-
-
-@triton.jit
-def _remainder(value, divisor: tl.constexpr):
-    """The remainder of a division that rounds down."""
-    rest = value % divisor
-    return tl.where(rest < 0, rest + divisor, rest)
 
 
 @jit(do_not_specialize=["rows", "inverse_rows"])
@@ -366,7 +304,7 @@ def _complete(
             position = start + tl.arange(0, BLOCK_K)
             mask = row_mask[:, None] & (position < VOLUME)[None, :]
             here_ptr = inverse_ptr + row[:, None] * VOLUME + position[None, :]
-            missing = tl.load(here_ptr, mask=mask, other=_NOTHING) == _NOTHING
+            missing = tl.load(here_ptr, mask=mask, other=NOTHING) == NOTHING
             # Programs for the table compare with rows only, so they may read either value.
             tl.store(here_ptr, -1, mask=mask & missing)
             key |= key_of(~missing, position, key.dtype, KEY_WORDS, KEY_BITS)

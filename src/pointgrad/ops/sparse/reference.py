@@ -34,8 +34,8 @@ def kernel_table(
     """The input that each output reads at each kernel position.
 
     Output o reads input o * stride - padding + k * dilation at position k. Without `outputs` they are the inputs.
-    If windows do not overlap and the output that reads each input is known, it may be given: `readers` (N,) or (B, N),
-    counted through all clouds or within each cloud, or -1. A GPU then does not search. It does not change the result.
+    `readers` may hold the numbers that `unique_voxels` gives the results of `sparse_readers`, (N * R,) or (B, N * R),
+    if `outputs` are its voxels. They do not change the result, but a GPU then does not search.
     Of rows with equal coordinates, the first counts and the others are missing, also as outputs. So are rows beyond
     a padded cloud's length, and coordinates beyond 32 bits.
 
@@ -62,14 +62,42 @@ def kernel_table(
     return sources.int(), schedule(sources, kernel), targets.int(), schedule(targets, kernel)
 
 
+def sparse_readers(
+    coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> tuple[Tensor, Tensor]:
+    """The outputs that may read each input, and which of them do.
+
+    Returns:
+        voxels (N * R, 3) or (B, N * R, 3), and reads (N * R,) or (B, N * R). The R = ways^3 candidates of an input
+        follow each other, numbered from 0 to ways - 1 along each axis, x slowest. Number 0 is the last output whose
+        window begins at or before the input.
+    """
+    ways = most_ways(kernel, stride, dilation)
+    at, steps, sizes, moves = (
+        torch.tensor(values, device=coordinates.device) for values in (padding, stride, kernel, dilation)
+    )
+    if kernel == stride and padding == [0] * 3 and dilation == [1] * 3:  # windows without overlaps and gaps
+        voxels = torch.div(coordinates, steps, rounding_mode="floor")
+        return voxels, torch.ones_like(voxels[..., 0], dtype=torch.bool)
+    moved = (coordinates + at).unsqueeze(-2)
+    number = torch.arange(ways, device=coordinates.device)
+    along = torch.div(moved, steps, rounding_mode="floor") - number[:, None]  # (..., ways, 3), along each axis
+    reach = moved - along * steps
+    reads = (reach <= (sizes - 1) * moves) & (reach % moves == 0)
+    # All combinations of the candidates along x, y and z.
+    places = torch.cartesian_prod(number, number, number).reshape(-1, 3)
+    axes = torch.arange(3, device=coordinates.device)
+    return along[..., places, axes].flatten(-3, -2), reads[..., places, axes].all(-1).flatten(-2)
+
+
+def most_ways(kernel: list[int], stride: list[int], dilation: list[int]) -> int:
+    """The largest number of outputs that read an input, along any axis."""
+    return max((k - 1) * d // s for k, s, d in zip(kernel, stride, dilation, strict=True)) + 1
+
+
 def is_symmetric(kernel: list[int], padding: list[int], dilation: list[int]) -> bool:
     """Whether position K - 1 - k is opposite to position k."""
     return all(2 * p == (k - 1) * d for k, p, d in zip(kernel, padding, dilation, strict=True))
-
-
-def windows_are_apart(kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> bool:
-    """Whether the windows of the outputs o cover the voxels from o * stride, without gaps and overlaps."""
-    return kernel == stride and padding == [0] * 3 and dilation == [1] * 3
 
 
 def schedule_size(rows: int, volume: int) -> int:

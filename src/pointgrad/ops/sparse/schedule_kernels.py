@@ -110,18 +110,16 @@ def _write_schedules(
     VOLUME: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr, WORD: tl.constexpr,
 ):  # fmt: skip
     """Both schedules, of rows that are sorted together: those of the second table follow the others."""
-    tile, word = tl.program_id(0), tl.program_id(1)
+    tile, word = tl.program_id(0).to(tl.int64), tl.program_id(1)
     tiles = tl.cdiv(rows, TILE)
     if tile < tiles:
         _write_schedule(
-            out_ptr, order_ptr, key_ptr, table_ptr, tile.to(tl.int64), word, rows.to(tl.int64), rows.to(tl.int64) * 0,
-            VOLUME, KEY_WORDS, KEY_BITS, TILE, WORD,
-        )  # fmt: skip
+            out_ptr, order_ptr, key_ptr, table_ptr, tile, word, rows, 0, VOLUME, KEY_WORDS, KEY_BITS, TILE, WORD
+        )
     else:
-        tile = (tile - tiles).to(tl.int64)
         _write_schedule(
-            second_out_ptr, order_ptr, key_ptr, second_table_ptr, tile, word, second_rows.to(tl.int64),
-            rows.to(tl.int64), VOLUME, KEY_WORDS, KEY_BITS, TILE, WORD,
+            second_out_ptr, order_ptr, key_ptr, second_table_ptr, tile - tiles, word, second_rows, rows,
+            VOLUME, KEY_WORDS, KEY_BITS, TILE, WORD,
         )  # fmt: skip
 
 
