@@ -41,7 +41,7 @@ def kernel_table(
     keys = coordinates.new_empty(rows + len(targets), dtype=key_dtype(volume, mirrored))
     # One warp for each program: the loops end when the last of its lookups does.
     block_k = min(32, power_of_2(volume))
-    shape = {
+    shape: dict[str, Any] = {
         "VOLUME": volume,
         "KEY_WORDS": key_words_of(*kernel),
         "KEY_BITS": KEY_BITS,
