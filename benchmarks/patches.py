@@ -52,7 +52,7 @@ def check(channels: int, depth: int) -> None:
         torch.testing.assert_close(received, expected, rtol=1e-3, atol=1e-4)
 
 
-def row(points: int, channels: int, depth: int, dtype: torch.dtype, rounds: int) -> dict[str, Any]:
+def measure(points: int, channels: int, depth: int, dtype: torch.dtype, rounds: int) -> dict[str, Any]:
     given = inputs(points, channels, depth, dtype)
     upstream = torch.randn_like(given["query"].contiguous())
     found: dict[str, Any] = {
@@ -87,13 +87,12 @@ def main() -> None:
     cases = [(*size, torch.bfloat16) for size in SIZES] + [(100_000, 128, 32, torch.float32)]
     rows = []
     for case in cases:
-        rows.append(row(*case, given.rounds))
+        rows.append(measure(*case, given.rounds))
         torch.cuda.empty_cache()
     if given.out is not None:
         write({"machine": machine("cuda"), "patch": PATCH, "rows": rows}, given.out)
-    table = Table(
-        "points, channels, head size", *(f"{name} {passes}" for passes in PASSES for name in ("ours", "copies"))
-    )
+    columns = [f"{name} {passes}" for passes in PASSES for name in ("ours", "copies")]
+    table = Table("points, channels, head size", *columns)
     for found in rows:
         cells = [found[column] for column in columns]
         label = f"{found['points']:,}, {found['channels']}, {found['head size']} {found['dtype']}"
