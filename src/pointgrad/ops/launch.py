@@ -109,7 +109,8 @@ def _binder(params: list[Any]) -> Callable[..., tuple[tuple[Any, ...], tuple[Any
     source += f"\n    return ({', '.join(key)}, *options.items()), ({names},)"
     found: dict[str, Any] = {}
     exec(source, found)
-    return found["bind"]  # type: ignore[no-any-return]
+    bind: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]] = found["bind"]
+    return bind
 
 
 @functools.cache

@@ -323,8 +323,9 @@ def _reached(
 ) -> Tensor:
     """(N * K, 3) or (B, N * K, 3), the outputs that each input reaches."""
     steps = reference.positions(kernel, padding, dilation, coordinates.device)
-    step = stride[0] if len(set(stride)) == 1 else torch.tensor(stride, device=coordinates.device)
-    return ((coordinates * step).unsqueeze(-2) + steps).flatten(-3, -2)
+    # Along each axis, because a tensor of three numbers would have to be copied to a GPU, which synchronizes it.
+    moved = torch.stack([coordinates[..., axis] * step for axis, step in enumerate(stride)], -1)
+    return (moved.unsqueeze(-2) + steps).flatten(-3, -2)
 
 
 def _unique(

@@ -25,6 +25,7 @@ _MOST_CLOUDS = 2**30  # whose number fits in half a key
 _MOST_ROWS = 2**28  # of a bitmap, whose words are numbered with 32 bits
 _WORDS = 2**24  # of a bitmap that takes less time than a sort, for any number of rows
 _WORDS_PER_ROW = 4  # the same in relation to the rows
+_ROWS_PER_CELL = 64  # at most, of a bitmap
 
 MOST_32 = tl.constexpr(0x7FFFFFFF)
 
@@ -63,7 +64,8 @@ def _group(points: Tensor, sizes: Tensor | None, valid: Tensor | None, edges: tu
     if not packed or cells >= MOST.value:
         return _number(points, source, _order_by_words(points, source))
     words = cells // WORD
-    if rows <= _MOST_ROWS and words <= max(_WORDS, _WORDS_PER_ROW * rows):
+    # Rows of one voxel wait for each other to count it, so few voxels are counted faster after a sort.
+    if rows <= min(_MOST_ROWS, _ROWS_PER_CELL * cells) and words <= max(_WORDS, _WORDS_PER_ROW * rows):
         return number_cells(points, source, box, words)
     return _number(points, source, _order_by_cell(points, source, box, cells))
 
