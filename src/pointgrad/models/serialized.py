@@ -88,10 +88,24 @@ class Grid(NamedTuple):
 
 
 class Stage(nn.Module):
-    """The blocks of one resolution, and the layer before them that changes the resolution."""
+    """The blocks of one resolution, and the layer before them that changes the resolution.
 
-    def __init__(self, blocks: list[PatchBlock], down: GridPool | None = None, up: GridUnpool | None = None) -> None:
+    Args:
+        blocks: The blocks.
+        down: Layer from the finer resolution.
+        up: Layer from the coarser resolution.
+        legacy: Whether a block convolves what the block before it added last, instead of its result.
+    """
+
+    def __init__(
+        self,
+        blocks: list[PatchBlock],
+        down: GridPool | None = None,
+        up: GridUnpool | None = None,
+        legacy: bool = False,
+    ) -> None:
         super().__init__()
+        self.legacy = legacy
         self.down, self.up = down, up
         self.blocks = nn.ModuleList(blocks)
 
@@ -100,7 +114,8 @@ class Stage(nn.Module):
     ) -> SparseTensor:
         for number, block in enumerate(self.blocks):
             order = orders[number % len(orders)] if orders else None
-            tensor = block(tensor, order, None if number else conv_input)
+            tensor, branch = cast("PatchBlock", block).with_branch(tensor, order, conv_input)
+            conv_input = branch if self.legacy else None
         return tensor
 
 
@@ -145,11 +160,12 @@ class Serialized(Network):
                 for number in range(count)
             ]
 
+        legacy = config.get("legacy", False)
         rates = _rates(config["drop_path"], sizes.blocks)
         self.enc = nn.ModuleList()
         for stage, count in enumerate(sizes.blocks):
             down = GridPool(widths[stage - 1], widths[stage], norm=norm) if stage else None
-            self.enc.append(Stage(blocks(stage, count, heads[stage], rates[stage]), down=down))
+            self.enc.append(Stage(blocks(stage, count, heads[stage], rates[stage]), down=down, legacy=legacy))
         out = sum(widths)
         self.dec = nn.ModuleList()
         if config["task"] == "classification":
@@ -159,7 +175,9 @@ class Serialized(Network):
             below = [*decoder_widths[1:], widths[-1]]
             for stage, count in enumerate(sizes.decoder_blocks):
                 up = GridUnpool(below[stage], widths[stage], decoder_widths[stage], norm=norm)
-                self.dec.append(Stage(blocks(stage, count, decoder_heads[stage], rates[stage][::-1]), up=up))
+                self.dec.append(
+                    Stage(blocks(stage, count, decoder_heads[stage], rates[stage][::-1]), up=up, legacy=legacy)
+                )
             out = decoder_widths[0]
         self.head = nn.Sequential(nn.Dropout(config["dropout"]), nn.Linear(out, config["classes"]))
 
@@ -279,7 +297,7 @@ class Serialized(Network):
     def _depths(self, extents: Tensor, stage: int) -> Tensor:
         """The number of bits (B,) of the coordinates of each cloud in a stage."""
         fixed = self.sizes.fixed_depth
-        powers = 2 ** torch.arange(MOST_BITS + 1, device=extents.device)
+        powers = 1 << torch.arange(MOST_BITS + 1, device=extents.device)
         lengths = ((extents if fixed else extents >> stage).unsqueeze(1) + 1 >= powers).sum(1)
         return (lengths - stage).clamp(min=1) if fixed else lengths
 
