@@ -297,7 +297,7 @@ class Serialized(Network):
     def _depths(self, extents: Tensor, stage: int) -> Tensor:
         """The number of bits (B,) of the coordinates of each cloud in a stage."""
         fixed = self.sizes.fixed_depth
-        powers = 1 << torch.arange(MOST_BITS + 1, device=extents.device)
+        powers = 1 << torch.arange(MOST_BITS + 1, device=extents.device)  # Inductor computes 2 ** index in float
         lengths = ((extents if fixed else extents >> stage).unsqueeze(1) + 1 >= powers).sum(1)
         return (lengths - stage).clamp(min=1) if fixed else lengths
 
