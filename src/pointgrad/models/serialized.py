@@ -189,21 +189,23 @@ class Serialized(Network):
         tensor, voxel = SparseTensor.from_points(
             flat(level.points), torch.cat(own, -1), self.config["voxel"], offsets=cloud_ends(level)
         )
-        assert tensor.offsets is not None
         rows = self.voxel_features(tensor.features, self.grids(tensor.coordinates, tensor.offsets))
         if self.config["task"] == "classification":
             return self.head(rows)
         return gather(self.head(rows), voxel).unflatten(0, level.points.shape[:-1])
 
-    def grids(self, coordinates: Tensor, offsets: Tensor) -> list[Grid]:
+    def grids(self, coordinates: Tensor, offsets: Tensor | None = None) -> list[Grid]:
         """Return the grids of all stages, which `voxel_features` reads. They depend on coordinates only.
 
         A GPU is synchronized once per stage. In training mode, curves are drawn at random.
 
         Args:
-            coordinates: (V, 3) int64, different voxels within each cloud.
-            offsets: (B + 1,) int64, the voxels of each cloud.
+            coordinates: (V, 3) int64 or int32, different voxels within each cloud.
+            offsets: (B + 1,) int64, the voxels of each cloud. By default one cloud.
         """
+        checks.clouds(coordinates, offsets, None, name="coordinates", dtypes=checks.INDICES)
+        if offsets is None:
+            offsets = torch.arange(2, device=coordinates.device) * coordinates.shape[0]
         begin = segment(coordinates, offsets, "min")
         coordinates = coordinates - gather(begin, clouds.ids(coordinates, offsets))
         extents = segment(coordinates, offsets, "max").amax(1)
