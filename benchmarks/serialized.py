@@ -79,7 +79,6 @@ class Forms:
         self.device = device
         self.ours, self.plain = build(options, device)
         self.coordinates, self.features, self.labels = scene(voxels, device)
-        self.offsets = torch.tensor([0, voxels], device=device)
         self.cloud = torch.zeros_like(self.labels)
         self.points = (self.coordinates + 0.5) * VOXEL
 
@@ -87,7 +86,7 @@ class Forms:
         return torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda")
 
     def logits(self) -> Tensor:
-        grids = self.ours.grids(self.coordinates, self.offsets)
+        grids = self.ours.grids(self.coordinates)
         out: Tensor = self.ours.head(self.ours.voxel_features(self.features, grids))
         return out
 
@@ -131,7 +130,7 @@ class Forms:
 
     def from_points(self) -> Tensor:
         """The logits of the voxels from their centers, as users call the network."""
-        return cast("Tensor", self.ours(self.points, self.features, offsets=self.offsets))
+        return cast("Tensor", self.ours(self.points, self.features))
 
 
 def compare(forms: Forms, rounds: int) -> dict[str, Any]:
@@ -141,7 +140,7 @@ def compare(forms: Forms, rounds: int) -> dict[str, Any]:
     for name, network, logits in (("ours", forms.ours, forms.logits), ("plain", forms.plain, forms.plain_logits)):
         calls[f"{name} inference"] = forms.inference(network, logits)
         calls[f"{name} training step"] = forms.step(network, logits)
-    calls["ours grids"] = lambda: forms.ours.grids(forms.coordinates, forms.offsets)
+    calls["ours grids"] = lambda: forms.ours.grids(forms.coordinates)
     calls["ours inference from points"] = forms.inference(forms.ours, forms.from_points)
     return {
         name: {"ms": measured(call, device, rounds), "peak_MiB": clocks.peak_mib(call, device)}
@@ -167,7 +166,7 @@ def graphs(forms: Forms, rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, make in (("inference", forms.inference), ("training step", forms.step)):
         forms.ours.train(name == "training step")
-        grids = forms.ours.grids(forms.coordinates, forms.offsets)
+        grids = forms.ours.grids(forms.coordinates)
 
         def logits(grids: Any = grids) -> Tensor:
             return cast("Tensor", forms.ours.head(forms.ours.voxel_features(forms.features, grids)))

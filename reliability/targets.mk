@@ -57,6 +57,7 @@ foreign: $(VENV)/installed
 networks: $(VENV)/installed
 	$(BIN)/python -c "import torch_pointcloud" 2>/dev/null || $(BIN)/python -m pip install --quiet torch-pointcloud
 	$(BIN)/python -m reliability.foreign.networks --out $(RESULTS)/networks.json
+	$(BIN)/python -m reliability.foreign.logits
 
 versions:
 	reliability/install/versions.sh "$(TORCH)" $(PYTHONS)

@@ -25,6 +25,8 @@ REASONS = {
     "needs several machines",
     "needs data from elsewhere",
     "needs a program of yours",
+    "needs a C++ compiler",
+    "needs an account",
     "needs torch-pointcloud",
     "opens the browser",
     "takes minutes",

@@ -214,9 +214,8 @@ def test_equals_the_published_structure_in_plain_operators(options):
     """Logits and gradients in training mode, with curves from the same random numbers."""
     ours, plain = (network.double() for network in serialized.build({**options, "drop_path": 0.0}, "cpu"))
     coordinates, features, labels = serialized.scene(3000, "cpu")
-    grids = lambda: ours.grids(coordinates, torch.tensor([0, len(coordinates)]))  # noqa: E731
     torch.manual_seed(0)
-    received = ours.head(ours.voxel_features(features.double(), grids()))
+    received = ours.head(ours.voxel_features(features.double(), ours.grids(coordinates)))
     torch.manual_seed(0)
     expected = plain(coordinates, features.double(), torch.zeros_like(labels))
     torch.testing.assert_close(received, expected, rtol=1e-9, atol=1e-9)
@@ -236,3 +235,16 @@ def test_training_step_on_prepared_grids_reads_nothing_on_the_host(name):
         rows = network.head(network.voxel_features(torch.rand(500, 3), fake))
         functional.cross_entropy(rows, torch.zeros(500, dtype=torch.int64)).backward()
     assert rows.shape == (500, 3)
+
+
+def test_prepared_grids_serve_several_calls():
+    network = models.litept("segmentation", classes=3, width=0.1, voxel=1.0).eval()
+    coordinates, _, _ = serialized.scene(300, "cpu")
+    offsets = torch.tensor([0, 120, 300])
+    grids = network.grids(coordinates.int(), offsets)
+    for points in (coordinates + 0.25, coordinates + 0.75):
+        with torch.no_grad():
+            received = network.head(network.voxel_features(points, grids))
+            torch.testing.assert_close(received, network(points, offsets=offsets))
+    with pytest.raises(TypeError, match=r"^coordinates must be int64 or int32, got float32$"):
+        network.grids(coordinates.float())

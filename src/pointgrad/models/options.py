@@ -18,8 +18,9 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
         if name in config:
             checks.kind(_is_number(config[name]), name, "a number", config[name])
             checks.value(0 < config[name] < float("inf"), name, "positive and finite", config[name])
-    if "coordinates" in config:
-        checks.boolean("coordinates", config["coordinates"])
+    for name in ("coordinates", "legacy"):
+        if name in config:
+            checks.boolean(name, config[name])
     for name in ("dropout", "drop_path"):
         if name in config:
             checks.kind(_is_number(config[name]), name, "a number", config[name])

@@ -23,6 +23,7 @@ def ptv3(
     norm: str = "batch",
     dropout: float = 0.0,
     drop_path: float = 0.3,
+    legacy: bool = False,
 ) -> Network:
     """Point Transformer V3: attention within patches of voxels along space-filling curves, with five levels.
 
@@ -44,6 +45,9 @@ def ptv3(
         norm: "batch" or "group", outside of blocks.
         dropout: Dropout probability before the last layer.
         drop_path: Probability to drop attention or MLP of a voxel in the last block; smaller in earlier blocks.
+        legacy: Whether the convolution of a block reads the output of the MLP of the block before it, without the
+            residual connection, as in Pointcept up to version 1.5.1. Weights that were published for these versions,
+            such as those for ScanNet and S3DIS, need it.
 
     Returns:
         The network. `load_published` loads weights of Pointcept.

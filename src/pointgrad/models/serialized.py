@@ -88,10 +88,24 @@ class Grid(NamedTuple):
 
 
 class Stage(nn.Module):
-    """The blocks of one resolution, and the layer before them that changes the resolution."""
+    """The blocks of one resolution, and the layer before them that changes the resolution.
 
-    def __init__(self, blocks: list[PatchBlock], down: GridPool | None = None, up: GridUnpool | None = None) -> None:
+    Args:
+        blocks: The blocks.
+        down: Layer from the finer resolution.
+        up: Layer from the coarser resolution.
+        legacy: Whether a block convolves what the block before it added last, instead of its result.
+    """
+
+    def __init__(
+        self,
+        blocks: list[PatchBlock],
+        down: GridPool | None = None,
+        up: GridUnpool | None = None,
+        legacy: bool = False,
+    ) -> None:
         super().__init__()
+        self.legacy = legacy
         self.down, self.up = down, up
         self.blocks = nn.ModuleList(blocks)
 
@@ -100,7 +114,8 @@ class Stage(nn.Module):
     ) -> SparseTensor:
         for number, block in enumerate(self.blocks):
             order = orders[number % len(orders)] if orders else None
-            tensor = block(tensor, order, None if number else conv_input)
+            tensor, branch = cast("PatchBlock", block).with_branch(tensor, order, conv_input)
+            conv_input = branch if self.legacy else None
         return tensor
 
 
@@ -145,11 +160,12 @@ class Serialized(Network):
                 for number in range(count)
             ]
 
+        legacy = config.get("legacy", False)
         rates = _rates(config["drop_path"], sizes.blocks)
         self.enc = nn.ModuleList()
         for stage, count in enumerate(sizes.blocks):
             down = GridPool(widths[stage - 1], widths[stage], norm=norm) if stage else None
-            self.enc.append(Stage(blocks(stage, count, heads[stage], rates[stage]), down=down))
+            self.enc.append(Stage(blocks(stage, count, heads[stage], rates[stage]), down=down, legacy=legacy))
         out = sum(widths)
         self.dec = nn.ModuleList()
         if config["task"] == "classification":
@@ -159,7 +175,9 @@ class Serialized(Network):
             below = [*decoder_widths[1:], widths[-1]]
             for stage, count in enumerate(sizes.decoder_blocks):
                 up = GridUnpool(below[stage], widths[stage], decoder_widths[stage], norm=norm)
-                self.dec.append(Stage(blocks(stage, count, decoder_heads[stage], rates[stage][::-1]), up=up))
+                self.dec.append(
+                    Stage(blocks(stage, count, decoder_heads[stage], rates[stage][::-1]), up=up, legacy=legacy)
+                )
             out = decoder_widths[0]
         self.head = nn.Sequential(nn.Dropout(config["dropout"]), nn.Linear(out, config["classes"]))
 
@@ -171,21 +189,23 @@ class Serialized(Network):
         tensor, voxel = SparseTensor.from_points(
             flat(level.points), torch.cat(own, -1), self.config["voxel"], offsets=cloud_ends(level)
         )
-        assert tensor.offsets is not None
         rows = self.voxel_features(tensor.features, self.grids(tensor.coordinates, tensor.offsets))
         if self.config["task"] == "classification":
             return self.head(rows)
         return gather(self.head(rows), voxel).unflatten(0, level.points.shape[:-1])
 
-    def grids(self, coordinates: Tensor, offsets: Tensor) -> list[Grid]:
+    def grids(self, coordinates: Tensor, offsets: Tensor | None = None) -> list[Grid]:
         """Return the grids of all stages, which `voxel_features` reads. They depend on coordinates only.
 
         A GPU is synchronized once per stage. In training mode, curves are drawn at random.
 
         Args:
-            coordinates: (V, 3) int64, different voxels within each cloud.
-            offsets: (B + 1,) int64, the voxels of each cloud.
+            coordinates: (V, 3) int64 or int32, different voxels within each cloud.
+            offsets: (B + 1,) int64, the voxels of each cloud. By default one cloud.
         """
+        checks.clouds(coordinates, offsets, None, name="coordinates", dtypes=checks.INDICES)
+        if offsets is None:
+            offsets = torch.arange(2, device=coordinates.device) * coordinates.shape[0]
         begin = segment(coordinates, offsets, "min")
         coordinates = coordinates - gather(begin, clouds.ids(coordinates, offsets))
         extents = segment(coordinates, offsets, "max").amax(1)
@@ -282,7 +302,7 @@ class Serialized(Network):
     def _depths(self, extents: Tensor, stage: int) -> Tensor:
         """The number of bits (B,) of the coordinates of each cloud in a stage."""
         fixed = self.sizes.fixed_depth
-        powers = 2 ** torch.arange(MOST_BITS + 1, device=extents.device)
+        powers = 1 << torch.arange(MOST_BITS + 1, device=extents.device)  # Inductor computes 2 ** index in float
         lengths = ((extents if fixed else extents >> stage).unsqueeze(1) + 1 >= powers).sum(1)
         return (lengths - stage).clamp(min=1) if fixed else lengths
 

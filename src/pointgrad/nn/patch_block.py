@@ -134,16 +134,24 @@ class PatchBlock(nn.Module):
             order: (N,) the voxels of each cloud along a curve, from `serialize`; None for a block without attention.
             conv_input: The voxels with the features that are convolved, by default those of `tensor`.
         """
+        return self.with_branch(tensor, order, conv_input)[0]
+
+    def with_branch(
+        self, tensor: SparseTensor, order: Tensor | None, conv_input: SparseTensor | None = None
+    ) -> tuple[SparseTensor, SparseTensor]:
+        """Return the result, and the output of the MLP, or of the convolution, that was added last."""
         rows = tensor.features
         if checks.autocasts(rows):  # residual sums in float32, as layer norm on a GPU gives them
             rows = rows.float()
         if self.conv is None:
-            rows = self.norm0(rows)
+            rows = branch = self.norm0(rows)
         else:
             conv, linear, norm = self.conv
-            rows = rows + norm(linear(conv(tensor if conv_input is None else conv_input).features))
+            branch = norm(linear(conv(tensor if conv_input is None else conv_input).features))
+            rows = rows + branch
         if self.attn is not None:
             assert order is not None
             rows = rows + self.drop_path(self.attn(tensor.with_features(self.norm1(rows)), order))
-            rows = rows + self.drop_path(self.mlp(self.norm2(rows)))
-        return tensor.with_features(rows)
+            branch = self.drop_path(self.mlp(self.norm2(rows)))
+            rows = rows + branch
+        return tensor.with_features(rows), tensor.with_features(branch)
