@@ -12,12 +12,15 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from docs.site import notebooks
 from tests.support import pages
 from tests.support.places import PLACES
 
 IN_DOCS = [path for path in pages.PAGES if pages.DOCS in path.parents and path.parent.name != "site"]
 # The README's example runs in tests/test_package.py; its commands appear on other pages too.
-RUN = [path for path in pages.PAGES if path != pages.ROOT / "README.md" and pages.blocks(path)]
+# Pages with a notebook run in test_notebooks.py.
+ELSEWHERE = [pages.ROOT / "README.md", *(pages.DOCS / name for name in notebooks.PAGES)]
+RUN = [path for path in pages.PAGES if path not in ELSEWHERE and pages.blocks(path)]
 # The accepted reasons for not running a block.
 REASONS = {
     "needs a GPU",
