@@ -26,6 +26,7 @@ PAGES = [
     *(page for folder in ("benchmarks", "reliability") for page in sorted((ROOT / folder).rglob("*.md"))),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 ]
+IN_DOCS = [path for path in PAGES if DOCS in path.parents and path.parent.name != "site"]
 
 QUOTE = re.compile(r"# (pointgrad|examples)/(\S+\.py)\n")
 QUOTED = {"pointgrad": SOURCE, "examples": ROOT / "examples"}
