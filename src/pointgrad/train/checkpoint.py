@@ -158,8 +158,9 @@ def find(path: Path) -> Path:
 def config_of(model: nn.Module) -> dict[str, Any]:
     """The configuration of a network: its attribute `config` if that holds plain values by name, else nothing."""
     config = getattr(model, "config", None)
-    plain = isinstance(config, dict) and all(isinstance(name, str) and _is_plain(config[name]) for name in config)
-    return dict(config) if plain else {}
+    if not isinstance(config, dict):
+        return {}
+    return dict(config) if all(isinstance(name, str) and _is_plain(config[name]) for name in config) else {}
 
 
 def content_of(
