@@ -13,6 +13,7 @@ from pointgrad.bench import table
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 OPERATOR_PAGES = sorted((PAGE.parent / "operators").glob("*.md"))
+APART = {"compat": "call of another library", "overhead": "call on a few rows"}  # families with a table of their own
 
 
 def load(name: str) -> dict[str, Any]:
@@ -20,15 +21,26 @@ def load(name: str) -> dict[str, Any]:
     return record.read(RESULTS / f"{name}.json")
 
 
-def markdown(titles: list[str], lines: list[list[str]], text_columns: tuple[str, ...] = table.TEXT_COLUMNS) -> str:
+def markdown(titles: list[str], lines: list[list[str]], text_columns: tuple[str, ...]) -> str:
     """A Markdown table whose columns are aligned to the right, except `text_columns`."""
     rule = ["---" if title in text_columns else "---:" for title in titles]
     return "\n".join(f"| {' | '.join(line)} |" for line in (titles, rule, *lines))
 
 
 def results_table(result: dict[str, Any]) -> str:
-    """All columns of a result."""
-    return markdown(*table.cells(result))
+    """Tables of the operators, of the calls through `pointgrad.compat`, and of what a call costs."""
+    parts: dict[str, list[dict[str, Any]]] = {title: [] for title in ("operator", *APART.values())}
+    for row in result["rows"]:
+        parts[APART.get(row["family"], "operator")].append(row)
+    return "\n\n".join(_times({**result, "rows": rows}, title, ("limit",)) for title, rows in parts.items() if rows)
+
+
+def _times(result: dict[str, Any], title: str, dropped: tuple[str, ...]) -> str:
+    """A table without some columns, whose first column gets a title."""
+    titles, lines = table.cells(result)
+    kept = [column for column, name in enumerate(titles) if name not in dropped]
+    titles = [title, *(titles[column] for column in kept[1:])]
+    return markdown(titles, [[line[column] for column in kept] for line in lines], (title, "peers"))
 
 
 def series(result: dict[str, Any]) -> dict[str, dict[str, dict[int, float]]]:
@@ -55,7 +67,7 @@ def published_table() -> str:
         mine = ours.get(row["name"], {}).get("implementations", {}).get("ours", {}).get("ms")
         shown = [f"{table.ms(row['ms'][name])} ms" if name in row["ms"] else "" for name in names]
         lines.append([row["name"], f"{table.ms(mine['median'])} ms" if mine else "", *shown])
-    return f"{markdown(titles, lines)}\n\nSource: {published['source']}."
+    return f"{markdown(titles, lines, ('work',))}\n\nSource: {published['source']}."
 
 
 def scaling_table(result: dict[str, Any]) -> str:
@@ -100,13 +112,9 @@ def operator_times(prefixes: str) -> str:
     for name in ("gpu", "cpu"):
         result = load(name)
         result["rows"] = [row for row in result["rows"] if row["name"].startswith(tuple(prefixes.split("; ")))]
-        titles, lines = table.cells(result)
-        kept = [column for column, title in enumerate(titles) if title not in ("p10-p90", "limit")]
         facts = result["machine"]
         processor = facts.get("gpu") or f"{facts['threads']} CPU cores"
-        heading = f"{processor}, {facts['date']}"
-        titles = [heading, *(titles[column] for column in kept[1:])]
-        tables.append(markdown(titles, [[line[column] for column in kept] for line in lines], (heading, "peers")))
+        tables.append(_times(result, f"{processor}, {facts['date']}", ("p10-p90", "limit")))
     return "\n" + "\n\n".join(tables) + "\n"  # Markdown needs an empty line between a comment and a table
 
 

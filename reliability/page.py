@@ -14,9 +14,7 @@ from .foreign import grouped
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = (
-    DOCS / "reliability.md", DOCS / "migration.md", DOCS / "migration" / "torch_pointcloud.md", ROOT / "README.md"
-)  # fmt: skip
+PAGES = (DOCS / "reliability.md", DOCS / "migration.md", DOCS / "migration" / "torch_pointcloud.md")
 
 
 def load(name: str) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def voxels() -> None:
     colors = torch.zeros(*filled.shape, 4)
     colors[tuple(places.T)] = torch.stack([shade_of(value) for value in share])
     right.voxels(filled.numpy(), facecolors=colors.numpy(), edgecolor="#ffffff", linewidth=0.25)
-    title = f"{len(places)} voxels of a chair, darker: more points"
+    title = f"{len(places)} voxels of a chair, stronger blue: more points"
     figure.text(0.76, 0.945, title, fontsize=12, color=INK, ha="center")
     right.view_init(18, -55)
     right.set_box_aspect(filled.shape, zoom=1.1)

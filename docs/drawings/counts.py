@@ -1,4 +1,4 @@
-"""Write the tables of docs/reliability.md and README.md from reliability/results."""
+"""Write the tables of docs/reliability.md and docs/migration.md from reliability/results."""
 
 from reliability import page
 

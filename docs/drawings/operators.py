@@ -1,26 +1,26 @@
-"""Write the table of operators in README.md and docs/operators/README.md from the pages of the operator families."""
+"""Write the table of operators in docs/operators/README.md from the pages of the operator families."""
 
-import os
 import re
 from pathlib import Path
 
 FAMILIES = Path(__file__).parents[1] / "operators"
-PAGES = (FAMILIES.parents[1] / "README.md", FAMILIES / "README.md")
+PAGE = FAMILIES / "README.md"
 TABLE = re.compile(r"(<!-- operators -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def rewrite(path: Path) -> str:
-    """The text of a page, with its table of operators generated again."""
+def rewrite() -> str:
+    """The text of the page, with its table of operators generated again."""
     lines = ["| family | purpose | operators |", "|---|---|---|"]
     pages = {page: page.read_text() for page in FAMILIES.glob("*.md") if page.name != "README.md"}
     for page, text in sorted(pages.items(), key=lambda item: (int(_field(item[1], "order")), item[0])):
         title = re.findall(r"^# (.*)$", text, re.MULTILINE)[0]
         names = re.findall(r"^## `([\w.]+)`$", text, re.MULTILINE)
         names += re.findall(r"^\| \[`(functional\.\w+)`\]\(\.\./book/", text, re.MULTILINE)
-        link = os.path.relpath(page, path.parent)
-        lines.append(f"| [{title}]({link}) | {_field(text, 'summary')} | {', '.join(f'`{name}`' for name in names)} |")
+        lines.append(
+            f"| [{title}]({page.name}) | {_field(text, 'summary')} | {', '.join(f'`{name}`' for name in names)} |"
+        )
     table = "\n".join(lines)
-    return TABLE.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", path.read_text())
+    return TABLE.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", PAGE.read_text())
 
 
 def _field(text: str, name: str) -> str:
@@ -32,5 +32,4 @@ def _field(text: str, name: str) -> str:
 
 
 def draw() -> None:
-    for path in PAGES:
-        path.write_text(rewrite(path))
+    PAGE.write_text(rewrite())

@@ -29,6 +29,10 @@ def draw() -> None:
         label(axes, 13.4, 1.5 + 1.5 * number, str(number), color=GREY)
     arrow(axes, (10.3, 1.5), (12.9, 1.5), GREY)
     label(
-        axes, 10, 6.4, "coloured: queries and keys of the patch; white: keys borrowed from the patch before", color=GREY
+        axes,
+        10,
+        6.4,
+        "coloured: queries and keys of the patch; others: keys borrowed from the patch before",
+        color=GREY,
     )
     save_svg(figure, IMAGES / "patches.svg")

@@ -122,7 +122,6 @@ def floors() -> None:
                 box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
                 axes.text(value * 1.02, place + shift, text, va="center", fontsize=7, bbox=box)
         axes.axvline(1, color="black", linewidth=0.8)
-        axes.axvline(1.25, color=ORANGE, linewidth=1.2, linestyle="--", label="target on a GPU: 1.25")
         axes.set_yticks(range(len(work)), [result["name"] for result in work], fontsize=8)
         axes.invert_yaxis()
         axes.set(xscale="log", xlim=(0.5, 3 * longest))

@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md and README.md show the committed results, including failures."""
+"""The tables of docs/reliability.md and docs/migration.md show the committed results, including failures."""
 
 import re
 

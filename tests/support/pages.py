@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType
 
 import pointgrad
+from docs.site.notebooks import BLOCK
 from pointgrad import cli
 
 ROOT = Path(__file__).parents[2]
@@ -25,13 +26,8 @@ PAGES = [
     *(page for folder in ("benchmarks", "reliability") for page in sorted((ROOT / folder).rglob("*.md"))),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 ]
+IN_DOCS = [path for path in PAGES if DOCS in path.parents and path.parent.name != "site"]
 
-# A comment, a block, and the text block after it, which shows the expected output.
-BLOCK = re.compile(
-    r"^( *)(?:<!-- (?P<note>[^\n]*) -->\n\1)?```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^\1```$"
-    r"(?:\n\n?\1```text\n(?P<shown>.*?)^\1```$)?",
-    re.DOTALL | re.MULTILINE,
-)
 QUOTE = re.compile(r"# (pointgrad|examples)/(\S+\.py)\n")
 QUOTED = {"pointgrad": SOURCE, "examples": ROOT / "examples"}
 RUNS = ("pointgrad ", "python ")

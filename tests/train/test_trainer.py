@@ -459,6 +459,39 @@ def test_load(tmp_path):
             train.load(path)
 
 
+class Own(torch.nn.Module):
+    """A network that is not in `pointgrad.models`, whose attribute `config` has a meaning of its own."""
+
+    def __init__(self, settings):
+        super().__init__()
+        self.config, self.tiny = settings, Tiny()
+
+    def forward(self, points, features=None, *, offsets=None):
+        return self.tiny(points, features, offsets=offsets)
+
+
+@pytest.mark.parametrize("settings", [None, object(), {"layer": torch.nn.ReLU}], ids=["none", "object", "dictionary"])
+def test_load_a_network_of_ones_own(settings, tmp_path):
+    """`train.load` puts the weights into the network that it is given; without one, the error says how."""
+    batches = loaders(4, clouds=8)
+    network = Own(settings)
+    Trainer(network, *batches, config(epochs=1), out=tmp_path / "run", prepare=data.Prepare(8)).fit()
+    with pytest.raises(
+        train.CheckpointError, match=r"of your own, which only Python can load: train\.load\(path, model=network\)$"
+    ):
+        train.load(tmp_path / "run")
+    fresh = Own(settings)
+    with torch.no_grad():
+        next(fresh.parameters()).fill_(7.0)
+    trained = train.load(tmp_path / "run", model=fresh)
+    assert trained.model is fresh
+    assert not fresh.training
+    torch.testing.assert_close(fresh.state_dict(), network.state_dict(), rtol=0, atol=0)
+    assert (trained.classes, trained.prepare) == (("kind 0", "kind 1"), data.Prepare(8))
+    with pytest.raises(train.CheckpointError, match="belongs to a different network"):
+        train.load(tmp_path / "run", model=torch.nn.Linear(3, 2))
+
+
 def test_safetensors_hold_the_best_weights(tmp_path):
     """A model that loads them with safetensors alone predicts what the checkpoint predicts."""
     safetensors = pytest.importorskip("safetensors")

@@ -99,12 +99,14 @@ class RunState:
         return RunState(**{name: training[name] for name in names})
 
 
-def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
+def load(path: str | Path, device: torch.device | str = "cpu", *, model: nn.Module | None = None) -> Trained:
     """Load a trained network in evaluation mode.
 
     Args:
         path: A checkpoint, or a run folder, whose best checkpoint is loaded.
         device: Where to put the network.
+        model: A network of your own, which receives the weights. None: the network of `pointgrad.models` that the
+            checkpoint describes.
 
     Returns:
         The network with its task, classes and preparation.
@@ -124,10 +126,17 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
         classes = tuple(map(str, content["classes"]))
         mapped = content.get("class_map")
         class_map = None if mapped is None else ClassMap(classes, mapped["codes"], mapped["other"])
-        with torch.device("meta"):  # without memory, until the shapes are known to be those of the file
-            expected = models.build(**content["model"])
-        check_weights(expected, content["state"], path)
-        model = models.build(**content["model"])
+        if model is None and not content["model"]:
+            raise CheckpointError(
+                f"{path}: holds a network of your own, which only Python can load: train.load(path, model=network)"
+            )
+        if model is None:
+            with torch.device("meta"):  # without memory, until the shapes are known to be those of the file
+                expected = models.build(**content["model"])
+            check_weights(expected, content["state"], path)
+            model = models.build(**content["model"])
+        else:
+            check_weights(model, content["state"], path)
     except CheckpointError:
         raise
     except Exception as error:  # the file may hold any value
@@ -146,6 +155,14 @@ def find(path: Path) -> Path:
     raise CheckpointError(f"{path}: has neither {BEST} nor {LAST}")
 
 
+def config_of(model: nn.Module) -> dict[str, Any]:
+    """The configuration of a network: its attribute `config` if that holds plain values by name, else nothing."""
+    config = getattr(model, "config", None)
+    if not isinstance(config, dict):
+        return {}
+    return dict(config) if all(isinstance(name, str) and _is_plain(config[name]) for name in config) else {}
+
+
 def content_of(
     model: nn.Module,
     state: dict[str, Tensor],
@@ -158,7 +175,7 @@ def content_of(
     """Return the content of a checkpoint; with `training`, of one to resume from."""
     content = {
         "format": FORMAT,
-        "model": dict(getattr(model, "config", {})),
+        "model": config_of(model),
         "state": state,
         "task": task,
         "classes": list(classes),

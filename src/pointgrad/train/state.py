@@ -151,7 +151,7 @@ def _check(trainer: "Trainer", content: dict[str, Any], path: Path) -> None:
             f"{path}: its classes must be those of the data, {_first(trainer.classes)}, "
             f"got {_first(content['classes'])}"
         )
-    own = dict(getattr(trainer.module, "config", {}))
+    own = checkpoint.config_of(trainer.module)
     for name in own:
         received = content["model"].get(name, own[name])  # older checkpoints may lack an option
         if received != own[name]:
