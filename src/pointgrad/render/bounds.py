@@ -73,10 +73,12 @@ def bounds(points: np.ndarray) -> Bounds:
     if not WORTH * _length(high - low) > diagonal > 0:
         return whole
     grid = Bounds(low, high, core_low, diagonal / CELLS)
-    cells, numbers, counts = np.unique(grid.numbers(points), axis=0, return_inverse=True, return_counts=True)
-    in_core = np.unique(numbers.reshape(-1)[((points >= core_low) & (points <= core_high)).all(1)])
+    places = grid.numbers(points)
+    codes, rows, numbers, counts = np.unique(_codes(places), return_index=True, return_inverse=True, return_counts=True)
+    cells = places[rows]
+    in_core = np.unique(numbers[((points >= core_low) & (points <= core_high)).all(1)])
     crowded = counts >= CROWD * np.median(counts[in_core])
-    grid = replace(grid, cells=_codes(cells[_connected(cells, in_core.tolist(), crowded)]))
+    grid = replace(grid, cells=codes[_connected(cells, in_core.tolist(), crowded)])
     inside = points[grid.inside(points)]
     found = replace(grid, low=inside.min(0), high=inside.max(0))
     return found if _length(found.high - found.low) < WORTH * _length(high - low) else whole

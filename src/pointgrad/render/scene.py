@@ -87,7 +87,7 @@ class Scene:
         return self.view.fit(self._extremes, self._middle, frame)
 
     def circling(self, frame: Frame, azimuth: float) -> Camera:
-        """Return a camera whose distance is the same for all azimuths, and whose frame always contains all points but outliers."""
+        """Return a camera with the same distance for all azimuths, whose frame contains all points but outliers."""
         turn = torch.arange(RIM, dtype=torch.float64) * (2 * math.pi / RIM)
         radius = (self._upper - self._lower)[:2].norm() / 2 / math.cos(math.pi / RIM)
         circle = torch.stack([turn.cos() * radius, turn.sin() * radius, torch.zeros(RIM)], dim=1)
