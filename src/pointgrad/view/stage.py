@@ -22,7 +22,7 @@ HOME_DISTANCE = 0.74  # initial distance of the camera, in diameters of the clou
 SPACING_SAMPLE = 1 << 16  # points from which the typical point spacing is computed
 POINT_SCALE = 1.4  # point size in median spacings; spacing varies, and at this size a surface has no holes
 MIN_POINT_SIZE = 1e-4
-DIM = np.array([196, 200, 206], np.uint8)
+DIMMED = 0.4  # weight of a dimmed point's color; the rest is the background
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Style:
         second: Color scale of a second copy beside the cloud; None for no copy.
         hidden: Classes that are not drawn.
         size: Factor on the point size.
-        dim: Draw all points grey, as the background of an overlay.
+        dim: Color of the background if the points are drawn smaller and dimmed, behind an overlay; None otherwise.
     """
 
     scale: Scale
     second: Scale | None = None
     hidden: frozenset[int] = frozenset()
     size: float = 1.0
-    dim: bool = False
+    dim: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -157,13 +157,15 @@ class Stage:
     def _send(self, leaf: int, style: Style) -> None:
         part = self._shown(self._parts[leaf], style)
         points = self.place(part.cloud.points)
-        self._node(f"/cloud/{leaf}", points, part, None if style.dim else style.scale, style.size, np.zeros(3))
-        copied = points if style.second else points[:0]
-        self._node(f"/copy/{leaf}", copied, part, style.second, style.size, self.copy_offset)
+        size = style.size * (1.0 if style.dim is None else 0.6)
+        self._node(f"/cloud/{leaf}", points, _paint(part, style.scale, style.dim), size, np.zeros(3))
+        if style.second is None:
+            points, painted = points[:0], np.zeros((0, 3), np.uint8)
+        else:
+            painted = _paint(part, style.second, None)
+        self._node(f"/copy/{leaf}", points, painted, style.size, self.copy_offset)
 
-    def _node(
-        self, name: str, points: np.ndarray, part: Part, scale: Scale | None, size: float, offset: np.ndarray
-    ) -> None:
+    def _node(self, name: str, points: np.ndarray, painted: np.ndarray, size: float, offset: np.ndarray) -> None:
         if not len(points):
             if name in self._nodes:
                 self._nodes.pop(name).remove()
@@ -171,8 +173,8 @@ class Stage:
         self._nodes[name] = self._scene.add_point_cloud(
             name,
             points,
-            DIM if scale is None else colors.paint(part.cloud, scale),
-            point_size=self.point_size * size * (0.6 if scale is None else 1.0),
+            painted,
+            point_size=self.point_size * size,
             point_shape="circle",
             point_shading="flat",
             precision="float32",
@@ -188,3 +190,11 @@ class Stage:
         spacing = float(nearest[nearest > 0].median()) if bool((nearest > 0).any()) else SIZE / 50
         density = len(sample) / min(len(self.levels), self._budget)  # on a surface, spacing grows with its square root
         return min(max(POINT_SCALE * spacing * density**0.5, MIN_POINT_SIZE), SIZE / 50)
+
+
+def _paint(part: Part, scale: Scale, dim: tuple[int, int, int] | None) -> np.ndarray:
+    """Colors (N, 3) uint8 of points, dimmed towards a background."""
+    painted = colors.paint(part.cloud, scale)
+    if dim is None:
+        return painted
+    return np.rint(DIMMED * painted + (1 - DIMMED) * np.array(dim)).astype(np.uint8)
