@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pointgrad.errors import one_line
+from pointgrad.view.display import Display
 from pointgrad.view.overlay import Overlay
 from pointgrad.view.stage import Stage
 from pointgrad.view.worker import Task, Worker
@@ -34,6 +35,7 @@ class Page:
 
     def __init__(self, server: "viser.ViserServer") -> None:
         self.server = server
+        self.display = Display(server)
         self.overlay = Overlay(server.scene)
         self.stage: Stage | None = None
         self.worker = Worker(self.report_error)

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from pointgrad.view import display
 from pointgrad.view.access import is_local, rules
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def start(
         server.stop()
         raise ValueError(f"port {port} on {host} must be free, but another program has just taken it")
     server.scene.set_up_direction("+z")
+    server.run_script(display.script())
 
     def disconnected(client: "viser.ClientHandle") -> None:
         if not server.get_clients():
