@@ -62,7 +62,7 @@ def show(viewer, title, click=None, **controls):
         place = viewer.stage.place(cloud.points[click : click + 1])[0]
         viewer.picked = Picked(place, Part(cloud.select(torch.tensor([click])), number[click : click + 1]))
     viewer._panel_changed()
-    return viewer.overlay.drawn, panel._text.content
+    return viewer.overlay.drawn, panel.text.content
 
 
 def sample(viewer):

@@ -151,13 +151,41 @@ def test_panel_follows_its_slider(opened):
     page.page.get_by_role("tab", name="Operators").click()
     page.choose("Operator", "farthest points")
     assert page.until(lambda: page.count(CHOSEN, 60) > 50)
-    assert page.count(GREEN) == 0  # the cloud is grey
+    assert page.count(GREEN) == 0
+    dimmed = np.rint(0.4 * np.array(GREEN) + 0.6 * 255)
+    assert page.count(dimmed, 12) > 500
     points = viewer.sample.cloud.points
     for count in (5, 400):
-        page.number("m", count)
+        page.number("Samples (m)", count)
         local = (points - points.amin(0)).float()
         expected = pointgrad.farthest_point_sampling(local, count, return_radius=True).radius[-1]
         assert page.until(lambda shown=f"{float(expected):.4g}": shown in page.text())
+    page.page.get_by_role("tab", name="View").click()
+    assert "farthest points is drawn over the dimmed cloud" in page.text()
+    page.page.get_by_role("button", name="Remove operator").click()
+    assert page.until(lambda: page.count(GREEN) > 500 and page.count(CHOSEN, 60) == 0)
+    assert "is drawn over" not in page.text()
+    assert page.messages == []
+
+
+def test_phone(opened):
+    """The controls are as wide as the window, and a tap on their title folds them."""
+    _, page = opened("walls.laz")
+    page.page.set_viewport_size({"width": 390, "height": 844})
+    title = page.page.get_by_text("pointgrad", exact=True)
+    controls = page.page.get_by_role("combobox", name="Colour by")
+    arrow = "element => getComputedStyle(element.parentElement, '::after').content"
+    for _ in range(2):
+        assert page.until(lambda: title.bounding_box()["y"] > 400 and controls.is_visible())
+        assert title.evaluate("element => element.closest('.mantine-Paper-root').offsetWidth") == 390
+        assert title.evaluate(arrow) == '"▾"'
+        page.page.mouse.move(200, 700)
+        page.page.mouse.wheel(0, 300)  # the title stays in view
+        assert page.until(lambda: 0 < title.bounding_box()["y"] < 600)
+        title.click()
+        assert page.until(lambda: title.bounding_box()["y"] > 780 and not controls.is_visible())
+        assert title.evaluate(arrow) == '"▴"'
+        title.click()
     assert page.messages == []
 
 
@@ -185,14 +213,14 @@ def test_missing_and_invalid_files(opened, scene, capfd):
     viewer, page = opened("walls.laz", "gone.ply", "broken.ply", "other.ply")
     (scene / "gone.ply").unlink()
     for name in ("gone.ply", "broken.ply"):
-        page.choose("File", str(scene / name))
+        page.choose("File", name)
         assert page.until(lambda name=name: f"{scene / name}: " in page.text())  # a notification
-        assert page.page.get_by_role("combobox", name="File").input_value() == str(scene / "walls.laz")
+        assert page.page.get_by_role("combobox", name="File").input_value() == "walls.laz"
     errors = capfd.readouterr().err
     assert errors.count("pointgrad view: ") == 2
     assert "Traceback" not in errors
     assert page.until(lambda: page.count(GREEN) > 500)  # the first file is still shown
-    page.choose("File", str(scene / "other.ply"))
+    page.choose("File", "other.ply")
     assert page.until(lambda: page.count(GREEN, 4) == 0)
     assert "other.ply 500 points" in page.text()
     assert page.messages == []

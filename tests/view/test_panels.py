@@ -110,8 +110,13 @@ def test_ball_neighbors(see, select):
     assert drawn["inner ball"][1] == pytest.approx(0.5 * viewer.stage.factor)
     _, text = show(viewer, "neighbours", k=256, radius=3.0, **controls)
     assert f"the remaining {256 - len(inside)} are **-1**" in text
-    with pytest.raises(ValueError, match="min radius must be below radius"):
+    with pytest.raises(ValueError, match="minimum radius must be below the radius"):
         show(viewer, "neighbours", k=5, radius=0.4, **controls)
+    assert set(viewer.overlay.drawn) == {"picked"}  # the drawing of the last valid radius disappears
+    assert viewer._panels["neighbours"].text.content == ""
+    assert "not shown: the minimum radius must be below" in viewer._basis.content
+    show(viewer, "neighbours", k=5, radius=3.0, **controls)
+    assert viewer._basis.content.startswith("computed on ")
 
 
 def test_groups(see):
@@ -278,7 +283,7 @@ def test_panels_update_for_a_new_file(see, tmp_path):
     data.write(tmp_path / "other.npz", Cloud(torch.rand(80, 3) * 1000))
     viewer.open(tmp_path / "other.npz")
     viewer.wait()
-    assert viewer._panels["neighbours"]._text.content == "Click a point."
+    assert viewer._panels["neighbours"].text.content == "Click a point."
     after = show(viewer, "neighbours", kind="ball", click=0)[1]
     assert before != after
     assert viewer._panels["neighbours"]._radius.max > 1000
@@ -290,6 +295,7 @@ def test_large_clouds_are_sampled(see, monkeypatch):
     assert len(viewer.sample.cloud) == 500
     for title in TITLES:
         assert show(viewer, title, click=0)[1]
+        assert viewer._basis.content == "computed on 500 points, an even sample of 5,000"
 
 
 def test_overlay(panel_server):

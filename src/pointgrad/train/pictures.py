@@ -15,14 +15,20 @@ from pointgrad.render.save import encode
 from pointgrad.render.scene import Scene
 from pointgrad.render.still import Look, compose, scene, shared_scales
 
+from .curve_style import line_colors, loss_note
 from .evaluation import Example
 
 RED, GREEN = (192, 57, 43), (30, 132, 73)
 CELL, LEGEND = 280, 160  # pixels of an example and of the legend
 
 
-def curves(history: Sequence[Mapping[str, float]]) -> bytes:
-    """Plot losses, metrics and learning rate against epochs."""
+def curves(history: Sequence[Mapping[str, float]], config: Mapping[str, object]) -> bytes:
+    """Plot losses, metrics and learning rate against epochs.
+
+    Args:
+        history: Metrics of each epoch.
+        config: Training configuration; the plot states where it makes losses incomparable.
+    """
     figure = _figure(10, 3.2)
     epochs = [row["epoch"] for row in history]
     groups = {
@@ -32,14 +38,17 @@ def curves(history: Sequence[Mapping[str, float]]) -> bytes:
     }
     for number, (title, names) in enumerate(groups.items()):
         axes = figure.add_subplot(1, 3, number + 1)
-        for name in names:
+        for name, color in line_colors(names).items():
             axes.plot(
                 epochs,
                 [row[name] for row in history],
                 label=name.replace("_", " "),
+                color=color,
                 marker="." if len(epochs) < 3 else "",
             )
         axes.set(title=title, xlabel="epoch")
+        if title == "loss" and len(names) > 1 and (note := loss_note(config)):
+            axes.set_xlabel(f"epoch\n{note}", fontsize=8)
         axes.grid(alpha=0.3)
         if len(names) > 1:
             axes.legend(fontsize=7)

@@ -105,10 +105,9 @@ class Levels:
         return self._part(np.frombuffer(content, self._dtype))
 
     def sample(self, count: int) -> Part:
-        """Read about `count` points: the same fraction of every leaf."""
-        share = min(1.0, count / max(1, len(self)))
-        wanted = np.ceil(self.counts * share).astype(np.int64)
-        return join([self.read(leaf, int(n)) for leaf, n in enumerate(wanted)])
+        """Read `count` points, or all if there are fewer: about the same fraction of every leaf."""
+        ends = self._first * min(count, len(self)) // len(self)  # of the sample, leaf by leaf
+        return join([self.read(int(leaf), int(n)) for leaf, n in enumerate(np.diff(ends)) if n])
 
     def add(self, name: str, values: Tensor) -> None:
         """Add a column (total,), in the order of the file, or replace it."""

@@ -14,6 +14,21 @@ from pointgrad.view.worker import Task, Worker
 if TYPE_CHECKING:
     import viser
 
+# On phones, viser shows the controls in a sheet of fixed width at the bottom, which a tap on its title folds. It has
+# no class names, so its inline styles identify it. The rules make it as wide as the window, keep the title in view
+# while the controls are scrolled, and add an arrow to it.
+SHEET = '[style*="position: fixed"][style*="max-height: 60%"]'
+TITLE = f'{SHEET} [style*="cursor: pointer"][style*="height: 3.5em"]'
+PHONE = f"""<style>
+@media (max-width: 36em) {{
+  {SHEET} {{ width: 100% !important; max-height: 45% !important; }}
+  {SHEET} [style*="width: 20em"] {{ width: 100% !important; }}
+  {TITLE} {{ position: sticky !important; top: 0; z-index: 20; background: var(--mantine-color-body); }}
+  {TITLE}::after {{ content: "▾"; font-size: 1.5em; padding-left: 0.5em; }}
+  {TITLE}:has(+ [style*="display: none"])::after {{ content: "▴"; }}
+}}
+</style>"""
+
 
 class Page:
     """The page of a server. All browsers share one set of controls; slow tasks run on `worker`."""
@@ -24,6 +39,7 @@ class Page:
         self.overlay = Overlay(server.scene)
         self.stage: Stage | None = None
         self.worker = Worker(self.report_error)
+        server.gui.add_html(PHONE)
 
     def report_error(self, error: Exception | str) -> None:
         """Show an error as one line, in the browsers and on the terminal."""
@@ -40,6 +56,14 @@ class Page:
                 self.worker.submit(name, task)
 
         control.on_update(changed)
+
+    def _on_click(self, button: Any, name: str, task: Task) -> None:
+        """Submit a task whenever a user clicks a button."""
+
+        async def clicked(event: Any) -> None:
+            self.worker.submit(name, task)
+
+        button.on_click(clicked)
 
     def _clear(self) -> None:
         """Remove everything from the scene and close the cloud."""

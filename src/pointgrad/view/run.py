@@ -13,6 +13,7 @@ from pointgrad.errors import printable
 from pointgrad.render import Palette, Scale
 from pointgrad.render.colors import ERROR, HEIGHT, LABEL
 from pointgrad.train.checkpoint import BEST
+from pointgrad.train.curve_style import loss_note
 from pointgrad.train.evaluation import Evaluation, Example
 from pointgrad.view import run_text as text
 from pointgrad.view.curves import Curves
@@ -112,6 +113,9 @@ class RunViewer(Page):
         self._problems = state.problems
         _set(self._header, text.header(self.path.name or str(self.path), state))
         _set(self._log, text.log(state.log))
+        compared = any("train_loss" in row and "val_loss" in row for row in state.history)
+        note = loss_note(state.config) if compared else ""
+        _set(self._loss_note, note and text.SMALL.format(note))
         if state.history != self._plotted or before is None:
             self._curves_note.visible = not state.history
             self.curves.draw(state.history)
@@ -175,6 +179,7 @@ class RunViewer(Page):
         self.curves = Curves(gui, curves)
         with curves:
             self._curves_note = gui.add_markdown("Curves appear after the first epoch.", order=0)
+            self._loss_note = gui.add_html("", order=1.5)  # below the chart of the losses
             self._log = gui.add_html("", order=10)
         with tabs.add_tab("Confusion"):
             self._table, self._summary = gui.add_html(""), gui.add_html("")

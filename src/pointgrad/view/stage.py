@@ -10,6 +10,7 @@ from pointgrad.ops.neighbors import knn
 from pointgrad.render import Scale, colors
 from pointgrad.render.camera import Frame, View
 from pointgrad.render.colors import ERROR
+from pointgrad.render.palette import Color
 from pointgrad.render.still import AZIMUTH, ELEVATION
 from pointgrad.view.detail import Camera, points_per_leaf
 from pointgrad.view.display import Vector
@@ -28,7 +29,7 @@ SPACING_SAMPLE = 1 << 16  # points from which framing and the typical point spac
 LEAF_SAMPLE, LAST = 1024, 16  # first points of a leaf from whose last ones its spacing is computed
 POINT_SCALE = 1.4  # point size in spacings; spacing varies, and at this size a surface has no holes
 MIN_POINT_SIZE = 1e-4
-DIM = np.array([196, 200, 206], np.uint8)
+DIMMED = 0.4  # weight of a dimmed point's color; the rest is the background
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Style:
         only_wrong: Draw only points whose prediction differs from the label, if the cloud has this column.
         clip: Lower and upper corner, in the scene, of the box to which drawing and picking are limited.
         size: Factor on the point size.
-        dim: Draw all points grey, as the background of an overlay.
+        dim: Color of the background if the points are drawn smaller and dimmed, behind an overlay; None otherwise.
     """
 
     scale: Scale
@@ -51,7 +52,7 @@ class Style:
     only_wrong: bool = False
     clip: tuple[Vector, Vector] | None = None
     size: float = 1.0
-    dim: bool = False
+    dim: Color | None = None
 
 
 @dataclass(frozen=True)
@@ -189,20 +190,22 @@ class Stage:
 
     def _send(self, leaf: int, style: Style) -> None:
         part = self._shown(self._parts[leaf], style)
-        points, size = self.place(part.cloud.points), style.size * self._size(leaf)
-        self._node(f"/cloud/{leaf}", points, part, None if style.dim else style.scale, size)
-        self._node(f"/copy/{leaf}", points if style.second else points[:0], part, style.second, size)
+        points, size = self.place(part.cloud.points), style.size * self._size(leaf) * (0.6 if style.dim else 1.0)
+        self._node(f"/cloud/{leaf}", points, part, style.scale, style.dim, size)
+        self._node(f"/copy/{leaf}", points if style.second else points[:0], part, style.second, style.dim, size)
 
-    def _node(self, name: str, points: np.ndarray, part: Part, scale: Scale | None, size: float) -> None:
-        if not len(points):
+    def _node(
+        self, name: str, points: np.ndarray, part: Part, scale: Scale | None, dim: Color | None, size: float
+    ) -> None:
+        if scale is None or not len(points):
             if name in self._nodes:
                 self._nodes.pop(name).remove()
             return
         self._nodes[name] = self._scene.add_point_cloud(
             name,
             points,
-            DIM if scale is None else colors.paint(part.cloud, scale),
-            point_size=size * (0.6 if scale is None else 1.0),
+            _paint(part, scale, dim),
+            point_size=size,
             point_shape="circle",
             point_shading="flat",
             precision="float32",
@@ -235,3 +238,11 @@ class Stage:
         spacing = float(nearest[nearest > 0].median()) if bool((nearest > 0).any()) else SIZE / 50
         density = len(sample) / min(len(self.levels), self._budget)  # on a surface, spacing grows with its square root
         return min(max(POINT_SCALE * spacing * density**0.5, MIN_POINT_SIZE), SIZE / 50)
+
+
+def _paint(part: Part, scale: Scale, dim: Color | None) -> np.ndarray:
+    """Colors (N, 3) uint8 of points, dimmed towards a background."""
+    painted = colors.paint(part.cloud, scale)
+    if dim is None:
+        return painted
+    return np.rint(DIMMED * painted + (1 - DIMMED) * np.array(dim)).astype(np.uint8)

@@ -3,7 +3,8 @@
 import errno
 import html
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,23 @@ def point_table(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> st
         rows[name] = numbers if known is None else f"{known} ({numbers})"
     lines = [f"| {escape_markdown(name)} | {escape_markdown(value)} |" for name, value in rows.items()]
     return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def short_names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Files by name, with as many of their folders as distinguish them.
+
+    >>> list(short_names([Path("/a/1/scan.ply"), Path("/a/2/scan.ply"), Path("/a/tree.ply")]))
+    ['1/scan.ply', '2/scan.ply', 'tree.ply']
+    """
+    names, left, depth = dict.fromkeys(paths, ""), set(paths), 1
+    while left:
+        counts = Counter(path.parts[-depth:] for path in names)
+        for path in list(left):
+            if counts[path.parts[-depth:]] == 1 or depth >= len(path.parts):
+                names[path] = printable(Path(*path.parts[-depth:]))
+                left.remove(path)
+        depth += 1
+    return {name: path for path, name in names.items()}
 
 
 def escape_markdown(text: str) -> str:

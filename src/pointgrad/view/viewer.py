@@ -86,7 +86,7 @@ class Viewer(Page):
 
     @property
     def sample(self) -> Part:
-        """Points that the panels compute on: all, or an even sample of about 100,000 of a larger cloud."""
+        """Points that the panels compute on: all, or an even sample of 100,000 of a larger cloud."""
         if self._sample is None:
             assert self.levels is not None
             self._sample = self.levels.sample(SAMPLE_POINTS)
@@ -134,7 +134,7 @@ class Viewer(Page):
             levels = build(clouds, self._show_progress)
             names = {by: class_names(path, by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
-            self._file.value = _display_name(self._path)
+            self._show_file()
             self.report_error(text.describe_error(path, error))
             return
         finally:
@@ -144,7 +144,7 @@ class Viewer(Page):
         self.stage = Stage(self.server.scene, levels, self._budget)
         self._names = names
         self._values.content = "Click a point."
-        self._file.value = _display_name(path)
+        self._show_file()
         self._fill_choices(first_choice(self.sample.cloud), NONE)
         self._reset_cameras()
         self._draw()
@@ -153,10 +153,14 @@ class Viewer(Page):
             self._start_prediction(self.trained, levels)
         dropped = levels.total - len(levels)
         print(
-            f"{_display_name(path)}: {levels.total:,} points in {time.monotonic() - started:.1f} s"
+            f"{printable(path)}: {levels.total:,} points in {time.monotonic() - started:.1f} s"
             + (f", {dropped:,} not shown (non-finite coordinates)" if dropped else ""),
             flush=True,
         )
+
+    def _show_file(self) -> None:
+        """Select the open file in the list of files."""
+        self._file.value, self._file.hint = self._titles.get(self._path, printable(self._path)), printable(self._path)
 
     # -- the network ----------------------------------------------------------------------------------------------
 
@@ -216,6 +220,9 @@ class Viewer(Page):
         gui.main_panel.dock_right()
         self._status = gui.add_markdown("")
         self._progress: Any = gui.add_progress_bar(0.0, visible=False)
+        self._operator_note = gui.add_markdown("", visible=False)
+        self._remove_operator = gui.add_button("Remove operator", visible=False)
+        self._on_click(self._remove_operator, "choose panel", self._remove_panel)
         tabs = gui.add_tab_group()
         with tabs.add_tab("View"):
             self._build_view(gui)
@@ -223,7 +230,8 @@ class Viewer(Page):
             self._build_operators(gui)
 
     def _build_view(self, gui: Any) -> None:
-        files = {_display_name(path): path for path in self.paths}
+        files = text.short_names(self.paths)
+        self._titles = {path: name for name, path in files.items()}
         self._file = gui.add_dropdown("File", tuple(files), initial_value=next(iter(files)), visible=len(files) > 1)
         self._by = gui.add_dropdown("Colour by", ("height",))
         self._compare = gui.add_dropdown("Compare with", (NONE,), hint="Show a second copy, coloured by this column")
@@ -294,7 +302,7 @@ class Viewer(Page):
             second,
             frozenset(self._classes.hidden),
             self._size.value,
-            self._active() is not None,
+            None if self._active() is None else BACKGROUNDS[self._background.value],
         )
         self.stage.draw(style, self._camera)
         drawn, total = self.stage.drawn, len(self.levels)
@@ -306,6 +314,7 @@ class Viewer(Page):
     def _paint_background(self) -> None:
         color = BACKGROUNDS[self._background.value]
         self.server.scene.set_background_image(np.full((1, 1, 3), color, np.uint8))
+        self._draw()
 
     # -- operators ------------------------------------------------------------------------------------------------
 
@@ -318,18 +327,33 @@ class Viewer(Page):
         active = self._active()
         for title, folder in self._folders.items():
             folder.visible = title == self._panel.value
-        self._basis.visible = active is not None
-        if self.levels is not None and active is not None:
-            count = len(self.sample.cloud)
-            part = "" if count == len(self.levels) else f", an even sample of {len(self.levels):,}"
-            self._basis.content = f"computed on {count:,} points{part}"
+        for control in (self._basis, self._operator_note, self._remove_operator):
+            control.visible = active is not None
+        if active is not None:
+            self._operator_note.content = f"The operator **{active.title}** is drawn over the dimmed cloud."
         self._draw()
         self._show_panel()
 
+    def _remove_panel(self) -> None:
+        self._panel.value = NONE
+        self._panel_changed()
+
     def _show_panel(self) -> None:
+        """Draw the active panel. If it cannot be shown, remove its drawing and show the reason in its place."""
         active = self._active()
-        if active is not None and self.levels is not None:
+        if active is None or self.levels is None:
+            return
+        count, total = len(self.sample.cloud), len(self.levels)
+        try:
             active.show()
+            self._basis.content = f"computed on {count:,} points" + f", an even sample of {total:,}" * (count < total)
+        except Exception as error:
+            self.overlay.clear()
+            self._mark()
+            active.text.content = ""
+            self._basis.content = f"not shown: {text.escape_markdown(one_line(error))}"
+            raise
+        finally:
             self.server.flush()
 
     # -- browsers -------------------------------------------------------------------------------------------------
@@ -388,7 +412,3 @@ class Viewer(Page):
         if self.picked is not None and self.stage is not None:
             place = self.picked.position[None].astype(np.float32)
             self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKER_COLOR, 0.5)  # shows points inside
-
-
-def _display_name(path: Path) -> str:
-    return printable(path)

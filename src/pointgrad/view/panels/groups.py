@@ -18,11 +18,15 @@ class Groups(Panel):
     title = "groups"
 
     def build(self, gui: Any) -> None:
-        self._count = gui.add_slider("m", 1, 1024, 1, DEFAULT_COUNT, hint="Number of centres (farthest point sampling)")
-        self._radius = gui.add_slider("radius", 0.0, 1.0, 0.001, 0.1, hint="Ball radius, in the units of the cloud")
-        self._k = gui.add_slider("K", 1, 512, 1, 64, hint="Maximum number of points in a group; the nearest are kept")
+        self._count = gui.add_slider(
+            "Centres (m)", 1, 1024, 1, DEFAULT_COUNT, hint="Number of centres (farthest point sampling)"
+        )
+        self._radius = gui.add_slider("Radius", 0.0, 1.0, 0.001, 0.1, hint="Ball radius, in the units of the cloud")
+        self._k = gui.add_slider(
+            "Group size (K)", 1, 512, 1, 64, hint="Maximum number of points in a group; the nearest are kept"
+        )
         self.add_zoom_button(gui)
-        self._text = gui.add_markdown("")
+        self.text = gui.add_markdown("")
         for control in (self._count, self._radius, self._k):
             self.viewer.redraw_on(control)
 
@@ -41,13 +45,13 @@ class Groups(Panel):
         text = (
             f"**{share(len(covered), len(points))}** of the points are in a group, on average in "
             f"**{entries / max(1, len(covered)):.2f}** groups. Each has the colour of the group with the nearest "
-            "centre; points in no group are grey. "
+            "centre; points in no group are dimmed. "
             f"{slots - entries:,} of the {slots:,} index entries ({share(slots - entries, slots)}) are padding, -1.\n\n"
             f"`ball_query`: index (M, K) = ({number}, {width})\n\n"
             f"`group`: features (N, C) with positions → (M, K, C + 3) = ({number}, {width}, {channels}); here the "
             f"features are the coordinates, C = {channels - 3}"
         )
-        self._text.content = text + self._draw_group(chosen, found)
+        self.text.content = text + self._draw_group(chosen, found)
 
     def _centers(self) -> tuple[Tensor, Tensor]:
         most = min(1024, len(self.points))
