@@ -72,9 +72,7 @@ class Levels:
         added: Columns that were added with `add`.
     """
 
-    def __init__(
-        self, file: BinaryIO, scene: Scene, counts: np.ndarray, boxes: np.ndarray, region: Bounds
-    ) -> None:
+    def __init__(self, file: BinaryIO, scene: Scene, counts: np.ndarray, boxes: np.ndarray, region: Bounds) -> None:
         self._file, self._dtype = file, scene.pieces.dtype
         self._like = scene.like
         self.counts = counts

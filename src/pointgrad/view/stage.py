@@ -28,6 +28,7 @@ MARGIN = 0.04  # free margin around the cloud, relative to the shorter side of a
 SPACING_SAMPLE = 1 << 16  # points from which framing and the typical point spacing are computed
 LEAF_SAMPLE, LAST = 1024, 16  # first points of a leaf from whose last ones its spacing is computed
 POINT_SCALE = 1.4  # point size in spacings; spacing varies, and at this size a surface has no holes
+LEAF_SCALE = 0.85  # the same in spacings of an even sample, which are larger
 MIN_POINT_SIZE = 1e-4
 DIMMED = 0.4  # weight of a dimmed point's color; the rest is the background
 
@@ -102,6 +103,14 @@ class Stage:
     def place(self, points: torch.Tensor) -> np.ndarray:
         """Scene positions (N, 3) float32 of points (N, 3) that are relative to the cloud's origin."""
         return self._scaled(points.double().numpy()).astype(np.float32)
+
+    def world(self, points: np.ndarray) -> np.ndarray:
+        """Coordinates (..., 3) in the file of points that are relative to the cloud's origin."""
+        return points + self.levels.origin.numpy()
+
+    def from_world(self, points: np.ndarray) -> np.ndarray:
+        """Scene positions (..., 3) of coordinates in the file."""
+        return self._scaled(points - self.levels.origin.numpy())
 
     def _scaled(self, points: np.ndarray) -> np.ndarray:
         return np.clip((points - self.middle) * self.factor, -FARTHEST, FARTHEST)
@@ -227,7 +236,7 @@ class Stage:
             nearest = nearest[nearest.isfinite()]
             self._leaf_spacing[leaf] = float(nearest.median()) if len(nearest) else 0.0
         spacing = self._leaf_spacing[leaf] * (count / max(count, int(self._counts[leaf]))) ** 0.5
-        return min(max(POINT_SCALE * spacing, MIN_POINT_SIZE), SIZE / 50) if spacing else self.point_size
+        return min(max(LEAF_SCALE * spacing, MIN_POINT_SIZE), SIZE / 50) if spacing else self.point_size
 
     def _spacing(self) -> float:
         """Point size at which the drawn points of the whole cloud just cover a surface."""
