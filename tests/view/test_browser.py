@@ -183,8 +183,8 @@ def test_phone(opened):
         page.page.mouse.wheel(0, 300)  # the title stays in view
         assert page.until(lambda: 0 < title.bounding_box()["y"] < 600)
         title.click()
-        assert page.until(lambda: title.bounding_box()["y"] > 780 and not controls.is_visible())
-        assert title.evaluate(arrow) == '"▴"'
+        assert page.until(lambda: title.bounding_box()["y"] > 780 and title.evaluate(arrow) == '"▴"')
+        assert not controls.is_visible()
         title.click()
     assert page.messages == []
 
