@@ -343,6 +343,15 @@
     return { capture, shade };
   }
 
+  // On phones, the controls are a sheet over the lower part of the window: draw above it. See page.py for the selector.
+  function fitAboveSheet() {
+    const area = renderer.domElement.closest('[style*="z-index: 0"]');
+    if (!area) return;
+    const sheet = document.querySelector('[style*="position: fixed"][style*="max-height: 60%"]');
+    const height = sheet ? `calc(100% - ${Math.round(sheet.getBoundingClientRect().height)}px)` : "100%";
+    if (area.style.height !== height) area.style.height = height;
+  }
+
   // -- installation ----------------------------------------------------------------------------------------------
 
   function install(found) {
@@ -356,6 +365,7 @@
       console.error(`pointgrad: no shading: ${error.message}`);
     }
     renderer.render = draw;
+    setInterval(fitAboveSheet, 250);
     viewer().requestRender();
   }
 

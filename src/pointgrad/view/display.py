@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import viser
 
 NODE = "/pointgrad"  # invisible label whose text display.js reads
-MIN_PIXELS, MAX_PIXELS = 2.0, 20.0  # diameter of points at the default size
+MIN_PIXELS, MAX_PIXELS = 2.0, 16.0  # diameter of points at the default size
 
 Vector = tuple[float, float, float]
 
@@ -48,6 +48,11 @@ class Display:
         if settings != self.settings:
             self.settings = settings
             self._label.text = json.dumps(asdict(settings))
+
+
+def point_limits(size: float) -> tuple[float, float]:
+    """Smallest and largest diameter of a point, in pixels, for a factor on the default size."""
+    return max(1.0, MIN_PIXELS * min(size, 1.0)), MAX_PIXELS * size
 
 
 @cache

@@ -3,10 +3,10 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pointgrad.errors import one_line
+from pointgrad.render.camera import View
 from pointgrad.view.display import Display
+from pointgrad.view.framing import Framing
 from pointgrad.view.overlay import Overlay
 from pointgrad.view.stage import Stage
 from pointgrad.view.worker import Task, Worker
@@ -39,6 +39,7 @@ class Page:
         self.overlay = Overlay(server.scene)
         self.stage: Stage | None = None
         self.worker = Worker(self.report_error)
+        self.framing = Framing(server, self.worker, lambda: self.stage, self._has_copy)
         server.gui.add_html(PHONE)
 
     def report_error(self, error: Exception | str) -> None:
@@ -74,15 +75,10 @@ class Page:
             self.stage = None
 
     def _has_copy(self) -> bool:
-        """Whether the cloud is shown twice, side by side."""
+        """Whether the cloud is shown twice, in linked views."""
         raise NotImplementedError
 
-    def _camera_pose(self) -> tuple[np.ndarray, np.ndarray]:
-        """Camera position and target that show the whole scene."""
-        assert self.stage is not None
-        return self.stage.camera_pose(self._has_copy())
-
-    def _reset_camera(self, client: Any) -> None:
-        if client is not None and self.stage is not None:
-            with client.atomic():
-                client.camera.position, client.camera.look_at = self._camera_pose()
+    def _look(self, client: Any, view: View) -> None:
+        """Show the whole cloud in one browser, from a direction."""
+        if client is not None:
+            self.worker.submit(f"frame {client.client_id}", lambda: self.framing.show(client, view))

@@ -15,12 +15,15 @@ from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.train import Trained
 from pointgrad.view import network, text
 from pointgrad.view.classes import Classes
+from pointgrad.view.clipping import Clipping
 from pointgrad.view.detail import Camera
+from pointgrad.view.display import Settings, point_limits
 from pointgrad.view.inputs import Clouds, File, Input
 from pointgrad.view.levels import Levels, Part, build
+from pointgrad.view.measure import Measure
 from pointgrad.view.page import Page
 from pointgrad.view.panels import PANELS, Panel
-from pointgrad.view.stage import Picked, Stage, Style
+from pointgrad.view.stage import FRONT, HOME, SIDE, TOP, Picked, Stage, Style
 
 if TYPE_CHECKING:
     import viser
@@ -32,7 +35,7 @@ BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 
 REST_SECONDS = 0.15  # time that a camera must rest before the level of detail is updated
 UPDATE_SECONDS = 0.1  # minimum time between two updates of clouds in memory
 RENDER_SECONDS = 60.0  # time in which a browser must answer a request for a screenshot
-MARKER_COLOR = (255, 0, 160)
+VIEWS = {"Top": TOP, "Front": FRONT, "Side": SIDE}
 
 
 class Viewer(Page):
@@ -142,6 +145,7 @@ class Viewer(Page):
         self._progress.visible = not updates
         try:
             levels = build(source.parts) if updates else build(source.parts, self._show_progress)
+            network.add_error(levels)
             names = {by: source.names(by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
             self._show_input()
@@ -159,11 +163,13 @@ class Viewer(Page):
             self._names = names
             self._values.content = "Click a point."
             self._show_input()
+            self._measure.clear()
             same = before is not None and choices == tuple(levels.choices()) and chosen == source.preferred
             by = self._by.value if same else source.first_choice(self.sample.cloud)
             self._fill_choices(by, self._compare.value if same else NONE)
             if not stage.kept:
-                self._reset_cameras()
+                self._clipping.fit(stage)
+                self.framing.show_all(HOME)
             self._draw()
         self._panel_changed()
         if self.trained is not None:
@@ -223,9 +229,9 @@ class Viewer(Page):
             network.PREDICTION if first else self._by.value,
             LABEL if first and levels.has_labels else self._compare.value,
         )
-        if first and levels.has_labels:
-            self._reset_cameras()
         self._draw()
+        if first and levels.has_labels:
+            self.framing.show_all()
         self._prediction_status.content = columns.summary()
 
     def _show_progress(self, step: str, done: int) -> None:
@@ -258,23 +264,31 @@ class Viewer(Page):
         self._file = gui.add_dropdown("File", tuple(files) or (NONE,), visible=len(files) > 1)
         self._apart = gui.add_checkbox("Side by side", False, visible=False, hint="Move the clouds apart")
         self._by = gui.add_dropdown("Colour by", ("height",))
-        self._compare = gui.add_dropdown("Compare with", (NONE,), hint="Show a second copy, coloured by this column")
-        self._size = gui.add_slider("Point size", 0.2, 5.0, 0.1, 1.0)
+        self._compare = gui.add_dropdown("Compare with", (NONE,), hint="Show a second view, coloured by this column")
+        hint = "Show only points whose prediction differs from their label"
+        self._only_wrong = gui.add_checkbox("Only errors", False, hint=hint, visible=False)
+        self._size = gui.add_slider("Point size", 0.2, 5.0, 0.1, 1.0, hint="1: adapted to the density of the points")
+        self._shading = gui.add_checkbox("Shading", True, hint="Darken edges and cavities (eye-dome lighting)")
         self._background = gui.add_dropdown("Background", tuple(BACKGROUNDS), initial_value="white")
         self._prediction_status = gui.add_markdown("", visible=self.trained is not None)
         home = gui.add_button("Reset camera")
+        views = gui.add_button_group("View from", tuple(VIEWS))
         shot = gui.add_button("Screenshot")
         self._legend = gui.add_html("")
         self._classes = Classes(gui, self._on_change, self._draw)
+        self._clipping = Clipping(gui, self.server.scene, self._on_change, self._draw)
+        self._measure = Measure(gui, self.server.scene, self._on_change)
         with gui.add_folder("Values"):
             self._values = gui.add_markdown("Click a point.")
         self._on_change(self._file, "open", lambda: self._open_path(files[self._file.value]))
         self._on_change(self._apart, "open", self._move_apart)
         self._on_change(self._by, "colors", self._recolored)
         self._on_change(self._compare, "colors", self._copy_changed)
-        self._on_change(self._size, "draw", self._draw)
+        for control in (self._only_wrong, self._size, self._shading):
+            self._on_change(control, "draw", self._draw)
         self._on_change(self._background, "background", self._paint_background)
-        home.on_click(lambda event: self._reset_camera(event.client))
+        home.on_click(lambda event: self._look(event.client, HOME))
+        views.on_click(lambda event: self._look(event.client, VIEWS[event.target.value]))
         shot.on_click(lambda event: self._screenshot(event.client))
         self._paint_background()
 
@@ -296,6 +310,8 @@ class Viewer(Page):
         self._by.options, self._compare.options = choices, (NONE, *choices)
         self._by.value = by if by in choices else choices[0]
         self._compare.value = second if second in choices else NONE
+        self._only_wrong.visible = ERROR in choices
+        self._only_wrong.value = self._only_wrong.value and ERROR in choices
         self._fill_legend()
 
     def _scale(self, by: str) -> Scale:
@@ -305,7 +321,7 @@ class Viewer(Page):
     def _fill_legend(self) -> None:
         scale = self._scale(self._by.value)
         second = None if self._compare.value in (NONE, self._by.value) else self._scale(self._compare.value)
-        self._legend.content = text.legend(scale) + ("" if second is None else text.legend(second, "second copy"))
+        self._legend.content = text.legend(scale) + ("" if second is None else text.legend(second, "second view"))
         self._classes.fill("" if self._input is None else self._input.label, scale)
 
     def _recolored(self) -> None:
@@ -314,21 +330,27 @@ class Viewer(Page):
             self._draw()
 
     def _copy_changed(self) -> None:
-        """Redraw after a copy was added or removed, and show the whole scene."""
+        """Redraw with one or two views, and show the whole cloud in them."""
         self._recolored()
-        self._reset_cameras()
+        self.framing.show_all()
 
     def _draw(self) -> None:
         if self.stage is None or self.levels is None or self._input is None:
             return
         second = None if self._compare.value == NONE else self._scale(self._compare.value)
+        clip = self._clipping.box(self.stage)
         style = Style(
             self._scale(self._by.value),
             second,
             frozenset(self._classes.hidden),
+            self._only_wrong.value,
+            clip,
             self._size.value,
             None if self._active() is None else BACKGROUNDS[self._background.value],
         )
+        titles = () if second is None else (self._by.value, self._compare.value)
+        self._clipping.draw_edges(self.stage)
+        self.display.set(Settings(self._shading.value, titles, clip, point_limits(self._size.value)))
         self.stage.draw(style, self._camera)
         drawn, total = self.stage.drawn, len(self.levels)
         self._status.content = f"**{text.escape_markdown(self._input.title)}** {total:,} points" + (
@@ -395,12 +417,6 @@ class Viewer(Page):
     def _has_copy(self) -> bool:
         return bool(self._compare.value != NONE)
 
-    def _reset_cameras(self) -> None:
-        camera = self.server.initial_camera
-        camera.position, camera.look_at = self._camera_pose()
-        for client in self.server.get_clients().values():
-            self._reset_camera(client)
-
     def _screenshot(self, client: Any) -> None:
         from PIL import Image
 
@@ -421,7 +437,7 @@ class Viewer(Page):
         client.send_file_download(f"{one_line(name)}.png", memory.getvalue(), save_immediately=True)
 
     def _clicked(self, event: Any) -> None:
-        ray = np.array(event.ray_origin), np.array(event.ray_direction)
+        ray = self.framing.ray(event)
         self.worker.submit("click", lambda: self._choose(*ray))
 
     def _choose(self, origin: np.ndarray, direction: np.ndarray) -> None:
@@ -430,11 +446,9 @@ class Viewer(Page):
             return
         self.picked = picked
         self._values.content = text.point_table(self._input.original(picked.row), self.names)
+        self._measure.add(picked)
         self._mark()
         self._show_panel()
 
     def _mark(self) -> None:
-        self.overlay.remove("picked")
-        if self.picked is not None and self.stage is not None:
-            place = self.picked.position[None].astype(np.float32)
-            self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKER_COLOR, 0.5)  # shows points inside
+        self._measure.mark(self.picked)

@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (70, 76, 84))
 CLICK = "Click a point."
 MAX_BEAD = 0.12  # largest radius of a sphere, in the scene
-ZOOM_DISTANCE = 2.0  # distance of the camera after zooming in, in radii of the drawing
+ZOOM_DISTANCE = 3.0  # distance of the camera after zooming in, in radii of the drawing
 MAX_EXTENT = 1e18  # largest extent of a cloud whose squared distances fit into float32
 MAX_RADIUS = 40  # largest radius of a slider, in point spacings
 # Both ends of the twelve edges of a unit cube.
