@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pointgrad.data.cloud import Cloud
+from pointgrad.data.names import class_names
 
 VALUE = "value"  # column of colors given as one number per point
 CHANNELS = ("red", "green", "blue")
@@ -204,6 +206,20 @@ def class_map(classes: Mapping[int, str] | Sequence[str] | None) -> dict[int, st
     if found is None or not all(isinstance(key, int) and isinstance(name, str) for key, name in found.items()):
         raise TypeError(f"classes must be a list of names or a dict of names by number, got {classes!r}")
     return dict(found)
+
+
+def stored_names(clouds: Mapping[str, Cloud]) -> dict[int, str]:
+    """Class names of the labels of clouds that were read from files; empty unless these files have the same names."""
+    sources = {cloud.source for cloud in clouds.values()}
+    found = [class_names(source) if source and Path(source).is_file() else {} for source in sorted(sources)]
+    return found[0] if found and all(names == found[0] for names in found) else {}
+
+
+def preferred_column(colors: Any, clouds: Mapping[str, Cloud]) -> str | None:
+    """Column that colors the points at first: that of the argument `colors`, or None without it."""
+    if colors is None:
+        return None
+    return VALUE if any(VALUE in cloud.features for cloud in clouds.values()) else "rgb"
 
 
 def _shape(values: Tensor) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from pointgrad.data import Cloud
-from pointgrad.data.as_clouds import as_clouds, class_map
+from pointgrad.data.as_clouds import as_clouds, class_map, preferred_column, stored_names
 from pointgrad.view import server
 from pointgrad.view.inputs import Clouds, check_columns
 from pointgrad.view.viewer import Viewer
@@ -39,7 +39,8 @@ def show(
             or a batch (B, N, 3). They are drawn in one scene.
         colors: (N, 3) uint8 or from 0 to 1, or one value per point (N,). For several clouds, structured as `points`.
         labels: Class of each point (N,), -1 for no label. For several clouds, structured as `points`.
-        classes: Class names, in order or by number; by default those of the last call.
+        classes: Class names, in order or by number. Default: those of the file that a `Cloud` was read from, else those
+            of the last call.
         by: Column that colors the points at first, such as "height" or a feature of a `Cloud`. Default: the colors,
             else the labels, else the names of several clouds, else the height.
         name: Name of a single cloud. It replaces the cloud of this name, or is added; other clouds stay. Without a
@@ -57,11 +58,10 @@ def show(
         ValueError: If a shape or value is invalid, the port is not free, or viser is not installed.
     """
     found = as_clouds(points, colors, labels, name=name)
-    named = class_map(classes)
+    named = class_map(classes) or (stored_names(found) if labels is None else {})
     if side_by_side is None and name is None:
         side_by_side = not isinstance(points, (Cloud, Mapping, list, tuple)) and len(found) > 1
-    if by is None and colors is not None:
-        by = "value" if all("value" in cloud.features for cloud in found.values()) else "rgb"
+    by = preferred_column(colors, found) if by is None else by
     with _lock:
         window = _window(port)
         window._show(found, named, by, side_by_side, keep=name is not None)
