@@ -76,8 +76,8 @@ def test_colors_and_labels():
 
 P = torch.zeros(5, 3)
 BAD = [
-    ((torch.zeros(3, 100),), ValueError, "must be (N, 3) or (B, N, 3), got (3, 100); they look transposed: pass points.T"),
-    ((torch.zeros(9, 4),), ValueError, "must be (N, 3) or (B, N, 3), got (9, 4): pass points[:, :3], and other columns"),
+    ((torch.zeros(3, 100),), ValueError, "got (3, 100); they look transposed: pass points.T"),
+    ((torch.zeros(9, 4),), ValueError, "got (9, 4): pass points[:, :3], and other columns"),
     ((torch.zeros(2, 9, 4),), ValueError, "points[0] must be (N, 3), got (9, 4): pass points[0][:, :3]"),
     ((torch.zeros(5),), ValueError, "points must be (N, 3) or (B, N, 3), got (5,)"),
     ((torch.zeros(0, 3),), ValueError, "points must have at least one point, got none"),
@@ -95,7 +95,7 @@ BAD = [
     ((P, torch.full((5, 3), 200.0)), ValueError, "colors must be from 0 to 1 as float32, got 200 to 200"),
     ((P, torch.full((5, 3), torch.nan)), ValueError, "colors must be from 0 to 1 as float32, got nan"),
     ((P, torch.full((5, 3), 256)), ValueError, "colors must be from 0 to 255 as int64, got 256 to 256"),
-    ((P, None, torch.zeros(5, 13)), ValueError, "must be (5,) like points, got (5, 13); of scores, pass labels.argmax(-1)"),
+    ((P, None, torch.zeros(5, 13)), ValueError, "got (5, 13); of scores, pass labels.argmax(-1)"),
     ((P, None, torch.zeros(5)), TypeError, "labels must be integers, got float32"),
     ((P, None, [0, 1]), ValueError, "labels must be (5,) like points, got (2,)"),
     (({"a": P}, None, torch.zeros(5)), TypeError, "labels must be a dict like points, got Tensor"),
