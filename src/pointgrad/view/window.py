@@ -94,6 +94,7 @@ class Window:
         with _lock:
             if self in _windows:
                 _windows.remove(self)
+                atexit.unregister(self.close)
                 self.viewer.close()
                 self._web.stop()
 
@@ -130,12 +131,7 @@ def _window(port: int | None) -> Window:
     web = server.start("127.0.0.1", port, "pointgrad", verbose=False)
     window = Window(Viewer(web), web)
     _windows.append(window)
+    # Before viser's own exit function, and before the interpreter, which would abort if a thread is in compiled code.
+    atexit.register(window.close)
     print(f"{window.address}  (until this program ends)", flush=True)
     return window
-
-
-@atexit.register
-def _close_all() -> None:
-    """Stop before the interpreter does, which would abort if a thread is in compiled code."""
-    for window in _windows:
-        window.close()
