@@ -21,7 +21,6 @@ from pointgrad import data
 from pointgrad.cli import main
 from pointgrad.view import Viewer, network, server, text
 from pointgrad.view.levels import Part, build
-from pointgrad.view.stage import Picked
 from pointgrad.view.worker import Worker
 from tests.support.scenes import Relative, trained
 from tests.view.clouds import uneven
@@ -43,7 +42,7 @@ def test_legend_is_escaped_and_truncated():
 )
 def test_names_are_escaped(name):
     cloud = data.Cloud(torch.zeros(1, 3), {name: torch.zeros(1, dtype=torch.long)})
-    table = text.point_table(Picked(np.zeros(3), Part(cloud, np.array([0]))), lambda by: {0: name})
+    table = text.point_table(Part(cloud, np.array([0])), lambda by: {0: name})
     bare = table.replace("\\\\", "").split("\n")[-1]
     assert table.count("\n") == 6  # two header rows, then number, x, y, z and the column
     assert bare.replace("\\|", "").count("|") == 3  # a row has two cells
@@ -149,7 +148,8 @@ def test_hidden_classes_stay_hidden(opened):
     viewer.worker.submit("colors", viewer._copy_changed)
     viewer.wait()
     assert boxes.hidden == {1, 2}
-    boxes.fill(viewer.levels, replace(viewer._scale("label"), counts={0: 1, 2: 5, 7: 3}))  # as during a prediction
+    counted = replace(viewer._scale("label"), counts={0: 1, 2: 5, 7: 3})  # as during a prediction
+    boxes.fill(viewer._input.label, counted)
     assert boxes.hidden == {2}
     assert [box.value for box in boxes._boxes] == [True, False, True]
     viewer.open(viewer.paths[1])

@@ -76,19 +76,25 @@ class Stage:
         scene: viser's scene API.
         levels: The cloud.
         budget: Maximum number of points to draw.
+        before: The stage that this one replaces. Its position and scale in the scene are kept if the new cloud has
+            about its place and size, so that an updated cloud does not jump.
 
     Attributes:
+        kept: Whether position and scale are those of `before`.
         factor: Scale from the cloud's units to the scene.
         extent: (3,) size of the cloud in the scene.
         point_size: Default point size in the scene.
     """
 
-    def __init__(self, scene: "viser.SceneApi", levels: Levels, budget: int) -> None:
+    def __init__(self, scene: "viser.SceneApi", levels: Levels, budget: int, before: "Stage | None" = None) -> None:
         self._scene, self.levels, self._budget = scene, levels, budget
         low, high = levels.region.low, levels.region.high
         extent = high - low
         self.middle = low + extent / 2
         self.factor = SIZE / max(float(extent.max()), 1e-30) if extent.max() > 0 else 1.0
+        self.kept = before is not None and before._is_like(self)
+        if before is not None and self.kept:
+            self.middle, self.factor = before.middle, before.factor
         self.extent = extent * self.factor
         self._low, self._high = (self._scaled(bound) for bound in (levels.low, levels.high))
         sample = levels.sample(SPACING_SAMPLE).cloud.points
@@ -103,6 +109,13 @@ class Stage:
     def place(self, points: torch.Tensor) -> np.ndarray:
         """Scene positions (N, 3) float32 of points (N, 3) that are relative to the cloud's origin."""
         return self._scaled(points.double().numpy()).astype(np.float32)
+
+    def _is_like(self, other: "Stage") -> bool:
+        """Whether another cloud is at most twice or half as large, and its middle within a quarter of the size."""
+        if not torch.equal(self.levels.origin, other.levels.origin):
+            return False
+        moved = float(abs(other.middle - self.middle).max()) * self.factor
+        return bool(0.5 <= other.factor / self.factor <= 2 and moved <= SIZE / 4)
 
     def world(self, points: np.ndarray) -> np.ndarray:
         """Coordinates (..., 3) in the file of points that are relative to the cloud's origin."""

@@ -2,18 +2,15 @@
 
 import io
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pointgrad.data import Cloud
-from pointgrad.data.names import class_names
-from pointgrad.data.stream import Source
-from pointgrad.errors import one_line, printable
-from pointgrad.render import Palette, Scale, first_choice
+from pointgrad.errors import one_line
+from pointgrad.render import Palette, Scale
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.train import Trained
 from pointgrad.view import network, text
@@ -21,6 +18,7 @@ from pointgrad.view.classes import Classes
 from pointgrad.view.clipping import Clipping
 from pointgrad.view.detail import Camera
 from pointgrad.view.display import Settings, point_limits
+from pointgrad.view.inputs import Clouds, File, Input
 from pointgrad.view.levels import Levels, Part, build
 from pointgrad.view.measure import Measure
 from pointgrad.view.page import Page
@@ -35,16 +33,17 @@ SAMPLE_POINTS = 100_000  # points that the panels compute on
 NONE = "none"
 BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 16, 20)}
 REST_SECONDS = 0.15  # time that a camera must rest before the level of detail is updated
+UPDATE_SECONDS = 0.1  # minimum time between two updates of clouds in memory
 RENDER_SECONDS = 60.0  # time in which a browser must answer a request for a screenshot
 VIEWS = {"Top": TOP, "Front": FRONT, "Side": SIDE}
 
 
 class Viewer(Page):
-    """Shows point cloud files in all browsers connected to a server. The browsers share one set of controls.
+    """Shows point clouds in all browsers connected to a server. The browsers share one set of controls.
 
     Args:
         server: viser server whose page is filled.
-        paths: Files to choose from, at least one. The first is opened in a background thread.
+        paths: Files to choose from. The first is opened in a background thread. Without files, call `show`.
         trained: Network that labels the open file, as returned by `pointgrad.train.load`.
         budget: Maximum number of points drawn at once.
         columns: Column names, as for `pointgrad.data.read`.
@@ -59,7 +58,7 @@ class Viewer(Page):
     def __init__(
         self,
         server: "viser.ViserServer",
-        paths: Sequence[Path],
+        paths: Sequence[Path] = (),
         *,
         trained: Trained | None = None,
         budget: int = BUDGET,
@@ -73,17 +72,18 @@ class Viewer(Page):
         self._budget, self._columns, self._category = budget, columns, category
         self.levels: Levels | None = None
         self.picked: Picked | None = None
-        self._clouds: Callable[[], Iterable[Cloud]] = tuple
+        self._input: Input | None = None  # what is open
+        self._drawn = 0.0  # time at which the last update was drawn
         self._names: dict[str, dict[int, str]] = {}
         self._sample: Part | None = None
         self._camera: Camera | None = None
         self._rendering: set[int] = set()  # browsers that are rendering a screenshot
         self._expected = 0  # points of the file that is being opened
-        self._path = self.paths[0]  # the open file
         self._build()
         server.on_client_connect(self._connected)
         server.scene.on_click()(self._clicked)
-        self.open(self._path)
+        if self.paths:
+            self.open(self.paths[0])
 
     # -- for panels -----------------------------------------------------------------------------------------------
 
@@ -111,14 +111,21 @@ class Viewer(Page):
     # -- files ----------------------------------------------------------------------------------------------------
 
     def open(self, path: Path) -> None:
-        """Open a file in the background. If it cannot be read, the current file stays open."""
-        self.worker.submit("open", lambda: self._open(path))
+        """Open a file in the background. If it cannot be read, the current cloud stays open."""
+        self.worker.submit("open", lambda: self._open_path(path))
+
+    def show(self, clouds: Clouds) -> None:
+        """Show clouds in memory, drawn in the background. Frequent calls draw only the last clouds.
+
+        Cameras, colors and the position of the scene are kept if the clouds are about where the last ones were.
+        """
+        self.worker.submit("open", lambda: self._open(clouds), self._drawn + UPDATE_SECONDS - time.monotonic())
 
     def wait(self) -> bool:
         """Wait for all submitted tasks.
 
         Returns:
-            Whether a file is open.
+            Whether a cloud is open.
         """
         self.worker.wait()
         return self.levels is not None
@@ -129,48 +136,71 @@ class Viewer(Page):
         self.levels = None
         self._clear()
 
-    def _open(self, path: Path) -> None:
+    def _open_path(self, path: Path) -> None:
+        self._open(File(path, self._columns, self._category))
+
+    def _open(self, source: Input) -> None:
         started = time.monotonic()
-        self._progress.visible = True
+        updates = isinstance(source, Clouds)
+        self._progress.visible = not updates
         try:
-            clouds = self._stream(path)
-            levels = build(clouds, self._show_progress)
+            levels = build(source.parts) if updates else build(source.parts, self._show_progress)
             network.add_error(levels)
-            names = {by: class_names(path, by) for by in levels.choices()}
+            names = {by: source.names(by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
-            self._show_file()
-            self.report_error(text.describe_error(path, error))
+            self._show_input()
+            self.report_error(text.describe_error(source.label, error))
             return
         finally:
             self._progress.visible = False
-        self._path, self.levels, self.picked, self._sample, self._clouds = path, levels, None, None, clouds
-        self._clear()  # only now: a prediction stops once `levels` has changed
-        self.stage = Stage(self.server.scene, levels, self._budget)
-        self._names = names
-        self._values.content = "Click a point."
-        self._show_file()
-        self._measure.clear()
-        self._clipping.fit(self.stage)
-        self._fill_choices(first_choice(self.sample.cloud), NONE)
-        self.framing.show_all(HOME)
-        self._draw()
+        before, choices = (self.stage if updates else None), self._by.options
+        chosen = None if self._input is None else self._input.preferred
+        stage = Stage(self.server.scene, levels, self._budget, before)
+        self._input, self.levels, self.picked, self._sample = source, levels, None, None
+        with self.server.atomic():  # browsers draw the new points at once in place of the old ones
+            self._clear()  # only now: a prediction stops once `levels` has changed
+            self.stage = stage
+            self._names = names
+            self._values.content = "Click a point."
+            self._show_input()
+            self._measure.clear()
+            same = before is not None and choices == tuple(levels.choices()) and chosen == source.preferred
+            by = self._by.value if same else source.first_choice(self.sample.cloud)
+            self._fill_choices(by, self._compare.value if same else NONE)
+            if not stage.kept:
+                self._clipping.fit(stage)
+                self.framing.show_all(HOME)
+            self._draw()
         self._panel_changed()
         if self.trained is not None:
-            self._start_prediction(self.trained, levels)
+            self._start_prediction(self.trained, levels, source)
+        if updates:
+            self._drawn = time.monotonic()
+            return
         dropped = levels.total - len(levels)
         print(
-            f"{printable(path)}: {levels.total:,} points in {time.monotonic() - started:.1f} s"
+            f"{source.label}: {levels.total:,} points in {time.monotonic() - started:.1f} s"
             + (f", {dropped:,} not shown (non-finite coordinates)" if dropped else ""),
             flush=True,
         )
 
-    def _show_file(self) -> None:
-        """Select the open file in the list of files."""
-        self._file.value, self._file.hint = self._titles.get(self._path, printable(self._path)), printable(self._path)
+    def _show_input(self) -> None:
+        """Show which file or clouds are open."""
+        opened = self._input
+        if isinstance(opened, File):
+            self._file.value = self._titles.get(opened.path, opened.label)
+            self._file.hint = opened.label
+        self._apart.visible = isinstance(opened, Clouds) and len(opened.clouds) > 1
+        if isinstance(opened, Clouds):
+            self._apart.value = opened.side_by_side
+
+    def _move_apart(self) -> None:
+        if isinstance(self._input, Clouds):
+            self._open(replace(self._input, side_by_side=self._apart.value))
 
     # -- the network ----------------------------------------------------------------------------------------------
 
-    def _start_prediction(self, trained: Trained, levels: Levels) -> None:
+    def _start_prediction(self, trained: Trained, levels: Levels, source: Input) -> None:
         def set_status(status: str) -> None:
             self._prediction_status.content = status
 
@@ -179,7 +209,7 @@ class Viewer(Page):
 
         network.BackgroundPrediction(
             trained,
-            self._clouds,
+            source.parts,
             levels,
             is_current=lambda: self.levels is levels,
             set_status=set_status,
@@ -203,13 +233,6 @@ class Viewer(Page):
         if first and levels.has_labels:
             self.framing.show_all()
         self._prediction_status.content = columns.summary()
-
-    def _stream(self, path: Path) -> Callable[[], Iterable[Cloud]]:
-        """Function that streams the chunks of a file from the beginning."""
-        file = Source(path, self._columns)
-        if self._category is None:
-            return file.parts
-        return lambda: (replace(part, category=self._category) for part in file.parts())
 
     def _show_progress(self, step: str, done: int) -> None:
         fraction = done / max(1, self._expected) if step != "reading" else 0.0
@@ -238,7 +261,8 @@ class Viewer(Page):
     def _build_view(self, gui: Any) -> None:
         files = text.short_names(self.paths)
         self._titles = {path: name for name, path in files.items()}
-        self._file = gui.add_dropdown("File", tuple(files), initial_value=next(iter(files)), visible=len(files) > 1)
+        self._file = gui.add_dropdown("File", tuple(files) or (NONE,), visible=len(files) > 1)
+        self._apart = gui.add_checkbox("Side by side", False, visible=False, hint="Move the clouds apart")
         self._by = gui.add_dropdown("Colour by", ("height",))
         self._compare = gui.add_dropdown("Compare with", (NONE,), hint="Show a second view, coloured by this column")
         hint = "Show only points whose prediction differs from their label"
@@ -256,7 +280,8 @@ class Viewer(Page):
         self._measure = Measure(gui, self.server.scene, self._on_change)
         with gui.add_folder("Values"):
             self._values = gui.add_markdown("Click a point.")
-        self._on_change(self._file, "open", lambda: self._open(files[self._file.value]))
+        self._on_change(self._file, "open", lambda: self._open_path(files[self._file.value]))
+        self._on_change(self._apart, "open", self._move_apart)
         self._on_change(self._by, "colors", self._recolored)
         self._on_change(self._compare, "colors", self._copy_changed)
         for control in (self._only_wrong, self._size, self._shading):
@@ -297,7 +322,7 @@ class Viewer(Page):
         scale = self._scale(self._by.value)
         second = None if self._compare.value in (NONE, self._by.value) else self._scale(self._compare.value)
         self._legend.content = text.legend(scale) + ("" if second is None else text.legend(second, "second view"))
-        self._classes.fill(self.levels, scale)
+        self._classes.fill("" if self._input is None else self._input.label, scale)
 
     def _recolored(self) -> None:
         if self.levels is not None:
@@ -310,7 +335,7 @@ class Viewer(Page):
         self.framing.show_all()
 
     def _draw(self) -> None:
-        if self.stage is None or self.levels is None:
+        if self.stage is None or self.levels is None or self._input is None:
             return
         second = None if self._compare.value == NONE else self._scale(self._compare.value)
         clip = self._clipping.box(self.stage)
@@ -328,7 +353,7 @@ class Viewer(Page):
         self.display.set(Settings(self._shading.value, titles, clip, point_limits(self._size.value)))
         self.stage.draw(style, self._camera)
         drawn, total = self.stage.drawn, len(self.levels)
-        self._status.content = f"**{text.escape_markdown(self._path.name)}** {total:,} points" + (
+        self._status.content = f"**{text.escape_markdown(self._input.title)}** {total:,} points" + (
             f", {drawn:,} drawn" * (drawn < total)
         )
         self.server.flush()
@@ -408,7 +433,8 @@ class Viewer(Page):
             self._rendering.discard(client.client_id)
         memory = io.BytesIO()
         Image.fromarray(image).save(memory, "png")
-        client.send_file_download(f"{one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
+        name = Path(self._input.title).stem if self._input is not None else "pointgrad"
+        client.send_file_download(f"{one_line(name)}.png", memory.getvalue(), save_immediately=True)
 
     def _clicked(self, event: Any) -> None:
         ray = self.framing.ray(event)
@@ -416,10 +442,10 @@ class Viewer(Page):
 
     def _choose(self, origin: np.ndarray, direction: np.ndarray) -> None:
         picked = None if self.stage is None else self.stage.pick(origin, direction)
-        if picked is None:
+        if picked is None or self._input is None:
             return
         self.picked = picked
-        self._values.content = text.point_table(picked, self.names)
+        self._values.content = text.point_table(self._input.original(picked.row), self.names)
         self._measure.add(picked)
         self._mark()
         self._show_panel()

@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops.neighbors import Neighbors
 from pointgrad.render.colors import PALETTE
 from pointgrad.view.panels.panel import CHOSEN, Panel, fit_slider, share
 
@@ -61,7 +62,7 @@ class Groups(Panel):
         radius = float(radii[min(DEFAULT_COUNT, len(radii)) - 1]) or self.spacing or 1.0
         fit_slider(self._radius, radius / 50, 3 * radius, radius)
 
-    def _draw_group(self, chosen: Tensor, found: pointgrad.Neighbors) -> str:
+    def _draw_group(self, chosen: Tensor, found: Neighbors) -> str:
         """Draw the group whose centre is nearest to the clicked point, and describe it."""
         query, stage, overlay = self.clicked, self.viewer.stage, self.viewer.overlay
         assert stage is not None
@@ -78,7 +79,7 @@ class Groups(Panel):
         return f"\n\nGroup {group}, nearest to the clicked point, has {len(members)} of {found.index.shape[1]} points."
 
 
-def _nearest_group(found: pointgrad.Neighbors) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_group(found: Neighbors) -> tuple[np.ndarray, np.ndarray]:
     """Points that are in any group, ascending, and for each of them the group with the nearest centre."""
     neighbor, group = pointgrad.to_edges(found.index).numpy()
     order = np.argsort(found.distance2[found.index >= 0].numpy(), kind="stable")

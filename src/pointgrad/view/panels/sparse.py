@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops.sparse import KernelMap
 from pointgrad.render.colors import ramp
 from pointgrad.view.panels.panel import CHOSEN, CONTEXT, OTHER, Panel
 
@@ -50,7 +51,7 @@ class SparseConvolution(Panel):
         )
         self.text.content = f"{text}{self._draw_window(found, centers, width)}\n\n{_table(levels, edge)}"
 
-    def _draw_window(self, found: pointgrad.KernelMap, centers: Tensor, width: float) -> str:
+    def _draw_window(self, found: KernelMap, centers: Tensor, width: float) -> str:
         """Draw the output at the clicked point, its window and the inputs that it reads, and describe them."""
         voxels, query = found.coordinates, self.clicked
         if query is None:
