@@ -143,7 +143,7 @@ class Stage:
         camera = view.fit(torch.from_numpy(self.place(self._framed)).double(), middle, frame)
         right, up, back = view.axes().numpy()
         target = right * camera.shift + up * camera.lift
-        return target + back * camera.distance, target
+        return target + back * max(camera.distance, SIZE / 10), target
 
     @property
     def drawn(self) -> int:
@@ -243,7 +243,7 @@ class Stage:
         count = min(int(self.levels.counts[leaf]), LEAF_SAMPLE)
         if leaf not in self._leaf_spacing:
             places = torch.from_numpy(self.place(self.levels.read(leaf, count).cloud.points))
-            distance = torch.cdist(places[-LAST:], places)
+            distance = torch.cdist(places[-LAST:], places, compute_mode="donot_use_mm_for_euclid_dist")
             distance[distance == 0] = torch.inf  # the point itself, and copies of it
             nearest = distance.amin(1)
             nearest = nearest[nearest.isfinite()]
