@@ -1,6 +1,7 @@
 """`pointgrad.view(points)`: viewers that are started from Python."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -50,7 +51,11 @@ def test_one_viewer_shows_what_was_given_last(view, capfd):
     assert view(np.eye(40, 3), np.eye(40, 3)).viewer._by.value == "rgb"
     assert view(np.eye(40, 3), np.arange(40.0)).viewer._by.value == "value"
     assert capfd.readouterr().out == ""
-    other = view(torch.rand(7, 3), port=window.port + 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    other = view(torch.rand(7, 3), port=port)
+    assert other.address.endswith(f":{port}")
     assert other is not window
     assert window.viewer._status.content.startswith("**points** 40 points")
     assert view(torch.rand(8, 3), port=window.port) is window
