@@ -133,12 +133,13 @@ def test_origins_and_places_side_by_side(view):
     """Large coordinates are joined exactly, and a click shows a point's own coordinates and number."""
     origin = torch.tensor([500_000.0, 5_000_000.0, 100.0]).double()
     one = Cloud(torch.rand(20, 3), origin=origin)
-    two = Cloud(torch.rand(30, 3), origin=origin + 3.5)
+    two = Cloud(torch.rand(30, 3), origin=origin + torch.tensor([30_000.0, -500_000, 0]).double())
     for apart in (False, True):
         window = view({"one": one, "two": two}, side_by_side=apart)
         viewer = window.viewer
         assert viewer._apart.visible
         assert viewer._apart.value == apart
+        assert bool((viewer.levels.high.max(0) - viewer.levels.low.min(0) < 3).all()) == apart
         shown = viewer.levels.sample(100)
         for row in range(50):
             picked = Part(shown.cloud.select(torch.tensor([row])), shown.number[row : row + 1])
