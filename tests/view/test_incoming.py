@@ -66,8 +66,9 @@ def change(client, control, **updates):
 
 def controls(viewer):
     """All controls of a page with the names of their attributes."""
-    owners = [viewer, viewer.operators, *viewer.operators.panels.values()]
-    return {
+    owners = [viewer, viewer._clipping, viewer._measure, viewer.operators, *viewer.operators.panels.values()]
+    sliders = {f"clipping {slider.label}": slider for slider in viewer._clipping._sliders}
+    return sliders | {
         f"{type(owner).__name__}.{name}": value
         for owner in owners
         for name, value in vars(owner).items()
@@ -93,7 +94,7 @@ def test_values_of_all_controls(client, viewer, web):
         synchronize(client, viewer)
         if isinstance(control, viser.GuiSliderHandle):
             assert control.min <= control.value <= control.max, name
-        elif isinstance(control, viser.GuiDropdownHandle):
+        elif isinstance(control, viser.GuiDropdownHandle | viser.GuiMultiSliderHandle):
             assert control.value == before, name
         assert type(control.value) is type(before), name
         control.value = before
@@ -122,6 +123,17 @@ def test_slider_without_a_client(viewer):
     assert incoming.control_value(slider, {"value": 0.5}) is None
     slider.disabled, slider.visible = False, False
     assert incoming.control_value(slider, {"value": 0.5}) is None
+
+
+def test_range_without_a_client(viewer):
+    slider = viewer._clipping._sliders[0]
+    slider.visible, slider.min, slider.max, slider.value = True, 0.25, 0.75, (0.25, 0.75)
+    cases = [((0.5, 0.6), (0.5, 0.6)), ([0, 1], (0.25, 0.75)), ((0.6, 0.5), (0.5, 0.6))]
+    cases += [(value, None) for value in ((0.5,), (0.5, 0.6, 0.7), 0.5, "ab", None, (0.5, math.nan), ("a", "b"))]
+    for value, expected in cases:
+        assert incoming.control_value(slider, {"value": value}) == expected
+    slider.visible = False
+    assert incoming.control_value(slider, {"value": (0.5, 0.6)}) is None
 
 
 def test_other_properties_and_messages_are_ignored(client, viewer, web, monkeypatch, capfd):
@@ -191,13 +203,21 @@ def test_many_camera_messages_start_no_threads(client, viewer, monkeypatch):
     assert len(drawn) <= 30
 
 
-CLICK = {"event_type": "click", "ray_origin": (0.0, -9.0, 0.0), "ray_direction": (0.0, 1.0, 0.0)}
+CLICK = {
+    "event_type": "click",
+    "ray_origin": (0.0, -9.0, 0.0),
+    "ray_direction": (0.0, 1.0, 0.0),
+    "screen_pos": ((0.5, 0.5),),
+}
 CLICKS = [
     {"event_type": "rect-select"},
     {"event_type": "other"},
     {"ray_direction": (0.0, 0.0, 0.0)},
     {"ray_direction": None},
     {"ray_origin": (math.nan, 0.0, 0.0)},
+    {"screen_pos": ((1.5, 0.5),)},
+    {"screen_pos": ((0.5, math.nan),)},
+    {"screen_pos": ((0.5, 0.5), (0.6, 0.6))},
 ]
 
 
@@ -205,7 +225,7 @@ def test_clicks(client, viewer, monkeypatch, capfd):
     chosen = []
     monkeypatch.setattr(viewer, "_choose", lambda *ray: chosen.append(ray))
     for click in (*CLICKS, {}):
-        send(client, "ScenePointerMessage", screen_pos=((0.5, 0.5),), modifier=None, **{**CLICK, **click})
+        send(client, "ScenePointerMessage", modifier=None, **{**CLICK, **click})
     until(lambda: chosen)
     synchronize(client, viewer)
     assert len(chosen) == 1

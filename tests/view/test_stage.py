@@ -116,7 +116,7 @@ def test_only_points_in_the_clipping_box_are_picked(stage):
     stage.draw(style, None)
     sent, places = stage._scene.sent, stage.place(uneven().points - stage.levels.origin)
     place = places[np.argmax(places[:, 2])].astype(float)
-    above = place + [0, 0, 30]
+    above = place + np.array([0, 0, 30])
     assert stage.pick(above, place - above).position == pytest.approx(place, abs=1e-5)
     low, high = (-1e5, -1e5, -1e5), (1e5, 1e5, float(place[2]) - 0.5)
     stage.draw(replace(style, clip=(low, high)), None)
@@ -136,7 +136,7 @@ def test_only_points_in_the_clipping_box_are_picked(stage):
 def test_cameras_show_the_whole_cloud_closely(view, aspect):
     generator = np.random.default_rng(3)
     tree = generator.random((3000, 3)) * [2, 2, 30]
-    levels = build(lambda: [data.Cloud(torch.from_numpy(np.concatenate([tree, tree[:50] + [0, 0, -2000]])))])
+    levels = build(lambda: [data.Cloud(torch.from_numpy(np.concatenate([tree, tree[:50] - np.array([0, 0, 2000])])))])
     stage = Stage(RecordingScene(), levels, 10_000)
     fov = 0.8
     position, target = stage.camera_pose(view, fov, aspect)
