@@ -52,9 +52,9 @@ class Session:
         from pointgrad.view.stage import HOME, Picked
 
         viewer = self.viewer
-        panel = viewer._panels[title]
-        viewer._panel.value = title
-        self.run(viewer._panel_changed)  # fits the ranges of the controls
+        panel = viewer.operators.panels[title]
+        viewer.operators.choice.value = title
+        self.run(viewer.operators.update)  # fits the ranges of the controls
         for name, value in controls.items():
             control = getattr(panel, f"_{name}")
             control.value = value
@@ -66,7 +66,7 @@ class Session:
             part = Part(viewer.sample.cloud.select(torch.tensor([row])), viewer.sample.number[row : row + 1])
             viewer.picked = Picked(viewer.stage.place(part.cloud.points)[0], part)
         self.run(lambda: viewer.framing.show_all(HOME))
-        self.run(viewer._panel_changed)
+        self.run(viewer.operators.update)
         return panel
 
     def closer(self, panel: Any, radius: float | None = None) -> None:

@@ -1,6 +1,8 @@
 """The viewer in a real browser: drawing, controls and clicks."""
 
+import http.server
 import io
+import threading
 import time
 
 import numpy as np
@@ -357,6 +359,58 @@ def test_page_closed_and_reopened(browser, opened, capfd):
         assert second.messages == []
     finally:
         second.close()
+
+
+@pytest.fixture
+def notebook():
+    """Serves a page with the given HTML from another port of this machine, as a notebook does, and returns its URL."""
+    started = []
+
+    def serve(content):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(content.encode())
+
+            def log_message(self, *_):
+                pass
+
+        web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        started.append(web)
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        return f"http://localhost:{web.server_port}"
+
+    yield serve
+    for web in started:
+        web.shutdown()
+        web.server_close()
+
+
+def test_frame_of_a_notebook_follows_updates(browser, notebook):
+    flat = torch.cartesian_prod(torch.linspace(0, 1, 60), torch.linspace(0, 1, 60))
+    wall = torch.stack([flat[:, 0], torch.zeros(3600), flat[:, 1]], 1)
+    window = pointgrad.view({"still": wall, "moving": wall + torch.tensor([1.2, 0, 0])})
+    page = Page(browser, notebook(f"<link rel='icon' href='data:,'><h1>cell</h1>{window._repr_html_()}"))
+    try:
+        frame = page.page.frame_locator("iframe")
+        frame.get_by_text("Colour by").wait_for()
+        assert page.until(lambda: page.count(BLUE) > 1000 and page.count(ORANGE) > 1000)
+        for name in ("still", "moving", "50.0%"):
+            assert name in frame.locator("body").inner_text()
+        orange = page.count(ORANGE)
+        pointgrad.view((wall + torch.tensor([1.2, 0, 0]))[:900], name="moving")
+        assert page.until(lambda: page.count(ORANGE) < orange / 2)
+        assert page.count(BLUE) > 1000
+        pointgrad.view(wall, colors=torch.tensor([[1.0, 0, 1]]).expand(3600, 3), name="moving")
+        assert page.until(lambda: page.count((255, 0, 255)) > 1000)
+        frame.get_by_label("Side by side").click()
+        assert page.until(lambda: page.count((255, 0, 255)) > 500 and page.count((150, 150, 150)) > 500)
+        assert page.messages == []
+    finally:
+        page.close()
+        window.close()
 
 
 def test_two_viewers(opened):

@@ -66,7 +66,7 @@ def change(client, control, **updates):
 
 def controls(viewer):
     """All controls of a page with the names of their attributes."""
-    owners = [viewer, viewer._clipping, viewer._measure, *viewer._panels.values()]
+    owners = [viewer, viewer._clipping, viewer._measure, viewer.operators, *viewer.operators.panels.values()]
     sliders = {f"clipping {slider.label}": slider for slider in viewer._clipping._sliders}
     return sliders | {
         f"{type(owner).__name__}.{name}": value
@@ -105,7 +105,7 @@ def test_values_of_all_controls(client, viewer, web):
 @pytest.mark.parametrize(("value", "bound"), SLIDERS.items())
 def test_sliders_are_limited_to_their_range(client, viewer, value, bound):
     for title, name in (("neighbours", "_k"), ("groups", "_count"), ("groups", "_k"), ("interpolation", "_count")):
-        slider = getattr(viewer._panels[title], name)
+        slider = getattr(viewer.operators.panels[title], name)
         slider.value = slider.min + 1
         change(client, slider, value=value)
         limit = getattr(slider, bound)
@@ -114,7 +114,7 @@ def test_sliders_are_limited_to_their_range(client, viewer, value, bound):
 
 
 def test_slider_without_a_client(viewer):
-    slider = viewer._panels["neighbours"]._radius
+    slider = viewer.operators.panels["neighbours"]._radius
     slider.visible, slider.min, slider.max = True, 0.25, 0.75
     cases = [(0, 0.25), (0.5, 0.5), (1, 0.75), (math.nan, None), (math.inf, None), ("0.5", None), (True, None)]
     for value, expected in cases:
@@ -140,7 +140,7 @@ def test_other_properties_and_messages_are_ignored(client, viewer, web, monkeypa
     """A control's limits and options, files, and the address that viser offers to share on the internet."""
     shared = []
     monkeypatch.setattr(viser.ViserServer, "request_share_url", lambda *_, **__: shared.append(1))
-    slider, choice = viewer._panels["neighbours"]._k, viewer._by
+    slider, choice = viewer.operators.panels["neighbours"]._k, viewer._by
     before = slider.max, slider.value, choice.options, choice.value
     for updates in ({"max": 10**9}, {"value": 3, "max": 10**9}, {"update_cb": []}, {"props": None}, {}, {"removed": 1}):
         change(client, slider, **updates)

@@ -171,8 +171,8 @@ def test_columns_with_reserved_names(opened, capfd):
         viewer._by.value = by
         viewer.worker.submit("colors", viewer._recolored)
         viewer.wait()
-    viewer._panel.value = "interpolation"
-    viewer.worker.submit("choose panel", viewer._panel_changed)
+    viewer.operators.choice.value = "interpolation"
+    viewer.worker.submit("choose panel", viewer.operators.update)
     viewer.wait()
     errors = capfd.readouterr().err
     assert errors == "pointgrad view: interpolation needs a column of values, but all columns are classes\n"
@@ -185,12 +185,12 @@ def test_columns_with_reserved_names(opened, capfd):
 
 def test_panels_reject_huge_extents(opened, capfd):
     viewer = opened(data.Cloud(torch.rand(200, 3).double() * 1e300))
-    for title in viewer._panels:
-        viewer._panel.value = title
-        viewer.worker.submit("choose panel", viewer._panel_changed)
+    for title in viewer.operators.panels:
+        viewer.operators.choice.value = title
+        viewer.worker.submit("choose panel", viewer.operators.update)
         viewer.wait()
     errors = capfd.readouterr().err.splitlines()
-    assert len(errors) == len(viewer._panels)
+    assert len(errors) == len(viewer.operators.panels)
     assert all(line.startswith("pointgrad view: the extent of the cloud must be at most 1e+18") for line in errors)
 
 

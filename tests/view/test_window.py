@@ -1,6 +1,7 @@
 """`pointgrad.view(points)`: viewers that are started from Python."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -50,7 +51,11 @@ def test_one_viewer_shows_what_was_given_last(view, capfd):
     assert view(np.eye(40, 3), np.eye(40, 3)).viewer._by.value == "rgb"
     assert view(np.eye(40, 3), np.arange(40.0)).viewer._by.value == "value"
     assert capfd.readouterr().out == ""
-    other = view(torch.rand(7, 3), port=window.port + 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    other = view(torch.rand(7, 3), port=port)
+    assert other.address.endswith(f":{port}")
     assert other is not window
     assert window.viewer._status.content.startswith("**points** 40 points")
     assert view(torch.rand(8, 3), port=window.port) is window
@@ -128,12 +133,13 @@ def test_origins_and_places_side_by_side(view):
     """Large coordinates are joined exactly, and a click shows a point's own coordinates and number."""
     origin = torch.tensor([500_000.0, 5_000_000.0, 100.0]).double()
     one = Cloud(torch.rand(20, 3), origin=origin)
-    two = Cloud(torch.rand(30, 3), origin=origin + 3.5)
+    two = Cloud(torch.rand(30, 3), origin=origin + torch.tensor([30_000.0, -500_000, 0]).double())
     for apart in (False, True):
         window = view({"one": one, "two": two}, side_by_side=apart)
         viewer = window.viewer
         assert viewer._apart.visible
         assert viewer._apart.value == apart
+        assert bool((viewer.levels.high.max(0) - viewer.levels.low.min(0) < 3).all()) == apart
         shown = viewer.levels.sample(100)
         for row in range(50):
             picked = Part(shown.cloud.select(torch.tensor([row])), shown.number[row : row + 1])

@@ -190,9 +190,9 @@ def check_columns(clouds: Mapping[str, Cloud], by: str | None) -> None:
 
 
 def _bounds(cloud: Cloud) -> tuple[Tensor, Tensor]:
-    """Lower and upper corner (3,) of the finite points, float64, relative to the origin."""
+    """Lower and upper corner (3,) of the finite points, float64, in the coordinates of the source."""
     finite = cloud.points[cloud.points.isfinite().all(1)].double()
-    return (finite.amin(0), finite.amax(0)) if len(finite) else (torch.zeros(3).double(), torch.zeros(3).double())
+    return (finite.amin(0) + cloud.origin, finite.amax(0) + cloud.origin) if len(finite) else (cloud.origin,) * 2
 
 
 def _features(clouds: list[Cloud]) -> list[str]:

@@ -23,7 +23,7 @@ def legend(scale: Scale, title: str = "") -> str:
     if title:
         return ROW.format(f"<b>{html.escape(title)}: {html.escape(scale.by)}</b>") + legend(scale)
     if scale.kind == "rgb":
-        return ROW.format("the file's own colours")
+        return ROW.format("the colours of the cloud")
     if scale.kind == "value":
         stops = ",".join(f"rgb({r:.0f},{g:.0f},{b:.0f})" for r, g, b in colors.RAMP)
         bar = f'<span style="flex:1;height:1em;border-radius:.2em;background:linear-gradient(90deg,{stops})"></span>'

@@ -21,8 +21,8 @@ from pointgrad.view.display import Settings, point_limits
 from pointgrad.view.inputs import Clouds, File, Input
 from pointgrad.view.levels import Levels, Part, build
 from pointgrad.view.measure import Measure
+from pointgrad.view.operators import NONE, Operators
 from pointgrad.view.page import Page
-from pointgrad.view.panels import PANELS, Panel
 from pointgrad.view.stage import FRONT, HOME, SIDE, TOP, Picked, Stage, Style
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 BUDGET = 1_000_000  # points drawn at once
 SAMPLE_POINTS = 100_000  # points that the panels compute on
-NONE = "none"
 BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 16, 20)}
 REST_SECONDS = 0.15  # time that a camera must rest before the level of detail is updated
 UPDATE_SECONDS = 0.1  # minimum time between two updates of clouds in memory
@@ -106,7 +105,7 @@ class Viewer(Page):
 
     def redraw_on(self, control: Any) -> None:
         """Update the active panel whenever a user changes a control."""
-        self._on_change(control, "panel", self._show_panel)
+        self._on_change(control, "panel", self.operators.show)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -171,7 +170,7 @@ class Viewer(Page):
                 self._clipping.fit(stage)
                 self.framing.show_all(HOME)
             self._draw()
-        self._panel_changed()
+        self.operators.update()
         if self.trained is not None:
             self._start_prediction(self.trained, levels, source)
         if updates:
@@ -249,14 +248,12 @@ class Viewer(Page):
         gui.main_panel.dock_right()
         self._status = gui.add_markdown("")
         self._progress: Any = gui.add_progress_bar(0.0, visible=False)
-        self._operator_note = gui.add_markdown("", visible=False)
-        self._remove_operator = gui.add_button("Remove operator", visible=False)
-        self._on_click(self._remove_operator, "choose panel", self._remove_panel)
+        self.operators = Operators(self, gui, self._on_change, self._on_click, self._draw)
         tabs = gui.add_tab_group()
         with tabs.add_tab("View"):
             self._build_view(gui)
         with tabs.add_tab("Operators"):
-            self._build_operators(gui)
+            self.operators.build(gui)
 
     def _build_view(self, gui: Any) -> None:
         files = text.short_names(self.paths)
@@ -291,18 +288,6 @@ class Viewer(Page):
         views.on_click(lambda event: self._look(event.client, VIEWS[event.target.value]))
         shot.on_click(lambda event: self._screenshot(event.client))
         self._paint_background()
-
-    def _build_operators(self, gui: Any) -> None:
-        panels: list[Panel] = [panel(self) for panel in PANELS if self.trained is not None or not panel.needs_network]
-        self._panels = {panel.title: panel for panel in panels}
-        self._panel = gui.add_dropdown("Operator", (NONE, *self._panels), initial_value=NONE)
-        self._basis = gui.add_markdown("", visible=False)
-        self._folders = {}
-        for title, panel in self._panels.items():
-            self._folders[title] = gui.add_folder(title, visible=False)
-            with self._folders[title]:
-                panel.build(gui)
-        self._on_change(self._panel, "choose panel", self._panel_changed)
 
     def _fill_choices(self, by: str, second: str) -> None:
         assert self.levels is not None
@@ -346,7 +331,7 @@ class Viewer(Page):
             self._only_wrong.value,
             clip,
             self._size.value,
-            None if self._active() is None else BACKGROUNDS[self._background.value],
+            None if self.operators.active is None else BACKGROUNDS[self._background.value],
         )
         titles = () if second is None else (self._by.value, self._compare.value)
         self._clipping.draw_edges(self.stage)
@@ -362,46 +347,6 @@ class Viewer(Page):
         color = BACKGROUNDS[self._background.value]
         self.server.scene.set_background_image(np.full((1, 1, 3), color, np.uint8))
         self._draw()
-
-    # -- operators ------------------------------------------------------------------------------------------------
-
-    def _active(self) -> Panel | None:
-        return self._panels.get(self._panel.value)
-
-    def _panel_changed(self) -> None:
-        self.overlay.clear()
-        self._mark()
-        active = self._active()
-        for title, folder in self._folders.items():
-            folder.visible = title == self._panel.value
-        for control in (self._basis, self._operator_note, self._remove_operator):
-            control.visible = active is not None
-        if active is not None:
-            self._operator_note.content = f"The operator **{active.title}** is drawn over the dimmed cloud."
-        self._draw()
-        self._show_panel()
-
-    def _remove_panel(self) -> None:
-        self._panel.value = NONE
-        self._panel_changed()
-
-    def _show_panel(self) -> None:
-        """Draw the active panel. If it cannot be shown, remove its drawing and show the reason in its place."""
-        active = self._active()
-        if active is None or self.levels is None:
-            return
-        count, total = len(self.sample.cloud), len(self.levels)
-        try:
-            active.show()
-            self._basis.content = f"computed on {count:,} points" + f", an even sample of {total:,}" * (count < total)
-        except Exception as error:
-            self.overlay.clear()
-            self._mark()
-            active.text.content = ""
-            self._basis.content = f"not shown: {text.escape_markdown(one_line(error))}"
-            raise
-        finally:
-            self.server.flush()
 
     # -- browsers -------------------------------------------------------------------------------------------------
 
@@ -448,7 +393,7 @@ class Viewer(Page):
         self._values.content = text.point_table(self._input.original(picked.row), self.names)
         self._measure.add(picked)
         self._mark()
-        self._show_panel()
+        self.operators.show()
 
     def _mark(self) -> None:
         self._measure.mark(self.picked)
