@@ -28,7 +28,7 @@ MARGIN = 0.04  # free margin around the cloud, relative to the shorter side of a
 SPACING_SAMPLE = 1 << 16  # points from which framing and the typical point spacing are computed
 LEAF_SAMPLE, LAST = 1024, 16  # first points of a leaf from whose last ones its spacing is computed
 POINT_SCALE = 1.4  # point size in spacings; spacing varies, and at this size a surface has no holes
-LEAF_SCALE = 0.85  # the same in spacings of an even sample, which are larger
+LEAF_SCALE = 1.0  # the same in spacings of an even sample, which are larger
 MIN_POINT_SIZE = 1e-4
 DIMMED = 0.4  # weight of a dimmed point's color; the rest is the background
 
