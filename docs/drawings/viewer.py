@@ -72,6 +72,7 @@ def predicted(viewer: Any, page: Any) -> None:
 def errors(viewer: Any, page: Any) -> None:
     predicted(viewer, page)
     page.get_by_role("checkbox", name="Only errors").click()
+    page.mouse.move(200, 700)  # closes the hint
 
 
 def draw() -> None:

@@ -57,6 +57,7 @@ class Framing:
     ) -> None:
         self._server, self._worker, self._stage, self._linked = server, worker, stage, linked
         self._poses: dict[int, Pose] = {}  # by browser
+        self._arrived: set[int] = set()  # browsers that have reported the pose; older cameras may be on their way
         server.initial_camera.fov = FOV
         server.on_client_connect(self._connected)
 
@@ -70,7 +71,7 @@ class Framing:
             view or HOME, FOV, self._pane_aspect(ASPECT), self._margin()
         )
         for client in self._server.get_clients().values():
-            self.show(client, view or _direction(client.camera))
+            self.show(client, view or self._direction(client))
 
     def show(self, client: Any, view: View) -> None:
         """Show the whole cloud in one browser, from a direction."""
@@ -80,6 +81,7 @@ class Framing:
         aspect = self._pane_aspect(client.camera.aspect)
         position, target = stage.camera_pose(view, FOV, aspect, self._margin())
         self._poses[client.client_id] = Pose(view, position, target, aspect)
+        self._arrived.discard(client.client_id)
         with client.atomic():
             client.camera.up_direction, client.camera.fov = (0.0, 0.0, 1.0), FOV
             client.camera.position, client.camera.look_at = position, target
@@ -108,6 +110,16 @@ class Framing:
     def _margin(self) -> float:
         return LINKED_MARGIN if self._linked() else MARGIN
 
+    def _direction(self, client: Any) -> View:
+        """Direction from which a browser shows the cloud."""
+        pose = self._poses.get(client.client_id)
+        if client.client_id not in self._arrived:
+            return HOME if pose is None else pose.view
+        x, y, z = np.asarray(client.camera.position) - np.asarray(client.camera.look_at)
+        flat = np.hypot(x, y)
+        azimuth = HOME.azimuth if flat == 0 else float(np.degrees(np.arctan2(y, x)))
+        return View(azimuth, float(np.clip(np.degrees(np.arctan2(z, flat)), -89.9, 89.9)))
+
     async def _connected(self, client: Any) -> None:
         client.camera.on_update(self._moved)
         self._worker.submit(f"frame {client.client_id}", lambda: self.show(client, HOME))
@@ -119,18 +131,12 @@ class Framing:
             return
         distance = SAME * np.linalg.norm(pose.position - pose.target)
         moved = np.linalg.norm(camera.position - pose.position) + np.linalg.norm(camera.look_at - pose.target)
+        if moved >= distance:
+            return
+        self._arrived.add(client.client_id)
         aspect = self._pane_aspect(camera.aspect)
-        if moved < distance and abs(aspect - pose.aspect) > SAME * aspect:
+        if abs(aspect - pose.aspect) > SAME * aspect:
             self._worker.submit(f"frame {client.client_id}", lambda: self.show(client, pose.view))
-
-
-def _direction(camera: Any) -> View:
-    """Direction from which a camera looks."""
-    x, y, z = np.asarray(camera.position) - np.asarray(camera.look_at)
-    flat = np.hypot(x, y)
-    elevation = float(np.degrees(np.arctan2(z, flat)))
-    azimuth = HOME.azimuth if flat == 0 else float(np.degrees(np.arctan2(y, x)))
-    return View(azimuth, float(np.clip(elevation, -89.9, 89.9)))
 
 
 def _rotate(wxyz: np.ndarray, vector: np.ndarray) -> np.ndarray:
