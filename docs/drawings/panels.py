@@ -49,7 +49,7 @@ class Session:
     def show(self, title: str, click: tuple[float, float, float] | None = None, **controls: Any) -> Any:
         """Show a panel with the given controls; `click` is a position in the unit box of the cloud."""
         from pointgrad.view.levels import Part
-        from pointgrad.view.stage import Picked
+        from pointgrad.view.stage import HOME, Picked
 
         viewer = self.viewer
         panel = viewer.operators.panels[title]
@@ -65,7 +65,7 @@ class Session:
             row = int((points - (low + torch.tensor(click) * (high - low))).norm(dim=1).argmin())
             part = Part(viewer.sample.cloud.select(torch.tensor([row])), viewer.sample.number[row : row + 1])
             viewer.picked = Picked(viewer.stage.place(part.cloud.points)[0], part)
-        viewer._reset_cameras()
+        viewer.framing.show_all(HOME)
         self.run(viewer.operators.update)
         return panel
 
