@@ -1,11 +1,15 @@
 """Clouds from tensors and arrays, with their colors and labels, and errors for everything else."""
 
+import doctest
+
 import numpy as np
 import pytest
 import torch
 
+from pointgrad import data
 from pointgrad.data import Cloud
-from pointgrad.data.as_clouds import as_clouds, class_map
+from pointgrad.data import as_clouds as module
+from pointgrad.data.as_clouds import as_clouds, class_map, stored_names
 
 
 def test_layouts_types_and_names():
@@ -123,3 +127,19 @@ def test_errors_of_names():
     for classes in ("road", [1], {"a": "b"}, 3):
         with pytest.raises(TypeError, match="classes must be a list of names or a dict"):
             class_map(classes)
+
+
+def test_class_names_of_the_files_that_clouds_were_read_from(tmp_path):
+    clouds = {}
+    for folder, names in (("a", "road\ntree\n"), ("b", "road\ntree\n"), ("c", "car\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "classes.txt").write_text(names)
+        data.write(tmp_path / folder / "scan.ply", Cloud(P, labels=torch.arange(5) % 2))
+        clouds[folder] = data.read(tmp_path / folder / "scan.ply")
+    assert stored_names({name: clouds[name] for name in "ab"}) == {0: "road", 1: "tree"}
+    assert stored_names(clouds) == {}
+    assert stored_names({"x": Cloud(P, source="shapes train 3"), "y": Cloud(P)}) == {}
+
+
+def test_documented_examples():
+    assert doctest.testmod(module, extraglobs={"torch": torch, "np": np}).failed == 0
