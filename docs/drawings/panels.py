@@ -65,7 +65,7 @@ class Session:
             row = int((points - (low + torch.tensor(click) * (high - low))).norm(dim=1).argmin())
             part = Part(viewer.sample.cloud.select(torch.tensor([row])), viewer.sample.number[row : row + 1])
             viewer.picked = Picked(viewer.stage.place(part.cloud.points)[0], part)
-        viewer.framing.show_all(HOME)
+        self.run(lambda: viewer.framing.show_all(HOME))
         self.run(viewer.operators.update)
         return panel
 

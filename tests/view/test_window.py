@@ -65,6 +65,14 @@ def test_one_viewer_shows_what_was_given_last(view, capfd):
     assert f'<iframe src="{window.address}"' in window._repr_html_()
 
 
+def test_points_that_are_not_finite_are_counted(view):
+    points = torch.rand(50, 3)
+    points[::10] = torch.nan
+    viewer = view(points, labels=torch.arange(50) % 2).viewer
+    assert viewer._status.content == "**points** 45 points, 5 not shown (non-finite coordinates)"
+    assert viewer.levels.scale("label", {}).counts == {0: 20, 1: 25}
+
+
 def test_named_clouds_are_updated(view):
     target = torch.rand(30, 3)
     window = view({"target": target, "moving": labelled().points}, classes=["a", "b"])

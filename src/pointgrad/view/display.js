@@ -190,6 +190,16 @@
 
   function draw(scene, camera) {
     if (scene !== viewer().scene || renderer.getRenderTarget() !== null) return plain(scene, camera);
+    try {
+      drawPanes(scene, camera);
+    } catch (error) {
+      console.error(`pointgrad: points are drawn by viser: ${error.message}`);
+      renderer.render = plain;
+      plain(scene, camera);
+    }
+  }
+
+  function drawPanes(scene, camera) {
     readSettings();
     const found = preparePoints();
     const ratio = renderer.getPixelRatio();
@@ -354,16 +364,20 @@
 
   // -- installation ----------------------------------------------------------------------------------------------
 
-  function install(found) {
-    if (found === renderer) return;
-    renderer = found;
-    plain = renderer.render.bind(renderer);
+  function prepareLight() {
     light = null;
     try {
       light = makeLight();
     } catch (error) {
       console.error(`pointgrad: no shading: ${error.message}`);
     }
+  }
+
+  function install(found) {
+    renderer = found;
+    plain = renderer.render.bind(renderer);
+    prepareLight();
+    renderer.domElement.addEventListener("webglcontextrestored", prepareLight);
     renderer.render = draw;
     setInterval(fitAboveSheet, 250);
     viewer().requestRender();

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pointgrad.render.camera import View
-from pointgrad.view.stage import HOME, Stage
+from pointgrad.view.stage import HOME, MARGIN, Stage
 from pointgrad.view.worker import Worker
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FOV = math.radians(45.0)  # vertical field of view
 ASPECT = 1.4  # of a window that has not connected yet
+LINKED_MARGIN = 0.09  # as MARGIN, for linked views, which have titles
 SAME = 1e-3  # relative difference of positions and aspects that counts as no change
 
 
@@ -65,7 +66,9 @@ class Framing:
         if stage is None:
             return
         camera = self._server.initial_camera
-        camera.position, camera.look_at = stage.camera_pose(view or HOME, FOV, self._pane_aspect(ASPECT))
+        camera.position, camera.look_at = stage.camera_pose(
+            view or HOME, FOV, self._pane_aspect(ASPECT), self._margin()
+        )
         for client in self._server.get_clients().values():
             self.show(client, view or _direction(client.camera))
 
@@ -75,7 +78,7 @@ class Framing:
         if client is None or stage is None:
             return
         aspect = self._pane_aspect(client.camera.aspect)
-        position, target = stage.camera_pose(view, FOV, aspect)
+        position, target = stage.camera_pose(view, FOV, aspect, self._margin())
         self._poses[client.client_id] = Pose(view, position, target, aspect)
         with client.atomic():
             client.camera.up_direction, client.camera.fov = (0.0, 0.0, 1.0), FOV
@@ -101,6 +104,9 @@ class Framing:
         if not self._linked():
             return aspect
         return aspect / 2 if aspect >= 1 else aspect * 2
+
+    def _margin(self) -> float:
+        return LINKED_MARGIN if self._linked() else MARGIN
 
     async def _connected(self, client: Any) -> None:
         client.camera.on_update(self._moved)

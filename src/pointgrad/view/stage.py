@@ -128,17 +128,20 @@ class Stage:
     def _scaled(self, points: np.ndarray) -> np.ndarray:
         return np.clip((points - self.middle) * self.factor, -FARTHEST, FARTHEST)
 
-    def camera_pose(self, view: View, fov: float, aspect: float) -> tuple[np.ndarray, np.ndarray]:
+    def camera_pose(
+        self, view: View, fov: float, aspect: float, margin: float = MARGIN
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Camera position and target (3,) that show the whole cloud, without outliers.
 
         Args:
             view: Viewing direction.
             fov: Vertical field of view, in radians.
             aspect: Width of the view, relative to its height.
+            margin: Free margin around the cloud, relative to the shorter side of the view.
         """
         width, height = round(1000 * max(aspect, 0.01)), 1000
         field = 2 * np.arctan(np.tan(fov / 2) * max(1.0, width / height))
-        frame = Frame(width, height, MARGIN * min(width, height), float(field))
+        frame = Frame(width, height, margin * min(width, height), float(field))
         middle = torch.zeros(3, dtype=torch.float64)
         camera = view.fit(torch.from_numpy(self.place(self._framed)).double(), middle, frame)
         right, up, back = view.axes().numpy()

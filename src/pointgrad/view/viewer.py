@@ -338,10 +338,9 @@ class Viewer(Page):
         self._clipping.draw_edges(self.stage)
         self.display.set(Settings(self._shading.value and dim is None, titles, clip, point_limits(self._size.value)))
         self.stage.draw(style, self._camera)
-        drawn, total = self.stage.drawn, len(self.levels)
-        self._status.content = f"**{text.escape_markdown(self._input.title)}** {total:,} points" + (
-            f", {drawn:,} drawn" * (drawn < total)
-        )
+        drawn, total, lost = self.stage.drawn, len(self.levels), self.levels.total - len(self.levels)
+        more = f", {drawn:,} drawn" * (drawn < total) + f", {lost:,} not shown (non-finite coordinates)" * (lost > 0)
+        self._status.content = f"**{text.escape_markdown(self._input.title)}** {total:,} points{more}"
         self.server.flush()
 
     def _paint_background(self) -> None:
