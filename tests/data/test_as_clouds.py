@@ -76,6 +76,7 @@ def test_colors_and_labels():
     batch = as_clouds(np.zeros((2, 3, 3)), np.arange(6.0).reshape(2, 3), np.arange(6).reshape(2, 3))
     assert [cloud.labels.tolist() for cloud in batch.values()] == [[0, 1, 2], [3, 4, 5]]
     assert class_map(("a", "b")) == {0: "a", 1: "b"}
+    assert class_map({np.int64(4): "a", -1: "none"}) == {4: "a", -1: "none"}
 
 
 P = torch.zeros(5, 3)
@@ -94,6 +95,7 @@ BAD = [
     ((P + 1j,), TypeError, "points must be numbers, got complex64"),
     ((P.to_sparse(),), TypeError, "points must be a dense tensor, got torch.sparse_coo"),
     ((np.array([["a", "b", "c"]]),), TypeError, "points must be numbers, got <U1"),
+    ((P, "height"), TypeError, "colors must be an array, got 'height'; to color by a column, pass by='height'"),
     ((P, torch.zeros(4, 3)), ValueError, "colors must be (5, 3) or (5,) like points, got (4, 3)"),
     ((P, torch.zeros(5, 4)), ValueError, "got (5, 4): pass colors[:, :3]"),
     ((P, torch.full((5, 3), 200.0)), ValueError, "colors must be from 0 to 1 as float32, got 200 to 200"),

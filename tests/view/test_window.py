@@ -204,6 +204,8 @@ def test_errors_leave_the_viewer_unchanged(view):
 def test_port_and_threads(view, taken):
     with pytest.raises(ValueError, match=f"cannot listen on port {taken}"):
         pointgrad.view(torch.rand(5, 3), port=taken)
+    with pytest.raises(TypeError, match="port must be an integer, got str"):
+        pointgrad.view(torch.rand(5, 3), port="8080")
     assert not windows._windows
     threads = [threading.Thread(target=view, args=(torch.rand(9, 3),), kwargs={"name": str(i)}) for i in range(4)]
     for thread in threads:
