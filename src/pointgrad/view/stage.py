@@ -28,7 +28,7 @@ MARGIN = 0.04  # free margin around the cloud, relative to the shorter side of a
 SPACING_SAMPLE = 1 << 16  # points from which framing and the typical point spacing are computed
 LEAF_SAMPLE, LAST = 1024, 16  # first points of a leaf from whose last ones its spacing is computed
 POINT_SCALE = 1.4  # point size in spacings; spacing varies, and at this size a surface has no holes
-LEAF_SCALE = 0.85  # the same in spacings of an even sample, which are larger
+LEAF_SCALE = 1.0  # the same in spacings of an even sample, which are larger
 MIN_POINT_SIZE = 1e-4
 DIMMED = 0.4  # weight of a dimmed point's color; the rest is the background
 
@@ -100,7 +100,7 @@ class Stage:
         sample = levels.sample(SPACING_SAMPLE).cloud.points
         self._framed = sample[torch.from_numpy(levels.region.inside(sample.double().numpy()))]
         self.point_size = self._spacing()
-        self._leaf_spacing: dict[int, float] = {}  # of the first LEAF_SAMPLE points
+        self._leaf_spacing: dict[int, tuple[float, int]] = {}  # spacing of the first points, and their number
         self._style: Style | None = None
         self._counts = np.zeros(len(levels.counts), np.int64)
         self._parts: dict[int, Part] = {}  # drawn points, by leaf
@@ -215,16 +215,18 @@ class Stage:
 
     def _send(self, leaf: int, style: Style) -> None:
         part = self._shown(self._parts[leaf], style)
+        if not len(part.cloud):
+            self._remove(f"/cloud/{leaf}", f"/copy/{leaf}")
+            return
         points, size = self.place(part.cloud.points), style.size * self._size(leaf) * (0.6 if style.dim else 1.0)
         self._node(f"/cloud/{leaf}", points, part, style.scale, style.dim, size)
-        self._node(f"/copy/{leaf}", points if style.second else points[:0], part, style.second, style.dim, size)
+        self._node(f"/copy/{leaf}", points, part, style.second, style.dim, size)
 
     def _node(
         self, name: str, points: np.ndarray, part: Part, scale: Scale | None, dim: Color | None, size: float
     ) -> None:
-        if scale is None or not len(points):
-            if name in self._nodes:
-                self._nodes.pop(name).remove()
+        if scale is None:
+            self._remove(name)
             return
         self._nodes[name] = self._scene.add_point_cloud(
             name,
@@ -236,6 +238,11 @@ class Stage:
             precision="float32",
         )
 
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            if name in self._nodes:
+                self._nodes.pop(name).remove()
+
     def _size(self, leaf: int) -> float:
         """Point size at which the drawn points of a leaf just cover a surface.
 
@@ -243,15 +250,15 @@ class Stage:
         nearest other point is the spacing of an even sample. On a surface it decreases with the square root of the
         number of points.
         """
-        count = min(int(self.levels.counts[leaf]), LEAF_SAMPLE)
         if leaf not in self._leaf_spacing:
-            places = torch.from_numpy(self.place(self.levels.read(leaf, count).cloud.points))
+            places = torch.from_numpy(self.place(self._parts[leaf].cloud.points[:LEAF_SAMPLE]))
             distance = torch.cdist(places[-LAST:], places, compute_mode="donot_use_mm_for_euclid_dist")
             distance[distance == 0] = torch.inf  # the point itself, and copies of it
             nearest = distance.amin(1)
             nearest = nearest[nearest.isfinite()]
-            self._leaf_spacing[leaf] = float(nearest.median()) if len(nearest) else 0.0
-        spacing = self._leaf_spacing[leaf] * (count / max(count, int(self._counts[leaf]))) ** 0.5
+            self._leaf_spacing[leaf] = (float(nearest.median()) if len(nearest) else 0.0), len(places)
+        spacing, count = self._leaf_spacing[leaf]
+        spacing *= (count / max(count, int(self._counts[leaf]))) ** 0.5
         return min(max(LEAF_SCALE * spacing, MIN_POINT_SIZE), SIZE / 50) if spacing else self.point_size
 
     def _spacing(self) -> float:
