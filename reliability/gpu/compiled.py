@@ -45,6 +45,7 @@ def record(few: bool) -> dict[str, list[str]]:
         Arguments of the different launches, as JSON, by kernel.
     """
     os.environ["TRITON_INTERPRET"] = "1"
+    import triton
     from triton.runtime import interpreter
 
     import pointgrad
@@ -55,6 +56,9 @@ def record(few: bool) -> dict[str, list[str]]:
 
     speed_up()
     launch.INTERPRETED = False  # use the launch parameters of a GPU
+    launch.jit = triton.jit
+    launch.shared_memory = lambda device: 227 << 10
+    launch.has_tf32 = lambda device: True
     from pointgrad.ops.sampling import kernels as sampling
 
     torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(multi_processor_count=132)

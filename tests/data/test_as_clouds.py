@@ -1,11 +1,15 @@
 """Clouds from tensors and arrays, with their colors and labels, and errors for everything else."""
 
+import doctest
+
 import numpy as np
 import pytest
 import torch
 
+from pointgrad import data
 from pointgrad.data import Cloud
-from pointgrad.data.as_clouds import as_clouds, class_map
+from pointgrad.data import as_clouds as module
+from pointgrad.data.as_clouds import as_clouds, class_map, stored_names
 
 
 def test_layouts_types_and_names():
@@ -72,6 +76,7 @@ def test_colors_and_labels():
     batch = as_clouds(np.zeros((2, 3, 3)), np.arange(6.0).reshape(2, 3), np.arange(6).reshape(2, 3))
     assert [cloud.labels.tolist() for cloud in batch.values()] == [[0, 1, 2], [3, 4, 5]]
     assert class_map(("a", "b")) == {0: "a", 1: "b"}
+    assert class_map({np.int64(4): "a", -1: "none"}) == {4: "a", -1: "none"}
 
 
 P = torch.zeros(5, 3)
@@ -90,6 +95,7 @@ BAD = [
     ((P + 1j,), TypeError, "points must be numbers, got complex64"),
     ((P.to_sparse(),), TypeError, "points must be a dense tensor, got torch.sparse_coo"),
     ((np.array([["a", "b", "c"]]),), TypeError, "points must be numbers, got <U1"),
+    ((P, "height"), TypeError, "colors must be an array, got 'height'; to color by a column, pass by='height'"),
     ((P, torch.zeros(4, 3)), ValueError, "colors must be (5, 3) or (5,) like points, got (4, 3)"),
     ((P, torch.zeros(5, 4)), ValueError, "got (5, 4): pass colors[:, :3]"),
     ((P, torch.full((5, 3), 200.0)), ValueError, "colors must be from 0 to 1 as float32, got 200 to 200"),
@@ -123,3 +129,19 @@ def test_errors_of_names():
     for classes in ("road", [1], {"a": "b"}, 3):
         with pytest.raises(TypeError, match="classes must be a list of names or a dict"):
             class_map(classes)
+
+
+def test_class_names_of_the_files_that_clouds_were_read_from(tmp_path):
+    clouds = {}
+    for folder, names in (("a", "road\ntree\n"), ("b", "road\ntree\n"), ("c", "car\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "classes.txt").write_text(names)
+        data.write(tmp_path / folder / "scan.ply", Cloud(P, labels=torch.arange(5) % 2))
+        clouds[folder] = data.read(tmp_path / folder / "scan.ply")
+    assert stored_names({name: clouds[name] for name in "ab"}) == {0: "road", 1: "tree"}
+    assert stored_names(clouds) == {}
+    assert stored_names({"x": Cloud(P, source="shapes train 3"), "y": Cloud(P)}) == {}
+
+
+def test_documented_examples():
+    assert doctest.testmod(module, extraglobs={"torch": torch, "np": np}).failed == 0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pointgrad import models
+from pointgrad import models, nn
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -15,7 +15,7 @@ SIZES = (300, 1, 40, 257)
 def pair(name, task):
     """The same network on both devices."""
     torch.manual_seed(1)
-    cpu = models.build(name, task=task, classes=5, width=0.25, dropout=0.0)
+    cpu = models.build(name, task=task, classes=5, channels=0, width=0.25, dropout=0.0)
     with torch.no_grad():
         for parameter in cpu.parameters():
             # The relative position of a center to itself is zero. With the initial batch norm, it stays at the kink of
@@ -66,3 +66,44 @@ def test_compiled_with_the_default_backend():
     points = torch.rand(4, 256, 3, device="cuda")
     fast = torch.compile(network, fullgraph=True)
     torch.testing.assert_close(fast(points), network(points), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ptv3", "sonata", "litept"])
+def test_training_steps_on_prepared_grids_as_a_cuda_graph(name):
+    """Replayed steps give the weights of steps from Python."""
+    weights = []
+    for captured in (False, True):
+        _, network = pair(name, "segmentation")
+        for module in network.modules():
+            if isinstance(module, nn.DropPath):
+                module.p = 0.0
+        generator = torch.Generator().manual_seed(0)
+        coordinates = torch.unique(torch.randint(40, (3000, 3), generator=generator), dim=0).cuda()
+        features = torch.linspace(-1, 1, len(coordinates) * 3, device="cuda").sin().reshape(-1, 3)
+        torch.manual_seed(0)
+        grids = network.grids(coordinates, torch.tensor([0, len(coordinates)], device="cuda"))
+        optimizer = torch.optim.SGD(network.parameters(), lr=1e-4)
+
+        def step(network=network, features=features, grids=grids, optimizer=optimizer):
+            network.head(network.voxel_features(features, grids)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            step()
+            step()
+        torch.cuda.current_stream().wait_stream(side)
+        if captured:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):  # records the third step, without running it
+                step()
+            graph.replay()
+            graph.replay()
+        else:
+            step()
+            step()
+        weights.append([parameter.detach().double() for parameter in network.parameters()])
+    for received, expected in zip(weights[1], weights[0], strict=True):
+        torch.testing.assert_close(received, expected, rtol=1e-4, atol=1e-5)

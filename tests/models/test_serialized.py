@@ -9,8 +9,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
+from torch.utils._pytree import tree_map_only
 
+from benchmarks import serialized
 from pointgrad import models, nn, serialize
 from pointgrad.models.serialized import Serialized
 
@@ -204,3 +207,32 @@ def test_too_many_voxels():
     network = models.ptv3(**TINY, voxel=0.01).eval()
     with pytest.raises(ValueError, match="voxel must be so large that a cloud spans at most 65536 voxels, got 100001"):
         network(torch.tensor([[0.0, 0.0, 0.0], [1000.004, 0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("options", [{"name": "ptv3", "width": 0.125}, {"name": "litept", "width": 0.1}])
+def test_equals_the_published_structure_in_plain_operators(options):
+    """Logits and gradients in training mode, with curves from the same random numbers."""
+    ours, plain = (network.double() for network in serialized.build({**options, "drop_path": 0.0}, "cpu"))
+    coordinates, features, labels = serialized.scene(3000, "cpu")
+    grids = lambda: ours.grids(coordinates, torch.tensor([0, len(coordinates)]))  # noqa: E731
+    torch.manual_seed(0)
+    received = ours.head(ours.voxel_features(features.double(), grids()))
+    torch.manual_seed(0)
+    expected = plain(coordinates, features.double(), torch.zeros_like(labels))
+    torch.testing.assert_close(received, expected, rtol=1e-9, atol=1e-9)
+    for logits in (received, expected):
+        functional.cross_entropy(logits, labels).backward()
+    torch.testing.assert_close(ours.stem[0].weight.grad, plain.first.weight.grad, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["ptv3", "sonata", "litept"])
+def test_training_step_on_prepared_grids_reads_nothing_on_the_host(name):
+    """Tensors without values raise an error where a value is read, or where a shape depends on one."""
+    network = models.build(name, task="segmentation", classes=3, channels=0, width=0.25)
+    coordinates, _, _ = serialized.scene(500, "cpu")
+    grids = network.grids(coordinates, torch.tensor([0, 200, 500]))
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = [tree_map_only(torch.Tensor, mode.from_tensor, grid) for grid in grids]
+        rows = network.head(network.voxel_features(torch.rand(500, 3), fake))
+        functional.cross_entropy(rows, torch.zeros(500, dtype=torch.int64)).backward()
+    assert rows.shape == (500, 3)

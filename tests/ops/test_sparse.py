@@ -293,6 +293,37 @@ def test_schedule(rows, size):
                 assert row < following
 
 
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [(2, 2, 0, 1), ((3, 4, 6), (3, 4, 6), 0, 1), (3, 2, 1, 1), ((1, 2, 3), (2, 1, 1), (0, -3, 2), (1, 3, 2))],
+    ids=str,
+)
+@pytest.mark.parametrize("layout", ["packed", "padded", "shape", "outputs"])
+def test_strided_map_equals_reference(layout, kernel, stride, padding, dilation, kernel_place):
+    """All tables and schedules: with duplicates, clouds of any size and the ends of int32, also with given outputs."""
+    coordinates = torch.randint(-5, 6, (130, 3))
+    coordinates[3:6] = coordinates[0]
+    highest, lowest = (2**31 - 1, -(2**31)) if padding == 0 else (2**31 - 9, 9 - 2**31)
+    coordinates[7], coordinates[60:62] = highest, lowest
+    settings = {"stride": stride, "padding": padding, "dilation": dilation}
+    sizes = {"offsets": torch.tensor([0, 1, 1, 90, 130])}
+    if layout == "shape":
+        settings["shape"] = (2, 1, 2)
+    if layout == "padded":
+        coordinates, sizes = coordinates.reshape(2, 65, 3), {"lengths": torch.tensor([65, 20])}
+    if layout == "outputs":
+        sizes |= {"outputs": torch.randint(-3, 3, (70, 3)), "output_offsets": torch.tensor([0, 30, 30, 69, 70])}
+    sizes = {name: value.to(kernel_place.device) for name, value in sizes.items()}
+    made = []
+    for name in (kernel_place.backend, "reference"):
+        with pointgrad.backend(name):
+            made.append(strided_map(coordinates.to(kernel_place.device), kernel, **settings, **sizes))
+    for received, desired in zip(*made, strict=True):
+        assert torch.equal(received, desired) if torch.is_tensor(desired) else received == desired
+    if layout == "packed":
+        assert int((made[0].sources >= 0).sum()) > 50
+
+
 def test_padded_equals_packed(place):
     coordinates, offsets = occupied(10, batch=3)
     lengths = offsets.diff()

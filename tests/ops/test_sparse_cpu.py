@@ -126,10 +126,11 @@ def test_kernel_table_equals_reference(shape, spread, same):
     coordinates.clamp_(-LIMIT, LIMIT - 1)
     offsets = torch.tensor([0, 1000, 1000, 3000])
     if same:
-        args = (coordinates, offsets, None, None, kernel, [1, 1, 1], padding, dilation)
+        args = (coordinates, offsets, None, None, None, kernel, [1, 1, 1], padding, dilation)
     else:
         outputs = torch.div(coordinates[::4], torch.tensor(stride), rounding_mode="floor")
-        args = (coordinates, offsets, outputs, torch.tensor([0, 250, 300, 750]), kernel, stride, padding, dilation)
+        of_outputs = (outputs, torch.tensor([0, 250, 300, 750]), None)
+        args = (coordinates, offsets, *of_outputs, kernel, stride, padding, dilation)
     desired = reference.kernel_table(*args)
     for threads in (1, 3):
         torch.set_num_threads(threads)

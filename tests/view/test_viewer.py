@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,6 +138,13 @@ def opened(tmp_path):
     for web, viewer in made:
         viewer.close()
         web.stop()
+
+
+def test_short_names_of_files():
+    paths = [Path(path) for path in ("/a/1/s.ply", "/a/2/s.ply", "/b/2/s.ply", "/a/t.ply", "t.ply", "u.ply", "u.ply")]
+    found = text.short_names(paths)
+    assert list(found) == ["1/s.ply", "a/2/s.ply", "b/2/s.ply", "a/t.ply", "t.ply", "u.ply"]
+    assert list(found.values()) == paths[:6]
 
 
 def test_hidden_classes_stay_hidden(opened):

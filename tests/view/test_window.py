@@ -65,6 +65,14 @@ def test_one_viewer_shows_what_was_given_last(view, capfd):
     assert f'<iframe src="{window.address}"' in window._repr_html_()
 
 
+def test_points_that_are_not_finite_are_counted(view):
+    points = torch.rand(50, 3)
+    points[::10] = torch.nan
+    viewer = view(points, labels=torch.arange(50) % 2).viewer
+    assert viewer._status.content == "**points** 45 points, 5 not shown (non-finite coordinates)"
+    assert viewer.levels.scale("label", {}).counts == {0: 20, 1: 25}
+
+
 def test_named_clouds_are_updated(view):
     target = torch.rand(30, 3)
     window = view({"target": target, "moving": labelled().points}, classes=["a", "b"])
@@ -196,6 +204,8 @@ def test_errors_leave_the_viewer_unchanged(view):
 def test_port_and_threads(view, taken):
     with pytest.raises(ValueError, match=f"cannot listen on port {taken}"):
         pointgrad.view(torch.rand(5, 3), port=taken)
+    with pytest.raises(TypeError, match="port must be an integer, got str"):
+        pointgrad.view(torch.rand(5, 3), port="8080")
     assert not windows._windows
     threads = [threading.Thread(target=view, args=(torch.rand(9, 3),), kwargs={"name": str(i)}) for i in range(4)]
     for thread in threads:

@@ -10,7 +10,7 @@ import tyro
 
 from pointgrad import data, models
 from pointgrad.data.untrusted import parse_yaml
-from pointgrad.errors import one_line
+from pointgrad.errors import one_line, printable
 from pointgrad.train import (
     CheckpointError,
     Interrupted,
@@ -20,6 +20,7 @@ from pointgrad.train import (
     Trainer,
     WriteError,
     launch,
+    load_weights,
 )
 from pointgrad.train.processes import is_first_process
 from pointgrad.train.run_folder import RunFolder
@@ -38,6 +39,10 @@ class Train(TrainConfig, DataFlags):
     Exit status: 0; 1 if training failed (non-finite loss, full disk, lost process); 2 for an invalid command line or
     unusable data; 130 after Ctrl-C or SIGTERM, with everything saved.
     """
+
+    weights: Path | None = None
+    """Trained weights to start with: a run folder, a checkpoint, a folder of save_pretrained, or published weights.
+    The last layers may have other classes."""
 
     out: Path | None = None
     """Run folder. By default a new one under runs/."""
@@ -112,6 +117,12 @@ class Train(TrainConfig, DataFlags):
             channels=channels(training, self.prepare.features),
             **options,
         )
+        if self.freeze and self.weights is None:
+            raise ValueError("--freeze requires --weights, the trained weights that are fixed")
+        if self.weights is not None and not (self.resume and folder.last.exists()):
+            unloaded = load_weights(model, self.weights)
+            if any(unloaded) and is_first_process():
+                print(f"{printable(self.weights)}: not loaded: {unloaded.text()}")
         fabric = launch(self)
         batches = flags.loader(training, fabric, training=True)
         val_batches = flags.loader(validation, fabric, training=False) if len(validation) else None

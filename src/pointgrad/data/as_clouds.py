@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,8 @@ def _coordinates(name: str, points: Any) -> Tensor:
 
 
 def _colors(name: str, colors: Any, count: int) -> dict[str, Tensor]:
+    if isinstance(colors, str):
+        raise TypeError(f"{name} must be an array, got {colors!r}; to color by a column, pass by={colors!r}")
     values = _tensor(name, colors)
     if values.shape == (count,):
         return {VALUE: values.to(torch.int64) if values.dtype == torch.bool else values}
@@ -201,11 +204,11 @@ def class_map(classes: Mapping[int, str] | Sequence[str] | None) -> dict[int, st
     if classes is None:
         return {}
     found = classes if isinstance(classes, Mapping) else None
-    if isinstance(classes, (list, tuple)):
+    if isinstance(classes, Sequence) and not isinstance(classes, str):
         found = dict(enumerate(classes))
-    if found is None or not all(isinstance(key, int) and isinstance(name, str) for key, name in found.items()):
+    if found is None or not all(isinstance(key, Integral) and isinstance(name, str) for key, name in found.items()):
         raise TypeError(f"classes must be a list of names or a dict of names by number, got {classes!r}")
-    return dict(found)
+    return {int(key): name for key, name in found.items()}
 
 
 def stored_names(clouds: Mapping[str, Cloud]) -> dict[int, str]:

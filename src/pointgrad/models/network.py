@@ -1,5 +1,6 @@
 """Base class of networks: input checks and conversion of layouts."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,6 +70,76 @@ class Network(nn.Module):
     def logits(self, level: Level, category: Tensor | None) -> Tensor:
         """Return the logits of each cloud, or of each point in the layout of the level."""
         raise NotImplementedError
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the network to a folder: weights to `model.safetensors`, name and options to `config.json`.
+
+        Needs the package safetensors.
+
+        Args:
+            folder: Created if it does not exist. Files of these names are replaced.
+
+        Raises:
+            ValueError: The network was changed, so that its config does not describe it.
+            OSError: A file cannot be written.
+        """
+        from pointgrad.models import hub  # which builds networks of all kinds
+
+        hub.save_pretrained(self, folder)
+
+    @staticmethod
+    def from_pretrained(source: str | Path, *, revision: str | None = None, token: str | None = None) -> "Network":
+        """Load a network that `save_pretrained` or `push_to_hub` wrote. No code of the source is executed.
+
+        Needs the package safetensors, and for a repository huggingface_hub.
+
+        Args:
+            source: A folder, or a repository "owner/name" of Hugging Face's hub.
+            revision: Branch, tag or commit of the repository.
+            token: Access token, by default that of `hf auth login`.
+
+        Returns:
+            The network, in evaluation mode.
+
+        Raises:
+            ValueError: The source is not a saved network, or is damaged. The message is one line.
+
+        Example:
+            >>> from pointgrad.models import Network
+            >>> Network.from_pretrained("nowhere")  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+            pointgrad.models.hub.PretrainedError: nowhere: expected a folder with config.json and model.safetensors...
+        """
+        from pointgrad.models import hub  # which builds networks of all kinds
+
+        return hub.from_pretrained(source, revision=revision, token=token)
+
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        message: str = "Upload network",
+    ) -> str:
+        """Upload the files of `save_pretrained` to a repository of Hugging Face's hub.
+
+        Needs the packages safetensors and huggingface_hub.
+
+        Args:
+            repository: "owner/name"; created if it does not exist.
+            private: Whether a created repository is private; by default as set for the owner.
+            token: Access token, by default that of `hf auth login`.
+            revision: Branch, by default "main".
+            message: Subject of the commit.
+
+        Returns:
+            The address of the commit.
+        """
+        from pointgrad.models import hub  # which builds networks of all kinds
+
+        return hub.push_to_hub(self, repository, private=private, token=token, revision=revision, message=message)
 
     def _check_category(self, category: Tensor | None, batch: int, points: Tensor) -> None:
         categories = self.config.get("categories", 0)

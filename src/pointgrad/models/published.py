@@ -25,6 +25,15 @@ class Unloaded(NamedTuple):
     unexpected: list[str]
     mismatched: list[str]
 
+    def text(self) -> str:
+        """Return the names on one line, at most three of each kind; an empty text if everything fitted."""
+        kinds = (("missing", self.missing), ("unexpected", self.unexpected), ("wrong shape", self.mismatched))
+        return "; ".join(
+            f"{kind} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            for kind, names in kinds
+            if names
+        )
+
 
 def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool = True) -> Unloaded:
     """Load weights that were published for MinkowskiEngine or spconv.
@@ -87,12 +96,8 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
         else:
             found[ours] = value
     unloaded.unexpected.extend(key for key in given if key not in theirs.values())
-    problems = [
-        f"{kind} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        for kind, names in (("missing", unloaded[0]), ("unexpected", unloaded[1]), ("wrong shape", unloaded[2]))
-        if names
-    ]
-    checks.value(not strict or not problems, "weights", f"those of {name}", "; ".join(problems))
+    fits = not strict or not any(unloaded)
+    checks.value(fits, "weights", f"those of {name}", unloaded.text())
     network.load_state_dict({**state, **found})
     return unloaded
 
@@ -198,5 +203,6 @@ _NAMES: dict[str, Callable[[str], str]] = {
     "sonata": partial(_pointcept, first="linear"),
     "litept": partial(_pointcept, conv="conv"),
 }
+PUBLISHED = tuple(_NAMES)
 _SERIALIZED = ("ptv3", "sonata", "litept")  # their linear layers are not stored as convolutions
 _UNUSED = ("embedding.mask_token",)  # of pretraining

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,12 @@ from pointgrad.nn.local import cloud_ends, flat, per_point
 from pointgrad.nn.patch_block import PatchBlock
 from pointgrad.nn.shared_mlp import make_norm
 from pointgrad.nn.sparse_conv import SubmanifoldConv
-from pointgrad.nn.sparse_tensor import SparseTensor
+from pointgrad.nn.sparse_tensor import Key, SparseTensor, assume_rows, submanifold_step
 from pointgrad.ops import checks, clouds
 from pointgrad.ops.curves import Curve, serialize
 from pointgrad.ops.gather import gather
 from pointgrad.ops.scatter import segment
+from pointgrad.ops.sparse import KernelMap, submanifold_map
 
 CURVES: tuple[Curve, ...] = ("z", "z-trans", "hilbert", "hilbert-trans")
 MOST_BITS = 16  # of a coordinate, as published
@@ -61,6 +62,29 @@ class Sizes:
     layer_norm: bool = False
     fixed_depth: bool = True
     conv_skip: bool = True
+
+
+class Grid(NamedTuple):
+    """The voxels of one resolution and everything that layers derive from their coordinates.
+
+    Attributes:
+        coordinates: (V, 3) int64, from 0 in each cloud.
+        offsets: (B + 1,) int64, the voxels of each cloud.
+        parent: (V,) int64, the voxel of the next coarser grid that contains each voxel; None for the coarsest grid.
+        orders: Orders (V,) of the voxels along curves; none without attention.
+        maps: Kernel maps of the convolutions.
+    """
+
+    coordinates: Tensor
+    offsets: Tensor
+    parent: Tensor | None
+    orders: tuple[Tensor, ...]
+    maps: tuple[KernelMap, ...]
+
+    def tensor(self, features: Tensor) -> SparseTensor:
+        """Return these voxels with features (V, C)."""
+        maps: dict[Key, KernelMap] = {((), submanifold_step(map.kernel_size)): map for map in self.maps}
+        return SparseTensor(self.coordinates, features, self.offsets, maps=maps)
 
 
 class Stage(nn.Module):
@@ -147,70 +171,120 @@ class Serialized(Network):
         tensor, voxel = SparseTensor.from_points(
             flat(level.points), torch.cat(own, -1), self.config["voxel"], offsets=cloud_ends(level)
         )
-        rows = self.voxel_features(tensor)
+        assert tensor.offsets is not None
+        rows = self.voxel_features(tensor.features, self.grids(tensor.coordinates, tensor.offsets))
         if self.config["task"] == "classification":
             return self.head(rows)
         return gather(self.head(rows), voxel).unflatten(0, level.points.shape[:-1])
 
-    def voxel_features(self, tensor: SparseTensor) -> Tensor:
-        """Return the input of the head: (V, C) for V voxels, or (B, C) for classification."""
-        begin = segment(tensor.coordinates, _offsets(tensor), "min")
-        tensor = SparseTensor(
-            tensor.coordinates - gather(begin, clouds.ids(tensor.coordinates, tensor.offsets)),
-            tensor.features,
-            tensor.offsets,
-        )
-        extents = segment(tensor.coordinates, _offsets(tensor), "max").amax(1).tolist()  # waits for a GPU
-        largest = max(extents)
-        fits = largest < 2**MOST_BITS
-        checks.value(fits, "voxel", f"so large that a cloud spans at most {2**MOST_BITS} voxels", largest + 1)
+    def grids(self, coordinates: Tensor, offsets: Tensor) -> list[Grid]:
+        """Return the grids of all stages, which `voxel_features` reads. They depend on coordinates only.
 
-        first, norm, act = self.stem
-        rows = first(tensor).features if self.sizes.conv_stem else first(tensor.features)
-        tensor = tensor.with_features(act(norm(rows)))
-        orders: list[Tensor] = []
-        passed: list[tuple[SparseTensor, list[Tensor], Tensor]] = []
+        A GPU is synchronized once per stage. In training mode, curves are drawn at random.
+
+        Args:
+            coordinates: (V, 3) int64, different voxels within each cloud.
+            offsets: (B + 1,) int64, the voxels of each cloud.
+        """
+        begin = segment(coordinates, offsets, "min")
+        coordinates = coordinates - gather(begin, clouds.ids(coordinates, offsets))
+        extents = segment(coordinates, offsets, "max").amax(1)
+        largest = None  # in a traced program, which cannot choose the number of bits by it
+        if not torch.compiler.is_compiling():
+            largest = int(extents.max())
+            fits = largest < 2**MOST_BITS
+            checks.value(fits, "voxel", f"so large that a cloud spans at most {2**MOST_BITS} voxels", largest + 1)
+        found: list[Grid] = []
         for number, stage in enumerate(cast("list[Stage]", list(self.enc))):
             if stage.down is not None:
-                coarse, parent = stage.down(tensor)
-                passed.append((tensor, orders, parent))
-                tensor = coarse
-            orders = self._orders(number, tensor, extents)
-            tensor = stage(tensor, orders)
+                cells = stage.down.cells(coordinates, offsets)
+                assert cells.offsets is not None
+                found[-1] = found[-1]._replace(parent=cells.inverse)
+                coordinates, offsets = cells.coordinates, cells.offsets
+            assume_rows(coordinates)
+            kernels = ([5] if self.sizes.conv_stem and not number else []) + [3] * self.sizes.conv[number]
+            maps = tuple(submanifold_map(coordinates, kernel, offsets=offsets) for kernel in kernels)
+            orders = self._orders(number, coordinates, offsets, extents, largest)
+            found.append(Grid(coordinates, offsets, None, orders, maps))
+        return found
+
+    def voxel_features(self, features: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """Return the input of the head: (V, C) for V voxels, or (B, C) for classification.
+
+        All shapes depend on those of the arguments only, so a GPU is not synchronized: with prepared grids, inference
+        or a training step can be captured as a CUDA graph.
+
+        Args:
+            features: (V, C), the input of each voxel.
+            grids: From `grids`.
+        """
+        first, norm, act = self.stem
+        tensor = grids[0].tensor(features)
+        rows = first(tensor).features if self.sizes.conv_stem else first(features)
+        tensor = tensor.with_features(act(norm(rows)))
+        passed: list[SparseTensor] = []
+        for number, stage in enumerate(cast("list[Stage]", list(self.enc))):
+            if stage.down is not None:
+                parent = grids[number - 1].parent
+                assert parent is not None
+                passed.append(tensor)
+                rows = stage.down.pool(tensor.features, parent, grids[number].coordinates.shape[0])
+                tensor = grids[number].tensor(rows)
+            tensor = stage(tensor, grids[number].orders)
         if self.config["task"] == "classification":
-            return segment(tensor.features, _offsets(tensor), "mean")
-        for stage in cast("list[Stage]", list(self.dec)[::-1]):
+            return segment(tensor.features, grids[-1].offsets, "mean")
+        for number, stage in reversed(list(enumerate(cast("list[Stage]", list(self.dec))))):
+            parent = grids[number].parent
             assert stage.up is not None
-            skip, orders, parent = passed.pop()
-            projected = stage.up.project(skip)
+            assert parent is not None
+            projected = stage.up.project(passed.pop())
             tensor = stage.up.add(tensor, projected, parent)
-            tensor = stage(tensor, orders, projected if self.sizes.conv_skip else None)
+            tensor = stage(tensor, grids[number].orders, projected if self.sizes.conv_skip else None)
         rows = tensor.features
         while passed:
-            skip, _, parent = passed.pop()
-            rows = torch.cat([skip.features, gather(rows, parent)], 1)
+            parent = grids[len(passed) - 1].parent
+            assert parent is not None
+            rows = torch.cat([passed.pop().features, gather(rows, parent)], 1)
         return rows
 
-    def _orders(self, stage: int, tensor: SparseTensor, extents: list[int]) -> list[Tensor]:
-        """The orders (N,) of voxels for the blocks of a stage; none without attention.
+    def _orders(
+        self, stage: int, coordinates: Tensor, offsets: Tensor, extents: Tensor, largest: int | None
+    ) -> tuple[Tensor, ...]:
+        """The orders (V,) of voxels for the blocks of a stage; none without attention.
 
         In training, the curves are drawn at random. A Hilbert curve depends on the number of bits of the coordinates.
         It is that of the cloud, as if it were alone; a left shift makes the codes of all clouds equally long.
+
+        Args:
+            stage: Number of the stage.
+            coordinates: (V, 3) from 0.
+            offsets: (B + 1,).
+            extents: (B,) the largest coordinate of each cloud in the first stage.
+            largest: The largest of `extents`, or None: then codes have as many bits as possible.
         """
         if not self.sizes.attention[stage]:
-            return []
+            return ()
         counts = [stages[stage] for stages in (self.sizes.blocks, self.sizes.decoder_blocks) if stage < len(stages)]
         curves = [CURVES[number] for number in torch.randperm(len(CURVES)).tolist()] if self.training else list(CURVES)
-        if self.sizes.fixed_depth:
-            depths = [max((extent + 1).bit_length() - stage, 1) for extent in extents]
-        else:
-            depths = [((extent >> stage) + 1).bit_length() for extent in extents]
-        bits, coordinates = max(depths), tensor.coordinates
-        if min(depths) < bits:
-            shifts = torch.tensor([bits - depth for depth in depths], device=coordinates.device)
-            coordinates = coordinates << gather(shifts.unsqueeze(1), clouds.ids(tensor.coordinates, tensor.offsets))
-        found = serialize(coordinates, curves[: max(counts)], bits=bits, offsets=tensor.offsets)
-        return list(found.order.unbind())
+        bits = MOST_BITS + 1  # the published number of bits of 2**MOST_BITS voxels
+        if largest is not None:
+            whole = self.sizes.fixed_depth
+            bits = max((largest + 1).bit_length() - stage, 1) if whole else ((largest >> stage) + 1).bit_length()
+        if largest is None or len(extents) > 1:
+            shifts = bits - self._depths(extents, stage)
+            coordinates = coordinates << gather(shifts.unsqueeze(1), clouds.ids(coordinates, offsets))
+        drawn = curves[: max(counts)]
+        # In a fixed order, because a GPU has a kernel for each sequence of curves.
+        sequence = sorted(drawn, key=CURVES.index)
+        orders = serialize(coordinates, sequence, bits=bits, offsets=offsets).order
+        return tuple(orders[sequence.index(curve)] for curve in drawn)
+
+    def _depths(self, extents: Tensor, stage: int) -> Tensor:
+        """The number of bits (B,) of the coordinates of each cloud in a stage."""
+        fixed = self.sizes.fixed_depth
+        powers = 2 ** torch.arange(MOST_BITS + 1, device=extents.device)
+        lengths = ((extents if fixed else extents >> stage).unsqueeze(1) + 1 >= powers).sum(1)
+        return (lengths - stage).clamp(min=1) if fixed else lengths
 
 
 class _Norm:
@@ -231,8 +305,3 @@ def _rates(last: float, blocks: Sequence[int]) -> list[list[float]]:
     """The probability of drop path of each block: from 0 to `last`, as published."""
     rates = torch.linspace(0, last, sum(blocks), device="cpu").split(list(blocks))
     return [part.tolist() for part in rates]
-
-
-def _offsets(tensor: SparseTensor) -> Tensor:
-    assert tensor.offsets is not None
-    return tensor.offsets

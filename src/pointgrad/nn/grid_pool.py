@@ -9,7 +9,7 @@ from pointgrad.nn.sparse_tensor import SparseTensor
 from pointgrad.ops import checks
 from pointgrad.ops.gather import gather
 from pointgrad.ops.scatter import scatter
-from pointgrad.ops.voxels import unique_voxels
+from pointgrad.ops.voxels import UniqueVoxels, unique_voxels
 
 Norm = Callable[[int], nn.Module]
 
@@ -54,10 +54,19 @@ class GridPool(nn.Module):
             voxel.
         """
         checks.kind(isinstance(tensor, SparseTensor), "tensor", "a SparseTensor", tensor)
-        coordinates = torch.div(tensor.coordinates, self.stride, rounding_mode="floor")
-        cells = unique_voxels(coordinates, offsets=tensor.offsets)
-        rows = scatter(self.proj(tensor.features), cells.inverse, len(cells.coordinates), "max")
-        return SparseTensor(cells.coordinates, self.act(self.norm(rows)), cells.offsets), cells.inverse
+        cells = self.cells(tensor.coordinates, tensor.offsets)
+        rows = self.pool(tensor.features, cells.inverse, cells.coordinates.shape[0])
+        return SparseTensor(cells.coordinates, rows, cells.offsets), cells.inverse
+
+    def cells(self, coordinates: Tensor, offsets: Tensor | None = None) -> UniqueVoxels:
+        """Return the cells of voxels (N, 3). They depend on coordinates only."""
+        coarse = torch.div(coordinates, self.stride, rounding_mode="floor")
+        return unique_voxels(coarse, offsets=offsets)
+
+    def pool(self, features: Tensor, parent: Tensor, count: int) -> Tensor:
+        """Return the features (V, out_channels) of V = `count` cells, where `parent` (N,) is the cell of each voxel."""
+        rows: Tensor = self.act(self.norm(scatter(self.proj(features), parent, count, "max")))
+        return rows
 
 
 class GridUnpool(nn.Module):

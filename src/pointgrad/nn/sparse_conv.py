@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from pointgrad.nn.sparse_tensor import SparseTensor, Step, Triple
+from pointgrad.nn.sparse_tensor import SparseTensor, Step, Triple, submanifold_step
 from pointgrad.ops import checks
 from pointgrad.ops.sparse import KernelMap, sparse_conv, sparse_pool
 
@@ -99,7 +99,7 @@ class SubmanifoldConv(Conv):
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, bias, groups)
         self.dilation = _triple("dilation", dilation)
-        self.step: Step = ("submanifold", self.kernel_size, (1, 1, 1), (0, 0, 0), self.dilation)
+        self.step = submanifold_step(self.kernel_size, self.dilation)
 
     def step_from(self, tensor: SparseTensor) -> tuple[KernelMap, Callable[[torch.Tensor], SparseTensor]]:
         _check(tensor)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from pointgrad.nn.shared_mlp import is_plain
 from pointgrad.nn.sparse_conv import Conv, InverseConv, OnFeatures, SparseConv, SubmanifoldConv
-from pointgrad.nn.sparse_tensor import SparseTensor
+from pointgrad.nn.sparse_tensor import SparseTensor, assume_rows
 from pointgrad.ops import checks, registry
 from pointgrad.ops.sparse import cpu
 from pointgrad.ops.sums import sum_dtype
@@ -58,8 +58,8 @@ def conv_norm(conv: Conv, norm: nn.Module, tensor: SparseTensor, added: Tensor |
     """Return `relu(norm(conv(tensor)) + added)`."""
     rows = tensor.features
     shape = (math.prod(conv.kernel_size), *rows.shape[1:], conv.out_channels)
-    fits = conv.groups == 1 and len(rows) == len(tensor.coordinates)
-    if fits and _is_fusible(conv, norm, rows, shape, conv.out_channels):
+    fusible = conv.groups == 1 and _is_fusible(conv, norm, rows, shape, conv.out_channels)
+    if fusible and len(rows) == len(tensor.coordinates):
         map, convolved = conv.step_from(tensor)
         scale, shift = _affine(norm, conv.bias)
         return convolved(
@@ -68,6 +68,7 @@ def conv_norm(conv: Conv, norm: nn.Module, tensor: SparseTensor, added: Tensor |
             )
         )
     out = conv(tensor)
+    assume_rows(out.features)
     normed = norm(out.features)
     return out.with_features(functional.relu(normed if added is None else normed + added, inplace=True))
 

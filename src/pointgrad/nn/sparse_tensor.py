@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from pointgrad.ops import checks
@@ -14,6 +15,20 @@ Triple = tuple[int, int, int]
 Kind = Literal["submanifold", "strided", "transposed"]
 Step = tuple[Kind, Triple, Triple, Triple, Triple]  # a layer: kind of its map, kernel size, stride, padding, dilation
 Key = tuple[tuple[Step, ...], Step]
+
+
+def submanifold_step(kernel_size: Triple, dilation: Triple = (1, 1, 1)) -> Step:
+    """The step of a submanifold convolution."""
+    return ("submanifold", kernel_size, (1, 1, 1), (0, 0, 0), dilation)
+
+
+def assume_rows(rows: Tensor) -> None:
+    """State that there is a row, in a traced program, where their number depends on data: batch norm branches on it.
+
+    The program raises an error if there is none.
+    """
+    if torch.compiler.is_compiling():
+        torch._check(rows.shape[0] > 0)
 
 
 @dataclass(frozen=True, eq=False)

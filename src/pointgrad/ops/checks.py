@@ -27,7 +27,7 @@ Contract = str | Callable[[], str]
 
 
 def kind(ok: bool, name: str, contract: Contract, received: Any) -> None:
-    if not ok:
+    if not _holds(ok):
         raise TypeError(f"{name} must be {_text(contract)}, got {_describe(received)}")
 
 
@@ -39,13 +39,13 @@ def tensor(name: str, value: Any) -> None:
 
 
 def shape(ok: bool, name: str, contract: Contract, value: Tensor, *, verb: str = "be") -> None:
-    if not ok:
+    if not _holds(ok):
         raise ValueError(f"{name} must {verb} {_text(contract)}, got {tuple(value.shape)}")
 
 
 def point_shape(ok: bool, name: str, contract: Contract, value: Tensor, *, advice: str = "") -> None:
     """The shape of points. The error about points given as (B, 3, N) states how to pass them, followed by `advice`."""
-    if not ok:
+    if not _holds(ok):
         swapped = f"; they look transposed: pass {name}.transpose(-2, -1){advice}" if _transposed(value) else ""
         raise ValueError(f"{name} must be {_text(contract)}, got {tuple(value.shape)}{swapped}")
 
@@ -78,7 +78,7 @@ def device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
 
 
 def value(ok: bool, name: str, contract: Contract, received: Any, *, verb: str = "be") -> None:
-    if not ok:
+    if not _holds(ok):
         text = str(received() if callable(received) else received)
         raise ValueError(f"{name} must {verb} {_text(contract)}, got {text if text.isprintable() else repr(text)}")
 
@@ -234,6 +234,19 @@ def index_values(index: Tensor, num_rows: int, name: str = "index") -> None:
     contract = f"-1 or in [0, {num_rows})"
     value(lowest >= -1, name, contract, lowest)
     value(highest < num_rows, name, contract, highest)
+
+
+def _holds(ok: bool) -> bool:
+    """Whether a condition is met. One on a size that depends on data, while `torch.export` traces, counts as met.
+
+    The operator checks it when the program runs.
+    """
+    if isinstance(ok, torch.SymBool):
+        from torch.fx.experimental import symbolic_shapes  # slow to import, and loaded if there is such a condition
+
+        if hasattr(symbolic_shapes, "guard_or_true"):  # since torch 2.7
+            return bool(symbolic_shapes.guard_or_true(ok))
+    return bool(ok)
 
 
 def _text(contract: Contract) -> str:

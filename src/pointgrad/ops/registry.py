@@ -136,8 +136,11 @@ def operator(
         device = _common_device(args)
         if device is None or not arguments_fit(*args):
             checks.arguments(qualified, contract, parameters, args)
-        with torch.cuda.device(device):  # Triton launches on the current device, which may be a different one
-            return run(_forced_for("cuda") or _default_on_cuda(), args)
+        backend = _forced_for("cuda") or _default_on_cuda()
+        if device.index == torch.cuda.current_device():
+            return run(backend, args)
+        with torch.cuda.device(device):  # where Triton launches
+            return run(backend, args)
 
     def elsewhere(*args: Any) -> Any:
         if _common_device(args) is None or not arguments_fit(*args):
@@ -222,8 +225,15 @@ class _Whole(tuple[bool, ...]):
 
 def _common_device(args: tuple[Any, ...]) -> torch.device | None:
     """The device of all tensors of a call; None if there are several."""
-    devices = [arg.device for arg in args if isinstance(arg, Tensor)]
-    return devices[0] if all(device == devices[0] for device in devices) else None
+    common = None
+    for arg in args:
+        if isinstance(arg, Tensor):
+            device = arg.device
+            if common is None:
+                common = device
+            elif common != device:
+                return None
+    return common
 
 
 class backend:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import power_of_2
+from .launch import cdiv, jit, power_of_2
 from .sums import sum_dtype
 
 # Segments of at least twice this many rows are cut at multiples of it. Each piece is first reduced by its own program,
@@ -64,7 +64,7 @@ def reduce_segments(
             count, sizes = pieces, (1, power_of_2(2048 // block_c, 1, _PIECE), block_c)
         else:
             count, sizes = segments, (block_s, block_r, block_c)
-        _reduce[(triton.cdiv(count, sizes[0]) * triton.cdiv(channels, block_c),)](
+        _reduce[(cdiv(count, sizes[0]) * cdiv(channels, block_c),)](
             out_ptr=part if is_piece else out,
             arg_ptr=part_arg if is_piece else arg,
             values_ptr=values,
@@ -140,7 +140,7 @@ def _better(value, arg, best, best_arg, REDUCE: tl.constexpr):
     return (ahead & ~best_nan) | (value_nan & ~best_nan) | (tie & (arg < best_arg))
 
 
-@triton.jit
+@jit
 def _reduce(
     out_ptr, arg_ptr, values_ptr, order_ptr, begin_ptr, part_ptr, part_arg_ptr, segments, rows, channels,
     REDUCE: tl.constexpr, WORST: tl.constexpr, ORDERED: tl.constexpr, IS_PIECE: tl.constexpr, PIECES: tl.constexpr,

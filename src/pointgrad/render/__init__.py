@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from types import ModuleType
+import types
 
 from pointgrad.data.names import class_names as class_names
 from pointgrad.data.sidecar import with_labels as with_labels
@@ -18,7 +18,7 @@ from pointgrad.render.still import picture as picture
 from pointgrad.render.still import turntable as turntable
 
 
-class _CallableModule(ModuleType):
+class _CallableModule(types.ModuleType):
     __call__ = staticmethod(image)
     __signature__ = inspect.signature(image)
 

@@ -9,6 +9,7 @@ from pointgrad.train.errors import Interrupted as Interrupted
 from pointgrad.train.errors import NonFiniteLoss as NonFiniteLoss
 from pointgrad.train.files import WriteError as WriteError
 from pointgrad.train.hooks import Hook as Hook
+from pointgrad.train.initial import load_weights as load_weights
 from pointgrad.train.loops import CrossEntropy as CrossEntropy
 from pointgrad.train.loops import evaluate as evaluate
 from pointgrad.train.loops import train_epoch as train_epoch

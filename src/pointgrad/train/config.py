@@ -57,6 +57,10 @@ class TrainConfig:
     monitor: Literal["auto", "accuracy", "class_accuracy", "miou", "instance_miou", "loss"] = "auto"
     """Metric that selects the best epoch; auto: accuracy for classification, instance_miou for parts, else miou."""
 
+    freeze: bool = False
+    """Train only the last layers of the network, `head` (linear probing): all other weights are fixed, with norms and
+    dropout in evaluation mode."""
+
     precision: Literal["32", "tf32", "bf16", "fp16"] = "32"
     """Arithmetic precision. bf16 and fp16 are mixed precision: weights stay float32."""
 

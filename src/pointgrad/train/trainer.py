@@ -23,6 +23,7 @@ from .distributed import all_max, all_sum, broadcast_result, launch, synchronize
 from .errors import Interrupted, NonFiniteLoss
 from .files import WriteError
 from .hooks import Hook, TensorBoard, extra_loss_of
+from .initial import freeze
 from .loops import CrossEntropy, chunks, evaluate, gather, mode, seed_generators, to_device, train_step, unlabelled
 from .metrics import Metrics, monitored_metric, parts_of
 from .optimize import EMA, class_weights, learning_rate, make_optimizer
@@ -98,6 +99,7 @@ class Trainer:
         else:  # only rank 0 refuses an existing folder: it may have created it before the others look
             self.folder = RunFolder(out, resume=resume or not self.main)
 
+        self._trained = freeze(model) if self.config.freeze else model
         self.module = synchronize_batch_norm(model, self.fabric)
         compiled: Any = torch.compile(self.module) if self.config.compile else self.module
         self.model = self.fabric.setup_module(compiled)
@@ -106,7 +108,7 @@ class Trainer:
         weights = class_weights(self.config, train_loader.dataset, len(self.classes))
         self.objective = CrossEntropy(weights, self.config.smoothing)
 
-        self._statistics = RunningStatistics(self.module, self.config.accumulate)
+        self._statistics = RunningStatistics(self._trained, self.config.accumulate)
         self.state = RunState()
         self._stop = False
         self._spare: Batch | None = None
@@ -273,6 +275,9 @@ class Trainer:
             self._usable([next(iter(self.train_loader))])
         self.train_loader.skip(self.step * config.accumulate)
         with mode(self.model, training=True):
+            if self.config.freeze:
+                self.module.eval()
+                self._trained.train()
             for batches in chunks(self.train_loader, config.accumulate):
                 # Random numbers of a step depend on these values only, so a resumed run draws the same ones.
                 seed_generators(device, config.seed, self.epoch, self.step, self.fabric.global_rank)

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from types import ModuleType
+import types
 
 from pointgrad.view.run import RunViewer as RunViewer
 from pointgrad.view.viewer import Viewer as Viewer
@@ -10,7 +10,7 @@ from pointgrad.view.window import Window as Window
 from pointgrad.view.window import show as show
 
 
-class _CallableModule(ModuleType):
+class _CallableModule(types.ModuleType):
     __call__ = staticmethod(show)
     __signature__ = inspect.signature(show)
 

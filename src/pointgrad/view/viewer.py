@@ -324,6 +324,7 @@ class Viewer(Page):
             return
         second = None if self._compare.value == NONE else self._scale(self._compare.value)
         clip = self._clipping.box(self.stage)
+        dim = None if self.operators.active is None else BACKGROUNDS[self._background.value]
         style = Style(
             self._scale(self._by.value),
             second,
@@ -331,16 +332,15 @@ class Viewer(Page):
             self._only_wrong.value,
             clip,
             self._size.value,
-            None if self.operators.active is None else BACKGROUNDS[self._background.value],
+            dim,
         )
         titles = () if second is None else (self._by.value, self._compare.value)
         self._clipping.draw_edges(self.stage)
-        self.display.set(Settings(self._shading.value, titles, clip, point_limits(self._size.value)))
+        self.display.set(Settings(self._shading.value and dim is None, titles, clip, point_limits(self._size.value)))
         self.stage.draw(style, self._camera)
-        drawn, total = self.stage.drawn, len(self.levels)
-        self._status.content = f"**{text.escape_markdown(self._input.title)}** {total:,} points" + (
-            f", {drawn:,} drawn" * (drawn < total)
-        )
+        drawn, total, lost = self.stage.drawn, len(self.levels), self.levels.total - len(self.levels)
+        more = f", {drawn:,} drawn" * (drawn < total) + f", {lost:,} not shown (non-finite coordinates)" * (lost > 0)
+        self._status.content = f"**{text.escape_markdown(self._input.title)}** {total:,} points{more}"
         self.server.flush()
 
     def _paint_background(self) -> None:

@@ -31,8 +31,8 @@ def show(
     """Show clouds in the browser, or in a notebook. `pointgrad.view(...)` is this function.
 
     The first call starts a viewer, which ends with the program, and prints its address. Later calls show other points
-    in it, in all open browsers. Points are copied and then drawn in the background, so a training loop is not slowed
-    down by drawing; if calls are frequent, only the last points are drawn.
+    in it, in all open browsers. A call copies the points; they are drawn in the background, and if calls are frequent,
+    only the last points are drawn.
 
     Args:
         points: (N, 3) tensor, array or `Cloud`, on any device. Several clouds: a dict of them by name, a list of them,
@@ -125,6 +125,8 @@ _windows: list[Window] = []  # open ones, in the order of their start
 
 def _window(port: int | None) -> Window:
     """The open window on a port, or a new one."""
+    if not isinstance(port, int | None):
+        raise TypeError(f"port must be an integer, got {type(port).__name__}")
     for window in _windows:
         if port in (None, window.port):
             return window

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, power_of_2
 from ..sums import sum_dtype
 from .reference import factor
 from .row_kernels import channels_of, load_rows, neighbor, place
@@ -64,11 +64,11 @@ def _launch_attention(
     (heads, depth), width, wide = query.shape[-2:], value.shape[-1], sum_dtype(query.dtype)
     if not batch * centers:
         return
-    block_d, block_w = (triton.next_power_of_2(max(size, 1)) for size in (depth, width))
+    block_d, block_w = (power_of_2(max(size, 1)) for size in (depth, width))
     widest = max(block_d, block_w)
     block_g = power_of_2(heads, 1, max(1, 256 // widest))
     block_m = max(1, elements // (block_g * widest))
-    kernel[(batch * triton.cdiv(centers, block_m) * triton.cdiv(heads, block_g),)](
+    kernel[(batch * cdiv(centers, block_m) * cdiv(heads, block_g),)](
         **{name: tensor.contiguous() for name, tensor in tensors.items()},
         query_ptr=query.contiguous(),
         key_ptr=key.contiguous(),

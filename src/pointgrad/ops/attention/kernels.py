@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, power_of_2
 from ..sums import sum_dtype
 from .attend_kernels import neighbor_attention as neighbor_attention
 from .attend_kernels import neighbor_attention_backward as neighbor_attention_backward
@@ -66,7 +66,7 @@ def _launch(
     block_w = power_of_2(width, 1, 256)
     block_g = power_of_2(groups, 1, 256 // block_w)
     block_m = max(1, elements // (block_g * block_w))
-    kernel[(batch * triton.cdiv(centers, block_m) * triton.cdiv(groups, block_g),)](
+    kernel[(batch * cdiv(centers, block_m) * cdiv(groups, block_g),)](
         **{name: tensor.contiguous() for name, tensor in tensors.items()},
         index_ptr=index.contiguous(),
         rows=rows,
@@ -97,7 +97,7 @@ def _sum_by_row(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int) -> 
     width = grad.shape[-1] // groups
     block_w = power_of_2(width, 1, 256)
     block_g = power_of_2(groups, 1, 256 // block_w)
-    _sum_sorted[(batch * num_rows * triton.cdiv(groups, block_g),)](
+    _sum_sorted[(batch * num_rows * cdiv(groups, block_g),)](
         out_ptr=out,
         weights_ptr=weights,
         grad_ptr=grad,

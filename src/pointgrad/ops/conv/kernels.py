@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import INTERPRETED, power_of_2
+from ..launch import INTERPRETED, cdiv, jit, power_of_2
 from .reference import Pair
 
 _FEW_POSITIONS = 1 if INTERPRETED else 25
@@ -121,7 +121,7 @@ def _tiles(rows: int, columns: int, others: int) -> tuple[tuple[int], dict[str, 
     block_p = power_of_2(columns, 16, 128)
     block_r = power_of_2(rows, 1, (1024 if INTERPRETED else 128) // block_p)  # large tiles for the interpreter
     options = {"BLOCK_R": block_r, "BLOCK_P": block_p, "num_warps": 4, "enable_fp_fusion": False}
-    return (triton.cdiv(rows, block_r) * triton.cdiv(columns, block_p),), options
+    return (cdiv(rows, block_r) * cdiv(columns, block_p),), options
 
 
 def _geometry(size: Pair, stride: Pair, dilation: Pair, padding: Pair) -> dict[str, int]:
@@ -147,7 +147,7 @@ def _wide(values: Tensor) -> tl.dtype:
     return tl.float64 if values.dtype == torch.float64 else tl.float32
 
 
-@triton.jit
+@jit
 def _tile(rows, columns, BLOCK_R: tl.constexpr, BLOCK_P: tl.constexpr):
     """The rows (BLOCK_R, 1) and columns (1, BLOCK_P) of this program."""
     tiles = tl.cdiv(columns, BLOCK_P)

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
+from ..launch import cdiv, jit
 
 _BLOCK = 512
 _NUMBERS = ("rows", "num_points", "batch", "bits")
@@ -35,7 +36,7 @@ def serialize(coordinates: Tensor, sizes: Tensor | None, orders: list[int], bits
     order = keys.sort(dim=1, stable=True).indices
     inverse = torch.empty_like(order)
     if rows:
-        _invert[(triton.cdiv(rows, _BLOCK), len(orders))](
+        _invert[(cdiv(rows, _BLOCK), len(orders))](
             order_ptr=order, inverse_ptr=inverse, **_clouds(coordinates, sizes), BLOCK=_BLOCK, num_warps=4
         )
     return codes, order.view(codes.shape), inverse.view(codes.shape)
@@ -47,7 +48,7 @@ def _encode(coordinates: Tensor, sizes: Tensor | None, orders: list[int], bits: 
     rows = coordinates.numel() // 3
     if rows:
         batch = clouds.batch_size(coordinates, sizes)
-        _codes[(triton.cdiv(rows, _BLOCK),)](
+        _codes[(cdiv(rows, _BLOCK),)](
             codes_ptr=codes,
             keys_ptr=codes if keys is None else keys,
             coordinates_ptr=coordinates.contiguous(),
@@ -117,7 +118,7 @@ def _code(x, y, z, HILBERT: tl.constexpr, bits):
     return code
 
 
-@triton.jit(do_not_specialize=_NUMBERS)
+@jit(do_not_specialize=_NUMBERS)
 def _codes(
     codes_ptr, keys_ptr, coordinates_ptr, sizes_ptr, rows, num_points, batch, bits,
     PACKED: tl.constexpr, SIZES: tl.constexpr, CURVES: tl.constexpr, ORDERS: tl.constexpr, KEYS: tl.constexpr,
@@ -155,7 +156,7 @@ def _codes(
             tl.store(keys_ptr + at, tl.where(inside, code, last).to(keys_ptr.dtype.element_ty), mask=row_mask)
 
 
-@triton.jit(do_not_specialize=["rows", "num_points"])
+@jit(do_not_specialize=["rows", "num_points"])
 def _invert(
     order_ptr, inverse_ptr, sizes_ptr, rows, num_points, PACKED: tl.constexpr, SIZES: tl.constexpr, BLOCK: tl.constexpr
 ):

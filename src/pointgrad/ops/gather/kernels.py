@@ -5,11 +5,10 @@ Each program handles BLOCK_M picks and loops over the channels.
 """
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 from ..segments import reduce_segments, sort_by_row
 from ..sums import sum_dtype
 
@@ -24,7 +23,7 @@ def gather(features: Tensor, index: Tensor) -> Tensor:
         source, target = (t.view(torch.uint8) if t.dtype == torch.bool else t for t in (features, out))
         picks = index.numel() // batch
         block_c, block_m = _tile(channels, features.element_size())
-        _gather[(triton.cdiv(picks, block_m) * batch,)](
+        _gather[(cdiv(picks, block_m) * batch,)](
             out_ptr=target,
             features_ptr=source,
             index_ptr=index,
@@ -55,7 +54,7 @@ def _add_atomically(grad: Tensor, index: Tensor, batch: int, shape: tuple[int, .
     channels, num_rows, picks = shape[-1], shape[-2], index.numel() // batch
     block_c, block_m = _tile(channels, 4)
     total = grad.new_zeros(shape, dtype=sum_dtype(grad.dtype))
-    _scatter_add[(triton.cdiv(picks, block_m) * batch,)](
+    _scatter_add[(cdiv(picks, block_m) * batch,)](
         total_ptr=total,
         grad_ptr=grad,
         index_ptr=index,
@@ -76,7 +75,7 @@ def _tile(channels: int, element_size: int) -> tuple[int, int]:
     return block_c, power_of_2(8192 // element_size // block_c, 1, 1024)
 
 
-@triton.jit
+@jit
 def _gather(out_ptr, features_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
     tiles = tl.cdiv(picks, BLOCK_M)
     cloud = (tl.program_id(0) // tiles).to(tl.int64)
@@ -96,7 +95,7 @@ def _gather(out_ptr, features_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl
         tl.store(to_ptr[:, None] + channel[None, :], value, mask=mask, eviction_policy="evict_first")
 
 
-@triton.jit
+@jit
 def _scatter_add(total_ptr, grad_ptr, index_ptr, rows, picks, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
     tiles = tl.cdiv(picks, BLOCK_M)
     cloud = (tl.program_id(0) // tiles).to(tl.int64)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 from ..sums import sum_dtype
 from .cell_kernels import load_triple, store_triple, weight, weight_slope
 from .transpose_kernels import transposed
@@ -128,7 +128,7 @@ def _tile_size(channels: int, element_size: int) -> int:
 
     Two short loads crash the compiler of Triton 3.6 (in LLVM, on `_slope` for three channels).
     """
-    aligned = channels % 16 == 0 or channels == triton.next_power_of_2(channels)
+    aligned = channels % 16 == 0 or channels == power_of_2(channels)
     return 64 * max(min(channels, 16 // max(element_size, 4)) if aligned else 2, 2)
 
 
@@ -151,7 +151,7 @@ def _launch(
     block_c = power_of_2(channels, 1, tile)
     block_n = tile // block_c
     batch, count, _ = points.shape
-    kernel[(batch * triton.cdiv(count, block_n),)](
+    kernel[(batch * cdiv(count, block_n),)](
         **arguments,
         points_ptr=points,
         tangent_ptr=points if tangent is None else tangent.contiguous(),  # without a tangent, it is not used
@@ -252,7 +252,7 @@ def _at(cells_ptr, cloud, voxel, channel, channels, voxels, ROWS: tl.constexpr):
         return cells_ptr + (cloud * channels * voxels + voxel)[:, None] + channel[None, :].to(tl.int64) * voxels
 
 
-@triton.jit
+@jit
 def _tile(count, BLOCK_N: tl.constexpr):
     """The cloud of this program, its rows of (B * N), and their mask."""
     tiles = tl.cdiv(count, BLOCK_N)
@@ -353,7 +353,7 @@ def _entries(
         tl.store(weight_ptr + row * 8 + corner, weight(x, y, z, tx, ty, tz, corner, TANGENT), mask=row_mask)
 
 
-@triton.jit
+@jit
 def _sum_sorted(
     rows_ptr, features_ptr, weight_ptr, order_ptr, begin_ptr, voxels, count, channels, BLOCK_C: tl.constexpr
 ):

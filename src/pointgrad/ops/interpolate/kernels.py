@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 from .cell_kernels import load_triple, store_triple, weight, weight_slope
 from .grid_kernels import grid_sample as grid_sample
 from .grid_kernels import grid_slope as grid_slope
@@ -49,7 +49,7 @@ def _launch(
     # Small tiles and one warp, so that many programs keep the memory busy.
     block_f = power_of_2(width, 1, 256)
     block_n = 256 // block_f
-    grid = (triton.cdiv(count, block_n), triton.cdiv(width, block_f) if tiled else 1)
+    grid = (cdiv(count, block_n), cdiv(width, block_f) if tiled else 1)
     kernel[grid](
         out_ptr=out_ptr,
         **tensors,
@@ -74,7 +74,7 @@ def _shares(points_ptr, tangent_ptr, row, row_mask, WIDE: tl.constexpr):
     return (x + 1.0) * 0.5, (y + 1.0) * 0.5, (z + 1.0) * 0.5, tx * 0.5, ty * 0.5, tz * 0.5
 
 
-@triton.jit
+@jit
 def _sum_corners(
     out_ptr, corners_ptr, points_ptr, tangent_ptr, count, width,
     TANGENT: tl.constexpr, WIDE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr,
@@ -92,7 +92,7 @@ def _sum_corners(
     tl.store(out_ptr + row[:, None] * width + feature[None, :], total, mask=mask)
 
 
-@triton.jit
+@jit
 def _spread(
     out_ptr, grad_ptr, points_ptr, tangent_ptr, count, width,
     TANGENT: tl.constexpr, WIDE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr,
@@ -109,7 +109,7 @@ def _spread(
         tl.store(corner_ptr, share[:, None] * grad, mask=mask)
 
 
-@triton.jit
+@jit
 def _slope(
     out_ptr, grad_ptr, corners_ptr, points_ptr, tangent_ptr, count, width,
     TANGENT: tl.constexpr, WIDE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr,

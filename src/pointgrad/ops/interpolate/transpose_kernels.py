@@ -1,11 +1,10 @@
 """A Triton kernel that transposes matrices, between grids with channels first and rows of channels."""
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 
 
 def transposed(matrices: Tensor, dtype: torch.dtype, tile: int = 64, num_warps: int = 4) -> Tensor:
@@ -18,7 +17,7 @@ def transposed(matrices: Tensor, dtype: torch.dtype, tile: int = 64, num_warps: 
     block_r = power_of_2(rows, 1, tile)
     block_c = power_of_2(columns, 1, tile * tile // block_r)
     block_r = power_of_2(rows, 1, tile * tile // block_c)
-    _transpose[(batch * triton.cdiv(rows, block_r) * triton.cdiv(columns, block_c),)](
+    _transpose[(batch * cdiv(rows, block_r) * cdiv(columns, block_c),)](
         out_ptr=out,
         in_ptr=matrices,
         rows=rows,
@@ -31,7 +30,7 @@ def transposed(matrices: Tensor, dtype: torch.dtype, tile: int = 64, num_warps: 
     return out
 
 
-@triton.jit
+@jit
 def _transpose(out_ptr, in_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """(B, rows, columns) to (B, columns, rows), tile by tile."""
     tiles_c = tl.cdiv(columns, BLOCK_C)

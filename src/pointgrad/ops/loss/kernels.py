@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 from ..sums import sum_dtype
 from .reference import hit_and_base
 
@@ -69,7 +69,7 @@ def _launch(
     unit = math.gcd(classes, 16)
     block_c = power_of_2(classes, 1, 1024 if by_row else 32)
     block_s = power_of_2(2048 // block_c, 1, 64)
-    kernel[(triton.cdiv(inner, block_s) * outer,)](
+    kernel[(cdiv(inner, block_s) * outer,)](
         **tensors,
         logits_ptr=logits,
         target_ptr=target,
@@ -127,7 +127,7 @@ def _base_tile(
     return base.to(WIDE)
 
 
-@triton.jit
+@jit
 def _place(inner, units, UNIT: tl.constexpr, BY_ROW: tl.constexpr, BLOCK_S: tl.constexpr):
     """The positions of this program, the offsets of their logits, and their mask."""
     if BY_ROW:

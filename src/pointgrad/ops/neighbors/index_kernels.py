@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 from ..sums import sum_dtype
 from .layout import BUCKET, index_bytes
 
@@ -67,7 +67,7 @@ def _build(words: Tensor, points: Tensor, sizes: Tensor | None, batch: int) -> N
     sizes = contiguous(sizes)
     cloud_boxes = words[layout.cloud_boxes : layout.bucket_boxes].fill_(_EMPTY)
     block = 1024
-    _cloud_boxes[(triton.cdiv(rows, block),)](
+    _cloud_boxes[(cdiv(rows, block),)](
         boxes_ptr=cloud_boxes,
         points_ptr=points,
         sizes_ptr=points if sizes is None else sizes,
@@ -117,7 +117,7 @@ def _fill(
     bits = (30 - batch.bit_length()) // 3 if short else min(16, (62 - batch.bit_length()) // 3)
     keys = points.new_empty(rows, dtype=torch.int32 if short else torch.int64)
     block = 256
-    _codes[(triton.cdiv(rows, block),)](
+    _codes[(cdiv(rows, block),)](
         keys_ptr=keys,
         points_ptr=points,
         sizes_ptr=points if sizes is None else sizes,
@@ -148,7 +148,7 @@ def _fill(
         num_warps=1,
         enable_fp_fusion=False,
     )
-    _buckets[(layout.num_supers * BUCKET if boxes else triton.cdiv(layout.num_buckets, BUCKET),)](
+    _buckets[(layout.num_supers * BUCKET if boxes else cdiv(layout.num_buckets, BUCKET),)](
         words_ptr=words,
         points_ptr=points,
         order_ptr=order,
@@ -233,7 +233,7 @@ def _is_finite(x, y, z):
     return (tl.abs(x) <= limit) & (tl.abs(y) <= limit) & (tl.abs(z) <= limit)
 
 
-@triton.jit
+@jit
 def _cloud_boxes(
     boxes_ptr, points_ptr, sizes_ptr, rows, num_points, num_clouds,
     PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BLOCK: tl.constexpr,
@@ -293,7 +293,7 @@ def _hilbert(x, y, z, BITS: tl.constexpr):
     return code
 
 
-@triton.jit
+@jit
 def _codes(
     keys_ptr, points_ptr, sizes_ptr, boxes_ptr, rows, num_points, num_clouds,
     PACKED: tl.constexpr, SIZES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr, BITS: tl.constexpr,
@@ -355,7 +355,7 @@ def _as_word(values):
     return values.to(tl.int32, bitcast=True)
 
 
-@triton.jit
+@jit
 def _buckets(
     words_ptr, points_ptr, order_ptr, first_at, begin_at, bucket_boxes_at, group_boxes_at, num_buckets, num_clouds,
     BOXES: tl.constexpr, STEPS: tl.constexpr, DIMS: tl.constexpr,
@@ -394,7 +394,7 @@ def _buckets(
             tl.store(group_box_ptr + (axis + 3) * LANES, _as_word(tl.max(high)))
 
 
-@triton.jit
+@jit
 def _super_boxes(words_ptr, group_boxes_at, super_boxes_at, num_supers):
     place = tl.program_id(0).to(tl.int64)
     for side in tl.static_range(6):

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import INTERPRETED, power_of_2
+from ..launch import INTERPRETED, cdiv, jit, power_of_2
 from ..sums import sum_dtype
 from .index_kernels import (
     BIG,
@@ -148,7 +148,7 @@ def _search_all(
     limits = points.new_empty(2)
     limits[0].fill_(radius2)
     limits[1].fill_(min_radius2)
-    _search_everything[(triton.cdiv(count.numel(), _QUERIES),)](
+    _search_everything[(cdiv(count.numel(), _QUERIES),)](
         found_ptr=found,
         distance2_ptr=distance2,
         count_ptr=count,
@@ -237,7 +237,7 @@ def _random_rank(seeded, row):
     return (_mix(seeded + (row + 1).to(tl.uint64) * 0x9E3779B97F4A7C15) >> 34).to(tl.int64)
 
 
-@triton.jit
+@jit
 def _search(
     found_ptr, distance2_ptr, count_ptr, asked_ptr, words_ptr, points_ptr, seed_ptr,
     asked_begin_at, begin_at, bucket_boxes_at, group_boxes_at, super_boxes_at,
@@ -382,7 +382,7 @@ def _add_squares(d, point_ptr, query_ptr, mask, DIMS: tl.constexpr):
     return d
 
 
-@triton.jit
+@jit
 def _search_everything(
     found_ptr, distance2_ptr, count_ptr, queries_ptr, points_ptr, query_sizes_ptr, point_sizes_ptr, limits_ptr,
     seed_ptr, num_clouds, num_rows, num_queries, num_points, k,

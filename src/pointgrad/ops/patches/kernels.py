@@ -4,8 +4,7 @@ Each program computes a tile of one head of one patch and reads rows in place, t
 `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` marks the lanes in range; a place counts within its cloud.
 """
 
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -13,11 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import INTERPRETED, power_of_2
+from ..launch import INTERPRETED, cdiv, has_tf32, jit, power_of_2, shared_memory
 from ..sums import sum_dtype
 from . import reference
-
-_LOG2_E = math.log2(math.e)
 
 
 def patch_attention(
@@ -34,13 +31,15 @@ def patch_attention(
     wide = sum_dtype(query.dtype)
     out = query.new_zeros(query.shape)
     norm = query.new_zeros((*order.shape[:-1], query.shape[-2], order.shape[-1]), dtype=wide)
-    bias = {
-        "coordinates_ptr": order if coordinates is None else coordinates.contiguous(),  # not used without a table
-        "table_ptr": query if bias_table is None else bias_table.contiguous(),
-        "BOUND": -1 if bias_table is None else reference.table_bound(bias_table),
-    }
-    results = {"out_ptr": out, "norm_ptr": norm, **bias}
-    _launch(_attend, forward_tile(query), "BLOCK_M", results, query, key, value, order, sizes, patch, scale)
+    arguments = (query, key, value, order, sizes, patch, coordinates, bias_table, scale)
+    found = _patches(*arguments)
+    tile = forward_tile(query)
+    if found.programs:
+        tile["BLOCK_M"] = power_of_2(found.patch, 16, tile["BLOCK_M"])
+        tiles = cdiv(found.patch, tile["BLOCK_M"])
+        _attend[(found.programs * tiles,)](
+            out_ptr=out, norm_ptr=norm, tiles=tiles, **found.arguments, **_fitted(tile, found.patch)
+        )
     return out, norm
 
 
@@ -58,72 +57,111 @@ def patch_attention_backward(
     out: Tensor,
     norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    if bias_table is not None:  # the gradient of the table is a histogram of all pairs
-        return reference.patch_attention_backward(
-            grad, query, key, value, order, sizes, patch, coordinates, bias_table, scale, out, norm
-        )
     grads = [query.new_zeros(query.shape) for _ in range(3)]
-    level = torch.empty_like(norm)
-    shared = {"norm_ptr": norm.contiguous(), "level_ptr": level, **_rows("grad", grad)}
-    arguments = (query, key, value, order, sizes, patch, scale)
-    results = {"grad_query_ptr": grads[0], "out_ptr": out.contiguous(), **shared}
-    _launch(_attend_query, query_tile(query), "BLOCK_M", results, *arguments)
-    results = {"grad_key_ptr": grads[1], "grad_value_ptr": grads[2], **shared}
-    _launch(_attend_key, key_tile(query), "BLOCK_N", results, *arguments)
-    return grads[0], grads[1], grads[2], query.new_zeros((0, query.shape[-2]))
+    found = _patches(query, key, value, order, sizes, patch, coordinates, bias_table, scale)
+    heads, entries = query.shape[-2], 0 if bias_table is None else len(bias_table)
+    # The gradient of the table of each program.
+    table_grads = norm.new_empty((found.programs // heads, heads, entries))
+    if found.programs:
+        grad_rows = _rows("grad", grad)
+        level = torch.empty_like(norm)
+        shared = {"norm_ptr": norm.contiguous(), "level_ptr": level, **grad_rows}
+        block = power_of_2(2048 // found.arguments["BLOCK_D"], 16, 128)
+        _levels[(cdiv(order.numel(), block) * heads,)](
+            out_ptr=out.contiguous(),
+            level_ptr=level,
+            order_ptr=found.arguments["order_ptr"],
+            **grad_rows,
+            places=order.numel(),
+            num_points=order.shape[-1],
+            heads=heads,
+            DEPTH=found.arguments["DEPTH"],
+            BLOCK_D=found.arguments["BLOCK_D"],
+            WIDE=found.arguments["WIDE"],
+            BLOCK=block,
+            num_warps=4,
+        )
+        # Sums of the gradient of the query: a program adds to them for each tile of keys.
+        sums = norm.new_zeros((*norm.shape, found.arguments["BLOCK_D"]))
+        _attend_backward[(found.programs,)](
+            grad_query_ptr=grads[0],
+            grad_key_ptr=grads[1],
+            grad_value_ptr=grads[2],
+            table_grads_ptr=table_grads,
+            sums_ptr=sums,
+            ENTRIES=power_of_2(entries, 1, 2**20),
+            **shared,
+            **found.arguments,
+            **_fitted(backward_tile(query), found.patch),
+        )
+    return grads[0], grads[1], grads[2], table_grads.sum(0).T.to(query.dtype).contiguous()
 
 
-def _launch(
-    kernel: Any,
-    tile: dict[str, int],
-    along: str,
-    results: dict[str, Any],
+class _Patches(NamedTuple):
+    """How the patches of a call are computed.
+
+    Attributes:
+        programs: Number of pairs of a patch and a head, also of patches that clouds of other sizes would have.
+        patch: Number of points of a patch, at most the number of points of a cloud.
+        arguments: Arguments of `_attend` and `_attend_backward`.
+    """
+
+    programs: int
+    patch: int
+    arguments: dict[str, Any]
+
+
+def _patches(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     order: Tensor,
     sizes: Tensor | None,
     patch: int,
+    coordinates: Tensor | None,
+    bias_table: Tensor | None,
     scale: float | None,
-) -> None:
-    """Start a program for each head and each tile `along` the queries or keys of each patch."""
+) -> _Patches:
     heads, depth, wide = *query.shape[-2:], sum_dtype(query.dtype)
     batch, patch = clouds.batch_size(order.unsqueeze(-1), sizes), min(patch, max(order.shape[-1], 1))
-    slots = reference.num_slots(order, sizes, patch) if batch else 0
-    tile = {**tile, **{name: power_of_2(patch, 16, tile[name]) for name in ("BLOCK_M", "BLOCK_N")}}
-    tiles = triton.cdiv(patch, tile[along])
-    if not slots * order.shape[-1]:
-        return
+    slots = reference.num_slots(order, sizes, patch) if batch and order.shape[-1] else 0
     factor = reference.factor(scale, query)
-    factors: dict[str, Any] = {"scale": factor, "scale2": factor * _LOG2_E}
-    if wide == torch.float64:  # Triton passes a number as float32
-        factors = {name: query.new_full((), number) for name, number in factors.items()}
-    kernel[(slots * tiles * heads,)](
-        **results,
+    arguments = {
         **_rows("query", query),
         **_rows("key", key),
         **_rows("value", value),
-        **factors,
-        order_ptr=order.contiguous(),
-        sizes_ptr=order if sizes is None else sizes.contiguous(),
-        batch=batch,
-        num_points=order.shape[-1],
-        patch=patch,
-        heads=heads,
-        tiles=tiles,
-        LOADED=wide == torch.float64,
-        PADDED=order.dim() == 2,
-        SIZED=sizes is not None,
-        DEPTH=depth,
-        BLOCK_D=power_of_2(depth, 16, 2**16),
-        WIDE=tl.float64 if wide == torch.float64 else tl.float32,
-        LOWEST=torch.finfo(wide).min,
-        # TF32 only where torch allows it in matrix products.
-        PRECISION="tf32" if query.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee",
-        WIDEN=INTERPRETED,
-        enable_fp_fusion=True,
-        **tile,
-    )
+        "order_ptr": order.contiguous(),
+        "sizes_ptr": order if sizes is None else sizes.contiguous(),
+        "coordinates_ptr": order if coordinates is None else coordinates.contiguous(),  # not used without a table
+        "table_ptr": query if bias_table is None else bias_table.contiguous(),
+        "scale": factor,
+        # Triton passes a number as float32.
+        "scale_ptr": query.new_full((), factor) if wide == torch.float64 else query,
+        "batch": batch,
+        "num_points": order.shape[-1],
+        "patch": patch,
+        "heads": heads,
+        "BOUND": -1 if bias_table is None else reference.table_bound(bias_table),
+        "PADDED": order.dim() == 2,
+        "SIZED": sizes is not None,
+        "DEPTH": depth,
+        "BLOCK_D": power_of_2(depth, 16),
+        "WIDE": tl.float64 if wide == torch.float64 else tl.float32,
+        "LOWEST": torch.finfo(wide).min,
+        "PRECISION": _precision(query),
+        "WIDEN": INTERPRETED,
+        "enable_fp_fusion": True,
+    }
+    return _Patches(slots * heads, patch, arguments)
+
+
+def _precision(query: Tensor) -> str:
+    """How float32 is multiplied: in TF32 only where torch allows it, otherwise as a sum of three products in TF32."""
+    if query.dtype != torch.float32 or INTERPRETED:
+        return "ieee"
+    if torch.backends.cuda.matmul.allow_tf32:
+        return "tf32"
+    return "tf32x3" if has_tf32(query.device) else "ieee"
 
 
 def _rows(name: str, rows: Tensor) -> dict[str, Any]:
@@ -137,26 +175,40 @@ def _tile(block_m: int, block_n: int, num_warps: int, num_stages: int) -> dict[s
     return {"BLOCK_M": block_m, "BLOCK_N": block_n, "num_warps": num_warps, "num_stages": num_stages}
 
 
+def _fitted(tile: dict[str, int], patch: int) -> dict[str, int]:
+    """A tile that is not larger than a patch."""
+    return {**tile, **{name: power_of_2(patch, 16, tile[name]) for name in ("BLOCK_M", "BLOCK_N")}}
+
+
 def forward_tile(query: Tensor) -> dict[str, int]:
-    if query.dtype.itemsize > 2:
-        return _wide_tile(query)
-    return _tile(128, 64, 4, 3) if query.shape[-1] <= 64 else _tile(128, 32, 8, 2)
+    depth = query.shape[-1]
+    if _has_little_space(query):
+        return _small_tile(query)
+    if query.dtype == torch.float32:
+        return _tile(128, 64, 4, 2)
+    if depth <= 16:
+        return _tile(128, 128, 4, 3)
+    return _tile(64, 128, 4, 2) if depth <= 32 else _tile(128, 128, 4, 2)
 
 
-def query_tile(query: Tensor) -> dict[str, int]:
-    if query.dtype.itemsize > 2:
-        return _wide_tile(query)
-    return _tile(128, 64, 8, 2) if query.shape[-1] <= 64 else _tile(64, 32, 4, 2)
+def backward_tile(query: Tensor) -> dict[str, int]:
+    depth = query.shape[-1]
+    if _has_little_space(query):
+        return _small_tile(query)
+    if query.dtype == torch.float32:
+        return _tile(64, 128, 8, 2)
+    if depth <= 16:
+        return _tile(128, 64, 4, 2)
+    return _tile(32, 128, 4, 2) if depth <= 32 else _tile(64, 128, 8, 2)
 
 
-def key_tile(query: Tensor) -> dict[str, int]:
-    if query.dtype.itemsize > 2:
-        return _wide_tile(query)
-    return _tile(64, 128, 8, 2) if query.shape[-1] <= 64 else _tile(32, 64, 4, 2)
+def _has_little_space(query: Tensor) -> bool:
+    """Whether rows are so long, or shared memory is so small, that large tiles do not fit."""
+    long_rows = query.shape[-1] * query.dtype.itemsize > 128 or query.dtype == torch.float64
+    return long_rows or shared_memory(query.device) < 96 << 10
 
 
-def _wide_tile(query: Tensor) -> dict[str, int]:
-    """Tiles of float32 and float64, which fill the registers sooner."""
+def _small_tile(query: Tensor) -> dict[str, int]:
     bytes_of_row = query.shape[-1] * query.dtype.itemsize
     if bytes_of_row <= 256:
         return _tile(64, 32, 4, 2)
@@ -226,28 +278,33 @@ def _store(to_ptr, row, row_mask, step, values, DEPTH: tl.constexpr, BLOCK_D: tl
 
 
 @triton.jit
+def _entry(coordinates_ptr, from_row, from_mask, to_row, to_mask, axis, BOUND: tl.constexpr):
+    """The row of the table for the difference along an axis, of rows that are broadcast against each other."""
+    start = tl.load(coordinates_ptr + from_row * 3 + axis, mask=from_mask, other=0)
+    end = tl.load(coordinates_ptr + to_row * 3 + axis, mask=to_mask, other=0)
+    return tl.minimum(tl.maximum(start - end, -BOUND), BOUND) + BOUND + axis * (2 * BOUND + 1)
+
+
+@triton.jit
 def _bias(
     coordinates_ptr, table_ptr, from_row, from_mask, to_row, to_mask, head, heads,
-    BOUND: tl.constexpr, WIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BOUND: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """(BLOCK_M, BLOCK_N) the biases of pairs of a query and a key."""
-    total = tl.zeros((BLOCK_M, BLOCK_N), WIDE)
-    for axis in tl.static_range(3):
-        start = tl.load(coordinates_ptr + from_row * 3 + axis, mask=from_mask, other=0)
-        end = tl.load(coordinates_ptr + to_row * 3 + axis, mask=to_mask, other=0)
-        step = start[:, None] - end[None, :]
-        entry = tl.minimum(tl.maximum(step, -BOUND), BOUND) + BOUND + axis * (2 * BOUND + 1)
+    """The biases of pairs of a query and a key, whose rows are broadcast against each other."""
+    entry = _entry(coordinates_ptr, from_row, from_mask, to_row, to_mask, 0, BOUND)
+    total = tl.load(table_ptr + entry * heads + head).to(WIDE)
+    for axis in tl.static_range(1, 3):
+        entry = _entry(coordinates_ptr, from_row, from_mask, to_row, to_mask, axis, BOUND)
         total += tl.load(table_ptr + entry * heads + head).to(WIDE)
     return total
 
 
-@triton.jit
+@jit
 def _attend(
-    out_ptr, norm_ptr, coordinates_ptr, table_ptr, query_ptr, key_ptr, value_ptr,
-    query_row, query_head, key_row, key_head, value_row, value_head, scale, scale2,
-    order_ptr, sizes_ptr, batch, num_points, patch, heads, tiles,
-    BOUND: tl.constexpr, LOADED: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    out_ptr, norm_ptr, query_ptr, key_ptr, value_ptr,
+    query_row, query_head, key_row, key_head, value_row, value_head,
+    order_ptr, sizes_ptr, coordinates_ptr, table_ptr, scale, scale_ptr, batch, num_points, patch, heads, tiles,
+    BOUND: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
     WIDE: tl.constexpr, LOWEST: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -266,7 +323,8 @@ def _attend(
     place += tl.arange(0, BLOCK_M)
     row, row_mask = _row_of(place, last, order_ptr, begin, first_row, num_points)
     query = _load(query_ptr + head * query_head, row, row_mask, query_row, DEPTH, BLOCK_D, DTYPE)
-    scale2 = tl.load(scale2) if LOADED else scale2
+    scale = tl.load(scale_ptr) if tl.float64 == WIDE else scale
+    scale2 = scale * LOG2_E
     key_ptr += head * key_head
     value_ptr += head * value_head
     # Online softmax, in powers of 2: the sums are relative to the largest logit so far.
@@ -281,19 +339,9 @@ def _attend(
         logit = tl.dot(query, tl.trans(key), input_precision=PRECISION, out_dtype=WIDE) * scale2
         if BOUND >= 0:
             logit += LOG2_E * _bias(
-                coordinates_ptr,
-                table_ptr,
-                row,
-                row_mask,
-                source,
-                source_mask,
-                head,
-                heads,
-                BOUND,
-                WIDE,
-                BLOCK_M,
-                BLOCK_N,
-            )
+                coordinates_ptr, table_ptr, row[:, None], row_mask[:, None], source[None, :], source_mask[None, :],
+                head, heads, BOUND, WIDE,
+            )  # fmt: skip
         logit = tl.where(source_mask[None, :], logit, -float("inf"))
         higher = tl.maximum(top, tl.max(logit, 1))
         weight = tl.exp2(logit - higher[:, None])
@@ -308,102 +356,138 @@ def _attend(
     tl.store(norm_ptr + norm_begin + head.to(tl.int64) * num_points + place, norm, mask=row_mask)
 
 
-@triton.jit
-def _attend_query(
-    grad_query_ptr, out_ptr, norm_ptr, level_ptr, grad_ptr, query_ptr, key_ptr, value_ptr,
-    grad_row, grad_head, query_row, query_head, key_row, key_head, value_row, value_head, scale, scale2,
-    order_ptr, sizes_ptr, batch, num_points, patch, heads, tiles,
-    LOADED: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
-    WIDE: tl.constexpr, LOWEST: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+@jit
+def _levels(
+    out_ptr, level_ptr, order_ptr, grad_ptr, grad_row, grad_head, places, num_points, heads,
+    DEPTH: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the query, and the product of gradient and result, which `_attend_key` reads."""
-    LOG2_E: tl.constexpr = 1.4426950408889634
-    DTYPE: tl.constexpr = WIDE if WIDEN else query_ptr.dtype.element_ty
+    """The products of gradient and result of each query, by head and place."""
     head = tl.program_id(0) % heads
-    tile = tl.program_id(0) // heads % tiles
-    slot = (tl.program_id(0) // heads // tiles).to(tl.int64)
-    begin, size, first_row, norm_begin, number = _find(slot, sizes_ptr, batch, num_points, patch, heads, PADDED, SIZED)
-    place = number * patch + tile * BLOCK_M
-    last = tl.minimum((number + 1) * patch, size)
-    if (number < 0) | (place >= last):
-        return
-    place += tl.arange(0, BLOCK_M)
-    row, row_mask = _row_of(place, last, order_ptr, begin, first_row, num_points)
-    query = _load(query_ptr + head * query_head, row, row_mask, query_row, DEPTH, BLOCK_D, DTYPE)
-    grad = _load(grad_ptr + head * grad_head, row, row_mask, grad_row, DEPTH, BLOCK_D, DTYPE)
+    at = (tl.program_id(0) // heads).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    cloud = at // num_points
+    row, row_mask = _row_of(at, places, order_ptr, 0, 0, num_points)
+    row += cloud * num_points
+    grad = _load(grad_ptr + head * grad_head, row, row_mask, grad_row, DEPTH, BLOCK_D, WIDE)
     out = _load(out_ptr + head * DEPTH, row, row_mask, heads * DEPTH, DEPTH, BLOCK_D, WIDE)
-    level = tl.sum(grad.to(WIDE) * out, 1)
-    norm_at = norm_begin + head.to(tl.int64) * num_points + place
-    tl.store(level_ptr + norm_at, level, mask=row_mask)
-    norm = tl.load(norm_ptr + norm_at, mask=row_mask, other=0.0) * LOG2_E
-    scale = tl.load(scale) if LOADED else scale
-    scale2 = tl.load(scale2) if LOADED else scale2
-    key_ptr += head * key_head
-    value_ptr += head * value_head
-    sums = tl.zeros((BLOCK_M, BLOCK_D), WIDE)
-    start = tl.maximum(tl.minimum(number * patch, size - patch), 0)
-    end = tl.minimum(start + patch, size)
-    for at in range(start, end, BLOCK_N):
-        source, source_mask = _row_of(at + tl.arange(0, BLOCK_N), end, order_ptr, begin, first_row, num_points)
-        key = _load(key_ptr, source, source_mask, key_row, DEPTH, BLOCK_D, DTYPE)
-        value = _load(value_ptr, source, source_mask, value_row, DEPTH, BLOCK_D, DTYPE)
-        logit = tl.dot(query, tl.trans(key), input_precision=PRECISION, out_dtype=WIDE) * scale2 - norm[:, None]
-        # A huge logit may be rounded differently than in the forward and exceed the norm by far.
-        weight = tl.exp2(tl.where(logit > 0, 0, logit))
-        slope = tl.dot(grad, tl.trans(value), input_precision=PRECISION, out_dtype=WIDE) - level[:, None]
-        slope = tl.where(source_mask[None, :], weight * slope, 0)
-        sums = tl.dot(slope.to(DTYPE), key, sums, input_precision=PRECISION, out_dtype=WIDE)
-    _store(grad_query_ptr + head * DEPTH, row, row_mask, heads * DEPTH, sums * scale, DEPTH, BLOCK_D)
+    place = at - cloud * num_points
+    tl.store(level_ptr + (cloud * heads + head) * num_points + place, tl.sum(grad * out, 1), mask=row_mask)
+
+
+@jit
+def _attend_backward(
+    grad_query_ptr, grad_key_ptr, grad_value_ptr, table_grads_ptr, sums_ptr, norm_ptr, level_ptr, grad_ptr, query_ptr,
+    key_ptr, value_ptr, grad_row, grad_head, query_row, query_head, key_row, key_head, value_row, value_head,
+    order_ptr, sizes_ptr, coordinates_ptr, table_ptr, scale, scale_ptr, batch, num_points, patch, heads,
+    BOUND: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
+    WIDE: tl.constexpr, LOWEST: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr, ENTRIES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """All gradients of one head of a patch. README.md explains how."""
+    DTYPE: tl.constexpr = WIDE if WIDEN else query_ptr.dtype.element_ty
+    head = tl.program_id(0) % heads
+    slot = (tl.program_id(0) // heads).to(tl.int64)
+    begin, size, first_row, norm_begin, number = _find(slot, sizes_ptr, batch, num_points, patch, heads, PADDED, SIZED)
+    first = number * patch
+    end = tl.minimum(first + patch, size)
+    scale = tl.load(scale_ptr) if scale_ptr.dtype.element_ty == tl.float64 else scale
+    entry = tl.arange(0, ENTRIES)
+    table_grad = tl.zeros((ENTRIES,), WIDE)
+    if (number >= 0) & (first < size):
+        key_ptr += head * key_head
+        value_ptr += head * value_head
+        query_ptr += head * query_head
+        grad_ptr += head * grad_head
+        norm_begin += head.to(tl.int64) * num_points
+        for at in range(tl.maximum(tl.minimum(first, size - patch), 0), end, BLOCK_N):
+            place = at + tl.arange(0, BLOCK_N)
+            row, row_mask = _row_of(place, end, order_ptr, begin, first_row, num_points)
+            key = _load(key_ptr, row, row_mask, key_row, DEPTH, BLOCK_D, DTYPE)
+            value = _load(value_ptr, row, row_mask, value_row, DEPTH, BLOCK_D, DTYPE)
+            key_sums = tl.zeros((BLOCK_N, BLOCK_D), WIDE)
+            value_sums = tl.zeros((BLOCK_N, BLOCK_D), WIDE)
+            key_sums, value_sums, table_grad = _over_queries(
+                key_sums, value_sums, table_grad, key, value, row, row_mask, first, end, sums_ptr, norm_ptr, level_ptr,
+                grad_ptr, query_ptr, grad_row, query_row, order_ptr, coordinates_ptr, table_ptr, scale, begin,
+                first_row, norm_begin, num_points, head, heads,
+                True, BOUND, DEPTH, BLOCK_D, WIDE, PRECISION, DTYPE, ENTRIES, BLOCK_M, BLOCK_N,
+            )  # fmt: skip
+            # The last patch of the cloud, if it is short, shares the last keys of this one.
+            borrowed = row_mask & (place >= size - patch)
+            if (end < size) & (end + patch > size) & (at + BLOCK_N > size - patch):
+                key_sums, value_sums, _ = _over_queries(
+                    key_sums, value_sums, table_grad, key, value, row, borrowed, end, size, sums_ptr, norm_ptr,
+                    level_ptr, grad_ptr, query_ptr, grad_row, query_row, order_ptr, coordinates_ptr, table_ptr, scale,
+                    begin, first_row, norm_begin, num_points, head, heads,
+                    False, BOUND, DEPTH, BLOCK_D, WIDE, PRECISION, DTYPE, ENTRIES, BLOCK_M, BLOCK_N,
+                )  # fmt: skip
+            row_mask = row_mask & (place >= first)
+            _store(grad_key_ptr + head * DEPTH, row, row_mask, heads * DEPTH, key_sums * scale, DEPTH, BLOCK_D)
+            _store(grad_value_ptr + head * DEPTH, row, row_mask, heads * DEPTH, value_sums, DEPTH, BLOCK_D)
+        tl.debug_barrier()  # the sums are complete
+        channel = tl.arange(0, BLOCK_D)
+        for at in range(first, end, BLOCK_M):
+            place = at + tl.arange(0, BLOCK_M)
+            row, row_mask = _row_of(place, end, order_ptr, begin, first_row, num_points)
+            sum_ptr = sums_ptr + (norm_begin + place)[:, None] * BLOCK_D + channel[None, :]
+            sums = tl.load(sum_ptr, mask=row_mask[:, None], other=0.0)
+            _store(grad_query_ptr + head * DEPTH, row, row_mask, heads * DEPTH, sums * scale, DEPTH, BLOCK_D)
+    if BOUND >= 0:
+        count = 3 * (2 * BOUND + 1)
+        program = tl.program_id(0).to(tl.int64)
+        tl.store(table_grads_ptr + program * count + entry, table_grad, mask=entry < count)
 
 
 @triton.jit
-def _attend_key(
-    grad_key_ptr, grad_value_ptr, norm_ptr, level_ptr, grad_ptr, query_ptr, key_ptr, value_ptr,
-    grad_row, grad_head, query_row, query_head, key_row, key_head, value_row, value_head, scale, scale2,
-    order_ptr, sizes_ptr, batch, num_points, patch, heads, tiles,
-    LOADED: tl.constexpr, PADDED: tl.constexpr, SIZED: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr,
-    WIDE: tl.constexpr, LOWEST: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+def _over_queries(
+    key_sums, value_sums, table_grad, key, value, row, row_mask, start, end, sums_ptr, norm_ptr, level_ptr,
+    grad_ptr, query_ptr, grad_row, query_row, order_ptr, coordinates_ptr, table_ptr, scale, begin,
+    first_row, norm_begin, num_points, head, heads,
+    OWN: tl.constexpr, BOUND: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr, DTYPE: tl.constexpr, ENTRIES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of keys and values. A key belongs to its patch and may be borrowed by the last one."""
+    """Add the gradients of a tile of keys and values from the queries of a patch; and, for the patch of the program
+    (OWN), those of the queries and of the table."""
     LOG2_E: tl.constexpr = 1.4426950408889634
-    DTYPE: tl.constexpr = WIDE if WIDEN else query_ptr.dtype.element_ty
-    head = tl.program_id(0) % heads
-    tile = tl.program_id(0) // heads % tiles
-    slot = (tl.program_id(0) // heads // tiles).to(tl.int64)
-    begin, size, first_row, norm_begin, number = _find(slot, sizes_ptr, batch, num_points, patch, heads, PADDED, SIZED)
-    first_key = number * patch + tile * BLOCK_N
-    last = tl.minimum((number + 1) * patch, size)
-    if (number < 0) | (first_key >= last):
-        return
-    place = first_key + tl.arange(0, BLOCK_N)
-    row, row_mask = _row_of(place, last, order_ptr, begin, first_row, num_points)
-    key = _load(key_ptr + head * key_head, row, row_mask, key_row, DEPTH, BLOCK_D, DTYPE)
-    value = _load(value_ptr + head * value_head, row, row_mask, value_row, DEPTH, BLOCK_D, DTYPE)
-    # The queries of the last patch follow those of this one, if the last patch borrows any of these keys.
-    borrowed = (size - patch < first_key + BLOCK_N) & (last + patch > size)
-    end = tl.where(borrowed, size, last)
-    scale = tl.load(scale) if LOADED else scale
-    scale2 = tl.load(scale2) if LOADED else scale2
-    query_ptr += head * query_head
-    grad_ptr += head * grad_head
-    norm_begin += head.to(tl.int64) * num_points
-    key_sums = tl.zeros((BLOCK_N, BLOCK_D), WIDE)
-    value_sums = tl.zeros((BLOCK_N, BLOCK_D), WIDE)
-    for at in range(number * patch, end, BLOCK_M):
-        source_place = at + tl.arange(0, BLOCK_M)
-        source, source_mask = _row_of(source_place, end, order_ptr, begin, first_row, num_points)
+    scale2 = scale * LOG2_E
+    channel = tl.arange(0, BLOCK_D)
+    for at in range(start, end, BLOCK_M):
+        place = at + tl.arange(0, BLOCK_M)
+        source, source_mask = _row_of(place, end, order_ptr, begin, first_row, num_points)
         query = _load(query_ptr, source, source_mask, query_row, DEPTH, BLOCK_D, DTYPE)
         grad = _load(grad_ptr, source, source_mask, grad_row, DEPTH, BLOCK_D, DTYPE)
-        norm = tl.load(norm_ptr + norm_begin + source_place, mask=source_mask, other=0.0) * LOG2_E
-        level = tl.load(level_ptr + norm_begin + source_place, mask=source_mask, other=0.0)
+        place_mask = place < end  # without reading the order a second time
+        norm = tl.load(norm_ptr + norm_begin + place, mask=place_mask, other=0.0) * LOG2_E
+        level = tl.load(level_ptr + norm_begin + place, mask=place_mask, other=0.0)
         logit = tl.dot(key, tl.trans(query), input_precision=PRECISION, out_dtype=WIDE) * scale2 - norm[None, :]
-        pair_mask = source_mask[None, :] & ((source_place < last)[None, :] | (place >= size - patch)[:, None])
-        weight = tl.where(pair_mask, tl.exp2(tl.where(logit > 0, 0, logit)), 0)
-        value_sums = tl.dot(weight.to(DTYPE), grad, value_sums, input_precision=PRECISION, out_dtype=WIDE)
+        if BOUND >= 0:
+            logit += LOG2_E * _bias(
+                coordinates_ptr, table_ptr, source[None, :], source_mask[None, :], row[:, None], row_mask[:, None],
+                head, heads, BOUND, WIDE,
+            )  # fmt: skip
+        # A huge logit may be rounded differently than in the forward and exceed the norm by far.
+        weight = tl.exp2(tl.minimum(logit, 0.0, propagate_nan=tl.PropagateNan.ALL))
         slope = tl.dot(value, tl.trans(grad), input_precision=PRECISION, out_dtype=WIDE) - level[None, :]
-        slope = tl.where(pair_mask, weight * slope, 0)
-        key_sums = tl.dot(slope.to(DTYPE), query, key_sums, input_precision=PRECISION, out_dtype=WIDE)
-    _store(grad_key_ptr + head * DEPTH, row, row_mask, heads * DEPTH, key_sums * scale, DEPTH, BLOCK_D)
-    _store(grad_value_ptr + head * DEPTH, row, row_mask, heads * DEPTH, value_sums, DEPTH, BLOCK_D)
+        slope = weight * slope
+        # Rows of queries that do not exist are zero and add nothing. The sums of keys that do not exist are dropped.
+        if not OWN:
+            weight = tl.where(row_mask[:, None], weight, 0)
+            slope = tl.where(row_mask[:, None], slope, 0)
+        value_sums = tl.dot(weight.to(DTYPE), grad, value_sums, input_precision=PRECISION, out_dtype=WIDE)
+        if OWN and BOUND >= 0:
+            entries = tl.arange(0, ENTRIES)
+            of_pairs = tl.where(row_mask[:, None] & source_mask[None, :], slope, 0)
+            for axis in tl.static_range(3):
+                of_pair = _entry(
+                    coordinates_ptr, source[None, :], source_mask[None, :], row[:, None], row_mask[:, None], axis, BOUND
+                )
+                for entry in range(axis * (2 * BOUND + 1), (axis + 1) * (2 * BOUND + 1)):
+                    part = tl.sum(tl.sum(tl.where(of_pair == entry, of_pairs, 0), 1), 0)
+                    table_grad += tl.where(entries == entry, part, 0)
+        slope = slope.to(DTYPE)
+        key_sums = tl.dot(slope, query, key_sums, input_precision=PRECISION, out_dtype=WIDE)
+        if OWN:
+            part = tl.dot(tl.trans(slope), key, input_precision=PRECISION, out_dtype=WIDE)
+            sum_ptr = sums_ptr + (norm_begin + place)[:, None] * BLOCK_D + channel[None, :]
+            # Faster than to load and store. No other program adds here, so the order of additions is fixed.
+            tl.atomic_add(sum_ptr, part, mask=place_mask[:, None], sem="relaxed")
+    return key_sums, value_sums, table_grad

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import INTERPRETED, can_launch_cooperatively, power_of_2
+from ..launch import INTERPRETED, can_launch_cooperatively, cdiv, jit, power_of_2
 from ..sums import sum_dtype
 from . import reference
 
@@ -50,8 +50,8 @@ def plan(batch: int, num_points: int, dtype: torch.dtype, processors: int) -> Pl
         return alone(num_points)
     most = 128 if num_points <= 128 * 4096 else 256
     programs = min(most, power_of_2(int(num_points**0.5 / 2) + 1, 2, 512) // 2)
-    while programs >= 1 and triton.cdiv(num_points, programs) <= _MOST_PLACES:
-        block = power_of_2(triton.cdiv(num_points, programs), 32, 4096)
+    while programs >= 1 and cdiv(num_points, programs) <= _MOST_PLACES:
+        block = power_of_2(cdiv(num_points, programs), 32, 4096)
         for warps in (4 if block >= 1024 else 1, block // 1024):
             if warps and programs * batch * warps <= 8 * processors:
                 streams = num_points > programs * block
@@ -216,7 +216,7 @@ def _unpack(word, g, RANK: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr, S
 
 
 # Sizes are not specialized: with one point and one sample as constants, Triton 3.6 fails to compile.
-@triton.jit(do_not_specialize=["num_points", "num_samples", "num_start"])
+@jit(do_not_specialize=["num_points", "num_samples", "num_start"])
 def _farthest(
     index_ptr, distance2_ptr, points_ptr, sizes_ptr, counts_ptr, before_ptr, start_ptr, words_ptr, rank_ptr,
     num_points, num_samples, num_start,

@@ -4,11 +4,10 @@ Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` 
 """
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 from ..segments import reduce_segments, sort_by_row
 from ..sums import sum_dtype
 
@@ -22,7 +21,7 @@ def histogram(index: Tensor, size: int) -> Tensor:
     bins = index.numel() // index.shape[-1] * size
     copies = power_of_2(4096 // bins, 1, 256)
     counts = index.new_zeros((copies, *shape))
-    _count[(triton.cdiv(index.numel(), 1024),)](
+    _count[(cdiv(index.numel(), 1024),)](
         counts_ptr=counts,
         index_ptr=index,
         total=index.numel(),
@@ -56,7 +55,7 @@ def place_elements(grad: Tensor, arg: Tensor, num_rows: int) -> Tensor:
     groups, channels = grad.shape[-2:]
     out = grad.new_zeros((*grad.shape[:-2], num_rows, channels))
     if grad.numel() and num_rows:
-        _place[(triton.cdiv(grad.numel(), 1024),)](
+        _place[(cdiv(grad.numel(), 1024),)](
             out_ptr=out,
             grad_ptr=grad,
             arg_ptr=arg,
@@ -119,7 +118,7 @@ def _combine_with_segments(
     segment = torch.searchsorted(offsets, torch.arange(rows, device=out.device), right=True) - 1
     block_c = power_of_2(channels, 1, 256)
     block_m = 1024 // block_c
-    _combine[(triton.cdiv(rows, block_m),)](
+    _combine[(cdiv(rows, block_m),)](
         out_ptr=out,
         first_ptr=inputs[0],
         second_ptr=inputs[1],
@@ -138,7 +137,7 @@ def _combine_with_segments(
     )
 
 
-@triton.jit
+@jit
 def _count(counts_ptr, index_ptr, total, picks, size, bins, copies, BLOCK: tl.constexpr):
     entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = tl.load(index_ptr + entry, mask=entry < total, other=-1)
@@ -148,7 +147,7 @@ def _count(counts_ptr, index_ptr, total, picks, size, bins, copies, BLOCK: tl.co
     tl.atomic_add(counts_ptr + entry // picks * size + row, one, mask=row_mask, sem="relaxed")
 
 
-@triton.jit
+@jit
 def _place(out_ptr, grad_ptr, arg_ptr, total, rows, groups, channels, BLOCK: tl.constexpr):
     entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     entry_mask = entry < total
@@ -159,7 +158,7 @@ def _place(out_ptr, grad_ptr, arg_ptr, total, rows, groups, channels, BLOCK: tl.
     tl.store(to_ptr, grad, mask=(row >= 0) & (row < rows))
 
 
-@triton.jit
+@jit
 def _combine(
     out_ptr, first_ptr, second_ptr, row_ptr, segment_ptr, offsets_ptr, rows, segments, channels,
     OPERATION: tl.constexpr, WIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,

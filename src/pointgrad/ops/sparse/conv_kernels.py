@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import INTERPRETED, power_of_2, shared_memory
+from ..launch import INTERPRETED, cdiv, jit, power_of_2, shared_memory
 from ..sums import sum_dtype
 from .reference import TILE, WORD
 
@@ -64,13 +64,13 @@ def sparse_conv(
     }
     if inputs == outputs == 1:
         block_m, block_c = _light_tile(groups)
-        _depthwise[(triton.cdiv(rows, block_m), triton.cdiv(groups, block_c))](
+        _depthwise[(cdiv(rows, block_m), cdiv(groups, block_c))](
             **shared, BLOCK_M=block_m, BLOCK_C=block_c, num_warps=4
         )
         return out
     tile = _tile(inputs, outputs, features)
-    blocks = triton.cdiv(outputs, tile["BLOCK_N"])
-    _conv[(triton.cdiv(rows, tile["BLOCK_M"]) * blocks, groups)](
+    blocks = cdiv(outputs, tile["BLOCK_N"])
+    _conv[(cdiv(rows, tile["BLOCK_M"]) * blocks, groups)](
         **shared,
         **tile,
         INPUTS=inputs,
@@ -149,7 +149,7 @@ def _lowest_bit(bits):
     return (lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
 
 
-@triton.jit
+@jit
 def _conv(
     out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs,
     weight_k, weight_i, weight_o,
@@ -197,7 +197,7 @@ def _conv(
     tl.store(to_ptr, total.to(out_ptr.dtype.element_ty), mask=row_mask[:, None] & n_mask[None, :])
 
 
-@triton.jit
+@jit
 def _depthwise(
     out_ptr, features_ptr, weight_ptr, sources_ptr, schedule_ptr, rows, num_inputs,
     weight_k, weight_i, weight_o,

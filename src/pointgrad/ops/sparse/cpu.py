@@ -13,6 +13,7 @@ def kernel_table(
     sizes: Tensor | None,
     outputs: Tensor | None,
     output_sizes: Tensor | None,
+    readers: Tensor | None,
     kernel: list[int],
     stride: list[int],
     padding: list[int],

@@ -5,3 +5,4 @@ from .map_kernels import kernel_table as kernel_table
 from .pool_kernels import sparse_max as sparse_max
 from .pool_kernels import sparse_max_backward as sparse_max_backward
 from .weight_kernels import sparse_conv_weight as sparse_conv_weight
+from .window_kernels import sparse_readers as sparse_readers

@@ -1,9 +1,9 @@
-"""Triton kernels that build kernel maps: a hash table of voxels, its lookups, and the schedules.
+"""Triton kernels that build kernel maps: a hash table of voxels, its lookups, and the tables.
 
 The hash table holds the row of each voxel, or -1. It is at most an eighth full, so that most lookups read one entry.
 """
 
-import functools
+from typing import Any
 
 import torch
 import triton
@@ -11,11 +11,14 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from .reference import KEY_BITS, TILE, WORD, is_symmetric, key_bits, schedule_size
+from ..launch import cdiv, jit, power_of_2
+from .reference import KEY_BITS, is_symmetric
+from .schedule_kernels import key_dtype, key_of, key_words_of, no_positions, place_of_gray_code, schedules
+from .window_kernels import NOTHING, geometry_of, in_32_bits, read
 
+_SLOTS_PER_ROW = 8  # of the hash table, at least
 _LOOKUPS = 128  # of a program
 _WARPS = 1
-_NOTHING = tl.constexpr(2147483647)  # in targets, until they are complete
 
 
 def kernel_table(
@@ -23,6 +26,7 @@ def kernel_table(
     sizes: Tensor | None,
     outputs: Tensor | None,
     output_sizes: Tensor | None,
+    readers: Tensor | None,
     kernel: list[int],
     stride: list[int],
     padding: list[int],
@@ -30,76 +34,64 @@ def kernel_table(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     volume = kernel[0] * kernel[1] * kernel[2]
     mirrored = outputs is None and is_symmetric(kernel, padding, dilation)
-    voxels, table = _pack(coordinates, sizes, insert=True)
-    wanted = voxels if outputs is None else _pack(outputs, output_sizes, insert=False)[0]
-    inputs, rows = len(voxels), len(wanted)
-    sources = voxels.new_empty((rows, volume), dtype=torch.int32)
-    targets = voxels.new_full((0 if mirrored else inputs, volume), _NOTHING.value, dtype=torch.int32)
-    wide = volume > 31  # bits of a key
-    keys = [voxels.new_empty((count,), dtype=torch.int64 if wide else torch.int32) for count in (rows, len(targets))]
-    geometry = {
-        f"{name}_{axis}": number
-        for name, numbers in (("kernel", kernel), ("stride", stride), ("padding", padding), ("dilation", dilation))
-        for axis, number in zip("xyz", numbers, strict=True)
-        if (name, axis) != ("kernel", "x")
-    }
-    key_words = _key_words(*kernel)
+    inputs = coordinates.numel() // 3
+    rows = inputs if outputs is None else outputs.numel() // 3
+    sources = coordinates.new_empty((rows, volume), dtype=torch.int32)
+    targets = coordinates.new_empty((0 if mirrored else inputs, volume), dtype=torch.int32)
+    keys = coordinates.new_empty(rows + len(targets), dtype=key_dtype(volume, mirrored))
     # One warp for each program: the loops end when the last of its lookups does.
-    block_k = min(32, triton.next_power_of_2(volume))
-    block_m = max(_LOOKUPS // block_k, 1)
-    if rows:
-        _look_up[(triton.cdiv(rows, block_m),)](
-            sources_ptr=sources,
-            targets_ptr=targets,
-            key_ptr=keys[0],
-            wanted_ptr=wanted,
-            voxels_ptr=voxels,
+    block_k = min(32, power_of_2(volume))
+    shape: dict[str, Any] = {
+        "VOLUME": volume,
+        "KEY_WORDS": key_words_of(*kernel),
+        "KEY_BITS": KEY_BITS,
+        "BLOCK_M": max(_LOOKUPS // block_k, 1),
+        "BLOCK_K": block_k,
+        "num_warps": _WARPS,
+        "enable_fp_fusion": False,
+    }
+    if readers is None or outputs is None:
+        voxels, table = _pack(coordinates, sizes, insert=True)
+        wanted = voxels if outputs is None else _pack(outputs, output_sizes, insert=False)[0]
+        targets.fill_(NOTHING.value)
+        if rows:
+            _look_up[(cdiv(rows, shape["BLOCK_M"]),)](
+                sources_ptr=sources,
+                targets_ptr=targets,
+                key_ptr=keys,
+                wanted_ptr=wanted,
+                voxels_ptr=voxels,
+                table_ptr=table,
+                rows=rows,
+                slots=len(table),
+                **geometry_of(kernel, stride, padding, dilation),
+                SAME=outputs is None,
+                MIRRORED=mirrored,
+                **shape,
+            )
+        if not mirrored:
+            _complete_both(sources, targets, keys, False, shape)
+    else:
+        sources.fill_(NOTHING.value)
+        read(sources, targets, coordinates, readers, outputs.shape[-2], kernel, stride, padding, dilation)
+        _complete_both(targets, sources, keys, True, shape)
+    return sources, *schedules(sources, targets, keys, shape["KEY_WORDS"])
+
+
+def _complete_both(table: Tensor, inverse: Tensor, keys: Tensor, second: bool, shape: dict[str, Any]) -> None:
+    """Complete a table and its inverse. `second`: the table's keys follow those of the inverse."""
+    block_m = shape["BLOCK_M"]
+    programs = cdiv(len(table), block_m) + cdiv(len(inverse), block_m)
+    if programs:
+        _complete[(programs,)](
             table_ptr=table,
-            rows=rows,
-            slots=len(table),
-            **geometry,
-            VOLUME=volume,
-            SAME=outputs is None,
-            MIRRORED=mirrored,
-            KEY_WORDS=key_words,
-            KEY_BITS=KEY_BITS,
-            BLOCK_M=block_m,
-            BLOCK_K=block_k,
-            num_warps=_WARPS,
-            enable_fp_fusion=False,
+            inverse_ptr=inverse,
+            key_ptr=keys,
+            rows=len(table),
+            inverse_rows=len(inverse),
+            SECOND=second,
+            **shape,
         )
-    if not mirrored and rows + inputs:
-        _complete[(triton.cdiv(rows, block_m) + triton.cdiv(inputs, block_m),)](
-            sources_ptr=sources,
-            targets_ptr=targets,
-            key_ptr=keys[0],
-            target_key_ptr=keys[1],
-            rows=rows,
-            inputs=inputs,
-            VOLUME=volume,
-            KEY_WORDS=key_words,
-            KEY_BITS=KEY_BITS,
-            BLOCK_M=block_m,
-            BLOCK_K=block_k,
-            num_warps=_WARPS,
-            enable_fp_fusion=False,
-        )
-    schedules = [_schedule(part, key, key_words) for part, key in zip((sources, targets), keys, strict=True)]
-    if mirrored:
-        schedules[1] = sources.new_empty(0)
-    return sources, schedules[0], targets, schedules[1]
-
-
-@functools.cache
-def _key_words(*kernel: int) -> tuple[int, ...]:
-    """`reference.key_bits` in words of ten numbers with 6 bits; none if position k has bit k % KEY_BITS."""
-    bits = key_bits(list(kernel))
-    if len(bits) > KEY_BITS:
-        return ()
-    return tuple(
-        sum(bit << (6 * place) for place, bit in enumerate(bits[first : first + 10]))
-        for first in range(0, len(bits), 10)
-    )
 
 
 def _pack(coordinates: Tensor, sizes: Tensor | None, insert: bool) -> tuple[Tensor, Tensor]:
@@ -107,13 +99,13 @@ def _pack(coordinates: Tensor, sizes: Tensor | None, insert: bool) -> tuple[Tens
     coordinates = coordinates.contiguous()
     rows = coordinates.numel() // 3
     packed = coordinates.new_empty((rows, 2))
-    slots = triton.next_power_of_2(8 * rows + 1) if insert else 0
+    slots = power_of_2(_SLOTS_PER_ROW * rows + 1) if insert else 0
     table = coordinates.new_full((slots,), -1, dtype=torch.int32)
     if rows:
         sizes = None if sizes is None else sizes.contiguous()
         batch = clouds.batch_size(coordinates, sizes)
         block = 32  # one warp: the loop ends when the last of its insertions does
-        _pack_rows[(triton.cdiv(rows, block),)](
+        _pack_rows[(cdiv(rows, block),)](
             packed_ptr=packed,
             table_ptr=table,
             coordinates_ptr=coordinates,
@@ -133,31 +125,7 @@ def _pack(coordinates: Tensor, sizes: Tensor | None, insert: bool) -> tuple[Tens
     return packed, table
 
 
-def _schedule(table: Tensor, key: Tensor, key_words: tuple[int, ...]) -> Tensor:
-    """See `reference.schedule`."""
-    rows, volume = table.shape
-    out = table.new_empty((schedule_size(rows, volume),))
-    if rows:
-        key, order = torch.sort(key, stable=True)
-        _write_schedule[(triton.cdiv(rows, TILE), triton.cdiv(volume, WORD))](
-            order_out_ptr=out,
-            masks_ptr=out[rows:],
-            order_ptr=order,
-            key_ptr=key,
-            table_ptr=table,
-            rows=rows,
-            VOLUME=volume,
-            KEY_WORDS=key_words,
-            KEY_BITS=KEY_BITS,
-            TILE=TILE,
-            WORD=WORD,
-            num_warps=1,
-            enable_fp_fusion=False,
-        )
-    return out
-
-
-@triton.jit
+@jit
 def _pack_rows(
     packed_ptr, table_ptr, coordinates_ptr, sizes_ptr, rows, batch, cloud_rows, slots,
     STEPS: tl.constexpr, PACKED: tl.constexpr, SIZED: tl.constexpr, INSERT: tl.constexpr, BLOCK: tl.constexpr,
@@ -250,17 +218,12 @@ def _row_of(x, y, z, cloud, active, voxels_ptr, table_ptr, slots):
     return found
 
 
-@triton.jit
-def _in_32_bits(value):
-    return value == value.to(tl.int32).to(tl.int64)
-
-
-@triton.jit
+@jit
 def _look_up(
     sources_ptr, targets_ptr, key_ptr, wanted_ptr, voxels_ptr, table_ptr, rows, slots,
-    kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr, stride_y: tl.constexpr,
-    stride_z: tl.constexpr, padding_x: tl.constexpr, padding_y: tl.constexpr, padding_z: tl.constexpr,
-    dilation_x: tl.constexpr, dilation_y: tl.constexpr, dilation_z: tl.constexpr,
+    kernel_x: tl.constexpr, kernel_y: tl.constexpr, kernel_z: tl.constexpr, stride_x: tl.constexpr,
+    stride_y: tl.constexpr, stride_z: tl.constexpr, padding_x: tl.constexpr, padding_y: tl.constexpr,
+    padding_z: tl.constexpr, dilation_x: tl.constexpr, dilation_y: tl.constexpr, dilation_z: tl.constexpr,
     VOLUME: tl.constexpr, SAME: tl.constexpr, MIRRORED: tl.constexpr, KEY_WORDS: tl.constexpr,
     KEY_BITS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -275,16 +238,14 @@ def _look_up(
     if SAME and not AT_MIDDLE:
         own = _row_of(x.to(tl.int32), y, z.to(tl.int32), cloud, valid, voxels_ptr, table_ptr, slots)
         valid = valid & (own == row)
-    key = (row * 0).to(key_ptr.dtype.element_ty)
+    key = no_positions(row, key_ptr)
     for start in tl.static_range(0, VOLUME, BLOCK_K):
         position = start + tl.arange(0, BLOCK_K)
         rest = position // kernel_z
         at_x = x[:, None] * stride_x + ((rest // kernel_y) * dilation_x - padding_x)[None, :]
         at_y = y.to(tl.int64)[:, None] * stride_y + ((rest % kernel_y) * dilation_y - padding_y)[None, :]
         at_z = z[:, None] * stride_z + ((position % kernel_z) * dilation_z - padding_z)[None, :]
-        active = (
-            valid[:, None] & (position < VOLUME)[None, :] & _in_32_bits(at_x) & _in_32_bits(at_y) & _in_32_bits(at_z)
-        )
+        active = valid[:, None] & (position < VOLUME)[None, :] & in_32_bits(at_x) & in_32_bits(at_y) & in_32_bits(at_z)
         cloud_2d = tl.broadcast_to(cloud[:, None], (BLOCK_M, BLOCK_K))
         found = _row_of(
             at_x.to(tl.int32), at_y.to(tl.int32), at_z.to(tl.int32), cloud_2d, active, voxels_ptr, table_ptr, slots
@@ -295,112 +256,60 @@ def _look_up(
         mask = row_mask[:, None] & (position < VOLUME)[None, :]
         tl.store(sources_ptr + row[:, None] * VOLUME + position[None, :], found, mask=mask)
         if MIRRORED:
-            key |= _key_of(found >= 0, position, key.dtype, KEY_WORDS, KEY_BITS)
+            key |= key_of(found >= 0, position, key.dtype, KEY_WORDS, KEY_BITS)
         else:
             target_ptr = targets_ptr + found.to(tl.int64) * VOLUME + position[None, :]
             value = tl.broadcast_to(row.to(tl.int32)[:, None], (BLOCK_M, BLOCK_K))
             tl.atomic_min(target_ptr, value, mask=found >= 0, sem="relaxed")
     if MIRRORED:
-        tl.store(key_ptr + row, _place_of_gray_code(key), mask=row_mask)
+        tl.store(key_ptr + row, place_of_gray_code(key).to(key_ptr.dtype.element_ty), mask=row_mask)
 
 
-@triton.jit
-def _or(a, b):
-    return a | b
-
-
-@triton.jit
-def _key_bit(position, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr):
-    """The bit of each position, see `reference.key_bits`."""
-    bit = position.to(tl.int64) % KEY_BITS
-    for word in tl.static_range(len(KEY_WORDS)):
-        at = position - 10 * word
-        packed = tl.full(position.shape, KEY_WORDS[word], tl.int64)
-        bit = tl.where((at >= 0) & (at < 10), (packed >> (6 * at).to(tl.int64)) & 63, bit)
-    return bit
-
-
-@triton.jit
-def _key_of(present, position, TYPE: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr):
-    """The bits of the positions (K,) that each row of a mask (M, K) uses."""
-    return tl.reduce(present.to(TYPE) << _key_bit(position, KEY_WORDS, KEY_BITS).to(TYPE)[None, :], 1, _or)
-
-
-@triton.jit
-def _place_of_gray_code(code):
-    """The place of each Gray code of at most 62 bits among all codes."""
-    code ^= code >> 1
-    code ^= code >> 2
-    code ^= code >> 4
-    code ^= code >> 8
-    code ^= code >> 16
-    if code.dtype == tl.int64:
-        code ^= code >> 32
-    return code
-
-
-@triton.jit
+@jit(do_not_specialize=["rows", "inverse_rows"])
 def _complete(
-    sources_ptr, targets_ptr, key_ptr, target_key_ptr, rows, inputs,
-    VOLUME: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    table_ptr, inverse_ptr, key_ptr, rows, inverse_rows,
+    SECOND: tl.constexpr, VOLUME: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Remove the sources of repeated outputs, mark the targets that do not exist, and compute the keys."""
+    """Remove the entries of repeated rows, mark the entries of the inverse that do not exist, and compute the keys.
+
+    Keys that are second follow the others and have one more bit.
+    """
+    BIT: tl.constexpr = VOLUME if VOLUME < KEY_BITS else KEY_BITS
     programs = tl.cdiv(rows, BLOCK_M)
-    of_sources = tl.program_id(0) < programs
-    first = tl.where(of_sources, tl.program_id(0), tl.program_id(0) - programs)
+    of_table = tl.program_id(0) < programs
+    first = tl.where(of_table, tl.program_id(0), tl.program_id(0) - programs)
     row = first.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    key = (row * 0).to(key_ptr.dtype.element_ty)
-    if of_sources:
+    key = no_positions(row, key_ptr)
+    bit = tl.full((BLOCK_M,), 1, key.dtype) << BIT
+    if of_table:
         row_mask = row < rows
         for start in tl.static_range(0, VOLUME, BLOCK_K):
             position = start + tl.arange(0, BLOCK_K)
             mask = row_mask[:, None] & (position < VOLUME)[None, :]
-            here_ptr = sources_ptr + row[:, None] * VOLUME + position[None, :]
+            here_ptr = table_ptr + row[:, None] * VOLUME + position[None, :]
             found = tl.load(here_ptr, mask=mask, other=-1)
-            back_ptr = targets_ptr + found.to(tl.int64) * VOLUME + position[None, :]
+            back_ptr = inverse_ptr + found.to(tl.int64) * VOLUME + position[None, :]
             repeated = (found >= 0) & (tl.load(back_ptr, mask=found >= 0, other=0) != row[:, None])
             tl.store(here_ptr, -1, mask=repeated)
-            key |= _key_of((found >= 0) & ~repeated, position, key.dtype, KEY_WORDS, KEY_BITS)
-        tl.store(key_ptr + row, _place_of_gray_code(key), mask=row_mask)
+            key |= key_of((found >= 0) & ~repeated, position, key.dtype, KEY_WORDS, KEY_BITS)
+        key = place_of_gray_code(key)
+        if SECOND:
+            tl.store(key_ptr + inverse_rows + row, (key | bit).to(key_ptr.dtype.element_ty), mask=row_mask)
+        else:
+            tl.store(key_ptr + row, key.to(key_ptr.dtype.element_ty), mask=row_mask)
     else:
-        row_mask = row < inputs
+        row_mask = row < inverse_rows
         for start in tl.static_range(0, VOLUME, BLOCK_K):
             position = start + tl.arange(0, BLOCK_K)
             mask = row_mask[:, None] & (position < VOLUME)[None, :]
-            here_ptr = targets_ptr + row[:, None] * VOLUME + position[None, :]
-            missing = tl.load(here_ptr, mask=mask, other=_NOTHING) == _NOTHING
-            # Programs for sources compare with rows only, so they may read either value.
+            here_ptr = inverse_ptr + row[:, None] * VOLUME + position[None, :]
+            missing = tl.load(here_ptr, mask=mask, other=NOTHING) == NOTHING
+            # Programs for the table compare with rows only, so they may read either value.
             tl.store(here_ptr, -1, mask=mask & missing)
-            key |= _key_of(~missing, position, key.dtype, KEY_WORDS, KEY_BITS)
-        tl.store(target_key_ptr + row, _place_of_gray_code(key), mask=row_mask)
-
-
-@triton.jit
-def _write_schedule(
-    order_out_ptr, masks_ptr, order_ptr, key_ptr, table_ptr, rows,
-    VOLUME: tl.constexpr, KEY_WORDS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr, WORD: tl.constexpr,
-):  # fmt: skip
-    tile = tl.program_id(0).to(tl.int64)
-    word = tl.program_id(1)
-    place = tile * TILE + tl.arange(0, TILE)
-    mask = place < rows
-    row = tl.load(order_ptr + place, mask=mask, other=0)
-    if word == 0:
-        tl.store(order_out_ptr + place, row.to(tl.int32), mask=mask)
-    position = word * WORD + tl.arange(0, WORD)
-    if VOLUME <= KEY_BITS:
-        key = tl.load(key_ptr + place, mask=mask, other=0).to(tl.int64)
-        together = tl.reduce(key ^ (key >> 1), 0, _or)
-        used = (together >> _key_bit(position, KEY_WORDS, KEY_BITS)) & 1
-    else:
-        used = tl.zeros((WORD,), tl.int64)
-        for start in range(0, TILE, 8):
-            some = tile * TILE + start + tl.arange(0, 8)
-            one = tl.load(order_ptr + some, mask=some < rows, other=0)
-            inside = (some < rows)[:, None] & (position < VOLUME)[None, :]
-            found = tl.load(table_ptr + one[:, None] * VOLUME + position[None, :], mask=inside, other=-1)
-            used |= tl.max((found >= 0).to(tl.int64), 0)
-    used = tl.where(position < VOLUME, used, 0)
-    bits = tl.sum(used << tl.arange(0, WORD).to(tl.int64), 0)
-    tl.store(masks_ptr + tile * tl.num_programs(1) + word, bits.to(tl.int32))
+            key |= key_of(~missing, position, key.dtype, KEY_WORDS, KEY_BITS)
+        key = place_of_gray_code(key)
+        if SECOND:
+            tl.store(key_ptr + row, key.to(key_ptr.dtype.element_ty), mask=row_mask)
+        else:
+            tl.store(key_ptr + rows + row, (key | bit).to(key_ptr.dtype.element_ty), mask=row_mask)

@@ -1,6 +1,7 @@
 """Kernel maps: the input that each output reads at each position of the kernel."""
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from ..voxels import unique_voxels
 from . import reference, register
 
 Sizes = int | Sequence[int]
+Clouds = tuple[Tensor, Tensor | None, Tensor | None]  # coordinates, offsets, lengths
 
 
 class KernelMap(NamedTuple):
@@ -120,7 +122,7 @@ def submanifold_map(
     if unique:
         _refuse_duplicates("coordinates", coordinates, offsets, lengths)
     padding = [size // 2 * step for size, step in zip(kernel, steps, strict=True)]
-    table = register.kernel_table(coordinates, sizes, None, None, kernel, [1, 1, 1], padding, steps)
+    table = register.kernel_table(coordinates, sizes, None, None, None, kernel, [1, 1, 1], padding, steps)
     clouds_of = (coordinates, *_as_int64(offsets, lengths))
     return _map(clouds_of, clouds_of, kernel, table, mirrored=reference.is_symmetric(kernel, padding, steps))
 
@@ -275,25 +277,28 @@ def _build(
         _refuse_duplicates("coordinates", coordinates, *sizes)
         if outputs is not None:
             _refuse_duplicates("outputs", outputs, *output_sizes)
-    inputs = (coordinates, *_as_int64(*sizes))
+    inputs: Clouds = (coordinates, *_as_int64(*sizes))
+    readers: Tensor | None = None
     if outputs is None:
         on_device = coordinates.dim() == 3 or not coordinates.is_meta
         checks.value(on_device, "coordinates", "on a device that holds values if they are packed", coordinates.device)
-        reach = _reached if transposed else _readers
-        results = _unique(*inputs[1:], *reach(coordinates, kernel, strides, pads, steps), bounds)
-        if transposed and checks_values:
-            register.check_voxels("outputs", results[0], clouds.as_sizes(*results[1:]), "output_")
+        if transposed:
+            found = _reached(coordinates, kernel, strides, pads, steps)
+            results, _ = _unique(inputs, math.prod(kernel), found, None, bounds)
+            if checks_values:
+                register.check_voxels("outputs", results[0], clouds.as_sizes(*results[1:]), "output_")
+        else:
+            found, reads = register.sparse_readers(coordinates, kernel, strides, pads, steps)
+            ways = reference.most_ways(kernel, strides, steps)
+            results, readers = _unique(inputs, ways**3, found, reads, bounds)
     else:
         results = (outputs, *_as_int64(*output_sizes))
     # A transposed map is the inverse of a strided one.
     fine, coarse = (results, inputs) if transposed else (inputs, results)
     sizes_of = [clouds.as_sizes(*part[1:]) for part in (fine, coarse)]
-    table = register.kernel_table(fine[0], sizes_of[0], coarse[0], sizes_of[1], kernel, strides, pads, steps)
-    found = _map(coarse, fine, kernel, table)
-    return found.inverse() if transposed else found
-
-
-Clouds = tuple[Tensor, Tensor | None, Tensor | None]
+    table = register.kernel_table(fine[0], sizes_of[0], coarse[0], sizes_of[1], readers, kernel, strides, pads, steps)
+    made = _map(coarse, fine, kernel, table)
+    return made.inverse() if transposed else made
 
 
 def _map(
@@ -313,62 +318,39 @@ def _map(
     )
 
 
-def _readers(
-    coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
-) -> tuple[Tensor, Tensor | None]:
-    """(..., R, 3) the outputs that may read each input, and (..., R) which of them do; None for all."""
-    s = _along_axes(stride, coordinates)
-    if kernel == stride and padding == [0] * 3 and dilation == [1] * 3:
-        return torch.div(coordinates, s, rounding_mode="floor").unsqueeze(-2), None
-    lengths = [(k - 1) * step for k, step in zip(kernel, dilation, strict=True)]
-    ways = max(length // step for length, step in zip(lengths, stride, strict=True)) + 1
-    moved = (coordinates + _along_axes(padding, coordinates)).unsqueeze(-2)
-    number = torch.arange(ways, device=coordinates.device)
-    along = torch.div(moved, s, rounding_mode="floor") - number[:, None]  # (..., ways, 3): candidates along each axis
-    reach = moved - along * s
-    reads = reach <= _along_axes(lengths, coordinates)
-    if dilation != [1] * 3:
-        reads &= reach % _along_axes(dilation, coordinates) == 0
-    # All combinations of the candidates along x, y and z.
-    places, axes = torch.cartesian_prod(number, number, number), torch.arange(3, device=coordinates.device)
-    return along[..., places, axes], reads[..., places, axes].all(-1)
-
-
 def _reached(
     coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
-) -> tuple[Tensor, Tensor | None]:
-    """(..., K, 3) the outputs that each input reaches; None: all of them."""
+) -> Tensor:
+    """(N * K, 3) or (B, N * K, 3), the outputs that each input reaches."""
     steps = reference.positions(kernel, padding, dilation, coordinates.device)
-    return (coordinates * _along_axes(stride, coordinates)).unsqueeze(-2) + steps, None
-
-
-def _along_axes(values: list[int], coordinates: Tensor) -> Any:
-    """One number if it is the same for x, y and z, otherwise a tensor of three."""
-    return values[0] if len(set(values)) == 1 else torch.tensor(values, device=coordinates.device)
+    # Along each axis, because a tensor of three numbers would have to be copied to a GPU, which synchronizes it.
+    moved = torch.stack([coordinates[..., axis] * step for axis, step in enumerate(stride)], -1)
+    return (moved.unsqueeze(-2) + steps).flatten(-3, -2)
 
 
 def _unique(
-    offsets: Tensor | None,
-    lengths: Tensor | None,
-    found: Tensor,
-    valid: Tensor | None,
-    shape: list[int] | None,
-) -> Clouds:
-    """The different voxels among the candidates (..., R, 3), in the layout of the inputs."""
+    inputs: Clouds, ways: int, found: Tensor, valid: Tensor | None, shape: list[int] | None
+) -> tuple[Clouds, Tensor]:
+    """The different voxels among the candidates of the inputs, and the number of each candidate's voxel.
+
+    Args:
+        inputs: Coordinates, offsets and lengths.
+        ways: Number of candidates of each input.
+        found: (N * ways, 3) or (B, N * ways, 3), the candidates.
+        valid: (N * ways,) or (B, N * ways), which of them count.
+        shape: Only voxels from 0 to below this size count.
+    """
     if shape is not None:
         places = found.unbind(-1)
         inside = functools.reduce(
             torch.logical_and, [(place >= 0) & (place < size) for place, size in zip(places, shape, strict=True)]
         )
         valid = inside if valid is None else valid & inside
-    ways = found.shape[-2]
-    flat = found.flatten(-3, -2)
-    if valid is not None:
-        valid = valid.flatten(-2)
+    _, offsets, lengths = inputs
     offsets = None if offsets is None else offsets * ways
     lengths = None if lengths is None else lengths * ways
-    voxels = unique_voxels(flat, offsets=offsets, lengths=lengths, valid=valid)
-    return voxels.coordinates, None if offsets is None else voxels.offsets, voxels.lengths
+    voxels = unique_voxels(found, offsets=offsets, lengths=lengths, valid=valid)
+    return (voxels.coordinates, None if offsets is None else voxels.offsets, voxels.lengths), voxels.inverse
 
 
 def _as_int64(offsets: Tensor | None, lengths: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -383,7 +365,7 @@ def _refuse_duplicates(name: str, coordinates: Tensor, offsets: Tensor | None, l
 
 def _check_coordinates(name: str, coordinates: Any, offsets: Any, lengths: Any, prefix: str) -> None:
     checks.clouds(coordinates, offsets, lengths, name=name, prefix=prefix, dtypes=checks.INDICES)
-    rows = coordinates.shape[:-1].numel()
+    rows = math.prod(coordinates.shape[:-1])  # torch.Size.numel() fails for sizes that depend on data
     checks.value(rows < 2**31, name, "fewer than 2^31 rows", lambda: rows, verb="have")
 
 

@@ -1,11 +1,10 @@
 """Triton kernels of the maximum over kernel positions and its gradient."""
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import power_of_2
+from ..launch import cdiv, jit, power_of_2
 
 
 def sparse_max(features: Tensor, sources: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -15,7 +14,7 @@ def sparse_max(features: Tensor, sources: Tensor, targets: Tensor | None) -> tup
     arg = torch.empty_like(best, dtype=torch.int32)
     if best.numel():
         block_m, block_c = _tile(channels)
-        _max[(triton.cdiv(rows, block_m), triton.cdiv(channels, block_c))](
+        _max[(cdiv(rows, block_m), cdiv(channels, block_c))](
             best_ptr=best,
             arg_ptr=arg,
             features_ptr=features,
@@ -40,7 +39,7 @@ def sparse_max_backward(grad: Tensor, arg: Tensor, sources: Tensor, targets: Ten
     out = grad.new_empty((rows, channels))
     if out.numel():
         block_m, block_c = _tile(channels)
-        _max_backward[(triton.cdiv(rows, block_m), triton.cdiv(channels, block_c))](
+        _max_backward[(cdiv(rows, block_m), cdiv(channels, block_c))](
             out_ptr=out,
             grad_ptr=grad,
             arg_ptr=arg,
@@ -68,7 +67,7 @@ def _tile(channels: int) -> tuple[int, int]:
     return power_of_2(1024 // block_c, 1, 128), block_c
 
 
-@triton.jit
+@jit
 def _max(
     best_ptr, arg_ptr, features_ptr, sources_ptr, rows, num_inputs, channels,
     WIDE: tl.constexpr, VOLUME: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
@@ -91,7 +90,7 @@ def _max(
     tl.store(arg_ptr + to, arg, mask=row_mask[:, None] & c_mask)
 
 
-@triton.jit
+@jit
 def _max_backward(
     out_ptr, grad_ptr, arg_ptr, table_ptr, rows, num_outputs, channels,
     WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,

@@ -25,6 +25,7 @@ def kernel_table(
     sizes: Tensor | None,
     outputs: Tensor | None,
     output_sizes: Tensor | None,
+    readers: Tensor | None,
     kernel: list[int],
     stride: list[int],
     padding: list[int],
@@ -33,6 +34,8 @@ def kernel_table(
     """The input that each output reads at each kernel position.
 
     Output o reads input o * stride - padding + k * dilation at position k. Without `outputs` they are the inputs.
+    `readers` may hold the numbers that `unique_voxels` gives the results of `sparse_readers`, (N * R,) or (B, N * R),
+    if `outputs` are its voxels. They do not change the result, but a GPU then does not search.
     Of rows with equal coordinates, the first counts and the others are missing, also as outputs. So are rows beyond
     a padded cloud's length, and coordinates beyond 32 bits.
 
@@ -57,6 +60,39 @@ def kernel_table(
     targets.scatter_(0, slot.reshape(-1), place[:, None].expand_as(slot).reshape(-1))
     targets = targets[:-1].reshape(rows, volume)
     return sources.int(), schedule(sources, kernel), targets.int(), schedule(targets, kernel)
+
+
+def sparse_readers(
+    coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> tuple[Tensor, Tensor]:
+    """The outputs that may read each input, and which of them do.
+
+    Returns:
+        voxels (N * R, 3) or (B, N * R, 3), and reads (N * R,) or (B, N * R). The R = ways^3 candidates of an input
+        follow each other, numbered from 0 to ways - 1 along each axis, x slowest. Number 0 is the last output whose
+        window begins at or before the input.
+    """
+    ways = most_ways(kernel, stride, dilation)
+    at, steps, sizes, moves = (
+        torch.tensor(values, device=coordinates.device) for values in (padding, stride, kernel, dilation)
+    )
+    if kernel == stride and padding == [0] * 3 and dilation == [1] * 3:  # windows without overlaps and gaps
+        voxels = torch.div(coordinates, steps, rounding_mode="floor")
+        return voxels, torch.ones_like(voxels[..., 0], dtype=torch.bool)
+    moved = (coordinates + at).unsqueeze(-2)
+    number = torch.arange(ways, device=coordinates.device)
+    along = torch.div(moved, steps, rounding_mode="floor") - number[:, None]  # (..., ways, 3), along each axis
+    reach = moved - along * steps
+    reads = (reach <= (sizes - 1) * moves) & (reach % moves == 0)
+    # All combinations of the candidates along x, y and z.
+    places = torch.cartesian_prod(number, number, number).reshape(-1, 3)
+    axes = torch.arange(3, device=coordinates.device)
+    return along[..., places, axes].flatten(-3, -2), reads[..., places, axes].all(-1).flatten(-2)
+
+
+def most_ways(kernel: list[int], stride: list[int], dilation: list[int]) -> int:
+    """The largest number of outputs that read an input, along any axis."""
+    return max((k - 1) * d // s for k, s, d in zip(kernel, stride, dilation, strict=True)) + 1
 
 
 def is_symmetric(kernel: list[int], padding: list[int], dilation: list[int]) -> bool:

@@ -26,11 +26,14 @@ def _fits_table(
     sizes: Tensor | None,
     outputs: Tensor | None,
     output_sizes: Tensor | None,
+    readers: Tensor | None,
     kernel: list[int],
     stride: list[int],
     padding: list[int],
     dilation: list[int],
 ) -> bool:
+    if not _fit_windows(kernel, stride, padding, dilation):
+        return False
     if not _fit_coordinates(coordinates, sizes) or coordinates.numel() >= 3 * _INDEXED:
         return False
     if outputs is None:
@@ -43,6 +46,14 @@ def _fits_table(
         or clouds.batch_size(outputs, output_sizes) != clouds.batch_size(coordinates, sizes)
     ):
         return False
+    if readers is None:
+        return True
+    ways = reference.most_ways(kernel, stride, dilation)
+    shape = (*coordinates.shape[:-2], coordinates.shape[-2] * ways**3)
+    return outputs is not None and readers.dtype == torch.int64 and readers.shape == shape
+
+
+def _fit_windows(kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> bool:
     numbers = (kernel, stride, padding, dilation)
     return (
         all(len(values) == 3 and max(map(abs, values)) < 2**15 for values in numbers)
@@ -84,11 +95,35 @@ def _fake_table(
     return sources, schedules[0], targets, schedules[1]
 
 
+def _fits_readers(
+    coordinates: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> bool:
+    return _fit_coordinates(coordinates, None) and _fit_windows(kernel, stride, padding, dilation)
+
+
+def _fake_readers(
+    coordinates: Tensor, kernel: list[int], stride: list[int], dilation: list[int]
+) -> tuple[Tensor, Tensor]:
+    *batch, inputs, _ = coordinates.shape
+    rows = inputs * reference.most_ways(kernel, stride, dilation) ** 3
+    return coordinates.new_empty((*batch, rows, 3)), coordinates.new_empty((*batch, rows), dtype=torch.bool)
+
+
+sparse_readers = operator(
+    reference.sparse_readers,
+    contract="int64 coordinates (N, 3) or (B, N, 3), and three numbers each for kernel, stride, padding and dilation",
+    fits=_fits_readers,
+    fake=_fake_readers,
+    kernels=("triton",),
+)
+
+
 kernel_table = operator(
     reference.kernel_table,
     contract=(
         "int64 coordinates and outputs (N, 3) with offsets or (B, N, 3) with lengths, of equally many clouds and fewer "
-        "than 2^31 rows, and three numbers each for kernel, stride, padding and dilation; without outputs, stride 1"
+        "than 2^31 rows, and three numbers each for kernel, stride, padding and dilation; without outputs, stride 1; "
+        "and int64 readers (N * R,) or (B, N * R) or None, only with outputs"
     ),
     fits=_fits_table,
     fake=_fake_table,

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import INTERPRETED, power_of_2, shared_memory
+from ..launch import INTERPRETED, cdiv, jit, power_of_2, shared_memory
 from ..sums import sum_dtype
 from .conv_kernels import LARGE, TYPES, precision_of
 
@@ -36,18 +36,18 @@ def sparse_conv_weight(
         return out.zero_()
     features, grad = features.contiguous(), grad.contiguous()
     pairs, begins = _pairs(sources, len(features))
-    chunks, wide = triton.cdiv(rows, _CHUNK), sum_dtype(features.dtype)
+    chunks, wide = cdiv(rows, _CHUNK), sum_dtype(features.dtype)
     depthwise = inputs == outputs == 1
     if depthwise:
         tile = {"BLOCK_R": 32, "BLOCK_C": power_of_2(groups, 16, 64), "num_warps": 4}
-        blocks = triton.cdiv(groups, tile["BLOCK_C"])
+        blocks = cdiv(groups, tile["BLOCK_C"])
     else:
         tile = _weight_tile(inputs, outputs, features)
-        blocks = triton.cdiv(inputs, tile["BLOCK_I"]) * triton.cdiv(outputs, tile["BLOCK_O"]) * groups
+        blocks = cdiv(inputs, tile["BLOCK_I"]) * cdiv(outputs, tile["BLOCK_O"]) * groups
     # Each program sums the pairs of `step` chunks.
     programs = 1024 if depthwise else tile.pop("programs")
-    step = max(triton.cdiv(chunks, max(1, programs // (volume * blocks))), 16)
-    parts = triton.cdiv(chunks, step)
+    step = max(cdiv(chunks, max(1, programs // (volume * blocks))), 16)
+    parts = cdiv(chunks, step)
     partial = features.new_empty((parts, *out.shape), dtype=wide) if parts > 1 else out
     shared = {
         "partial_ptr": partial,
@@ -77,7 +77,7 @@ def sparse_conv_weight(
         )
     if parts > 1:
         block = 256
-        _sum_parts[(triton.cdiv(out.numel(), block),)](
+        _sum_parts[(cdiv(out.numel(), block),)](
             out_ptr=out,
             partial_ptr=partial,
             count=out.numel(),
@@ -98,7 +98,7 @@ def _pairs(sources: Tensor, num_inputs: int) -> tuple[Tensor, Tensor]:
     """
     sources = sources.contiguous()
     rows, volume = sources.shape
-    chunks = triton.cdiv(rows, _CHUNK)
+    chunks = cdiv(rows, _CHUNK)
     block_k = power_of_2(volume, 1, 32)
     counts = sources.new_empty(volume * chunks + 1)
     pairs = sources.new_empty((2, volume * rows))
@@ -113,7 +113,7 @@ def _pairs(sources: Tensor, num_inputs: int) -> tuple[Tensor, Tensor]:
         "num_warps": 4,
         "enable_fp_fusion": False,
     }
-    grid = (chunks, triton.cdiv(volume, block_k))
+    grid = (chunks, cdiv(volume, block_k))
     _count_pairs[grid](counts_ptr=counts, **shared)
     begins = counts.cumsum(0)
     _write_pairs[grid](pairs_ptr=pairs, begins_ptr=begins, capacity=pairs.shape[1], **shared)
@@ -144,7 +144,7 @@ def _weight_tile(inputs: int, outputs: int, features: Tensor) -> dict[str, int]:
     }
 
 
-@triton.jit
+@jit
 def _sources_of(sources_ptr, rows, num_inputs, VOLUME: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
     """The sources of a chunk of rows at some positions, and whether they exist."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -154,7 +154,7 @@ def _sources_of(sources_ptr, rows, num_inputs, VOLUME: tl.constexpr, BLOCK_R: tl
     return row, position, source, (source >= 0) & (source < num_inputs)
 
 
-@triton.jit
+@jit
 def _count_pairs(
     counts_ptr, sources_ptr, rows, chunks, num_inputs,
     VOLUME: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -166,7 +166,7 @@ def _count_pairs(
     tl.store(counts_ptr + place, tl.sum(exists.to(tl.int32), 0), mask=position < VOLUME)
 
 
-@triton.jit
+@jit
 def _write_pairs(
     pairs_ptr, begins_ptr, sources_ptr, rows, chunks, num_inputs, capacity,
     VOLUME: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -180,7 +180,7 @@ def _write_pairs(
     tl.store(pairs_ptr + capacity + at, tl.broadcast_to(row.to(tl.int32)[:, None], source.shape), mask=exists)
 
 
-@triton.jit
+@jit
 def _conv_weight(
     partial_ptr, features_ptr, grad_ptr, pairs_ptr, begins_ptr, capacity, chunks, step,
     WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, GROUPS: tl.constexpr, INPUTS: tl.constexpr,
@@ -233,7 +233,7 @@ def _pairs_of_part(begins_ptr, position, part, step, chunks):
     return begin, (end - begin).to(tl.int32)
 
 
-@triton.jit
+@jit
 def _sum_parts(out_ptr, partial_ptr, count, parts, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
@@ -243,7 +243,7 @@ def _sum_parts(out_ptr, partial_ptr, count, parts, BLOCK: tl.constexpr):
     tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@jit
 def _depthwise_weight(
     partial_ptr, features_ptr, grad_ptr, pairs_ptr, begins_ptr, capacity, chunks, step,
     WIDE: tl.constexpr, VOLUME: tl.constexpr, FLIP: tl.constexpr, GROUPS: tl.constexpr, BLOCK_R: tl.constexpr,

@@ -120,7 +120,8 @@ def voxelize(
     if edges[0] == edges[1] == edges[2]:
         centers *= float(edges[0])
     else:
-        centers *= torch.stack([points.new_full((), length, dtype=wide) for length in edges])
+        for axis, length in enumerate(edges):
+            centers[..., axis] *= float(length)
     if points.dim() == 3:
         centers = torch.where((count > 0).unsqueeze(-1), centers, 0)
     reduced = None if features is None else _reduce(features, inverse, count, reduce)
