@@ -65,7 +65,7 @@ def test_public_api_is_explicit_and_complete():
     for family in FAMILIES:
         offered |= set(sys.modules[f"pointgrad.ops.{family.name}"].__all__)
     elementary = set(vars(pointgrad.functional))
-    packages = {"data", "functional", "inspect", "models", "nn", "predict", "render", "train"}
+    packages = {"data", "functional", "inspect", "models", "nn", "predict", "render", "train", "view"}
     assert exported == offered - elementary | packages | {"backend", "release_buffers"}
     assert all(getattr(pointgrad, name).__doc__ for name in exported)
 

@@ -49,12 +49,12 @@ class Session:
     def show(self, title: str, click: tuple[float, float, float] | None = None, **controls: Any) -> Any:
         """Show a panel with the given controls; `click` is a position in the unit box of the cloud."""
         from pointgrad.view.levels import Part
-        from pointgrad.view.stage import Picked
+        from pointgrad.view.stage import HOME, Picked
 
         viewer = self.viewer
-        panel = viewer._panels[title]
-        viewer._panel.value = title
-        self.run(viewer._panel_changed)  # fits the ranges of the controls
+        panel = viewer.operators.panels[title]
+        viewer.operators.choice.value = title
+        self.run(viewer.operators.update)  # fits the ranges of the controls
         for name, value in controls.items():
             control = getattr(panel, f"_{name}")
             control.value = value
@@ -65,8 +65,8 @@ class Session:
             row = int((points - (low + torch.tensor(click) * (high - low))).norm(dim=1).argmin())
             part = Part(viewer.sample.cloud.select(torch.tensor([row])), viewer.sample.number[row : row + 1])
             viewer.picked = Picked(viewer.stage.place(part.cloud.points)[0], part)
-        viewer._reset_cameras()
-        self.run(viewer._panel_changed)
+        self.run(lambda: viewer.framing.show_all(HOME))
+        self.run(viewer.operators.update)
         return panel
 
     def closer(self, panel: Any, radius: float | None = None) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SOFTWARE = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")  # 3D without a GPU
 SIZE = {"width": 1280, "height": 800}
-COLORS = 256  # of the palette; the loss is not visible
+COLORS = 128  # of the palette; the loss is hardly visible
 
 
 def missing() -> str:
@@ -50,7 +50,7 @@ def save(opened: Any, path: Path) -> None:
         image = Image.open(io.BytesIO(now)).convert("RGB")
         scene = np.asarray(image)[:, :860].astype(int)  # left of the panel
         if now == before and int((np.ptp(scene, axis=2) > 25).sum()) > 3000:
-            image.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
+            image.quantize(COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
             return
         before = now
     raise RuntimeError(f"{path.name}: points must appear and stop moving within a minute")

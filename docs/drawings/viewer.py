@@ -52,11 +52,14 @@ def photograph(name: str, trained: train.Trained | None, prepare: Any) -> None:
 
 
 def clicked(viewer: Any, page: Any) -> None:
+    from pointgrad.view.framing import FOV
+    from pointgrad.view.stage import HOME
+
     points = viewer.sample.cloud.points
     low, high = points.amin(0), points.amax(0)
     row = int((points - (low + torch.tensor(TREE) * (high - low))).norm(dim=1).argmin())
     place = viewer.stage.place(points[row : row + 1])[0]
-    camera = viewer.stage.camera_pose(False)[0]
+    camera = viewer.stage.camera_pose(HOME, FOV, 1.2)[0]
     viewer.worker.submit("click", lambda: viewer._choose(camera, place - camera))
     viewer.wait()
     page.get_by_text("Values").wait_for()
@@ -66,10 +69,18 @@ def predicted(viewer: Any, page: Any) -> None:
     page.get_by_text("predicted 60,000 of 60,000 points").wait_for()
 
 
+def errors(viewer: Any, page: Any) -> None:
+    predicted(viewer, page)
+    page.get_by_role("checkbox", name="Only errors").click()
+    page.mouse.move(200, 700)  # closes the hint
+
+
 def draw() -> None:
     if why := photo.missing():
         print(f"  {why}")
         return
     scans()
     photograph("street", None, clicked)
-    photograph("prediction", network(), predicted)
+    trained = network()
+    photograph("prediction", trained, predicted)
+    photograph("errors", trained, errors)

@@ -11,6 +11,7 @@ from pointgrad import nn as nn
 from pointgrad import predict as predict
 from pointgrad import render as render
 from pointgrad import train as train
+from pointgrad import view as view
 from pointgrad.ops.attention import aggregate as aggregate
 from pointgrad.ops.attention import masked_softmax as masked_softmax
 from pointgrad.ops.attention import neighbor_attention as neighbor_attention

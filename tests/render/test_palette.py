@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 
 from pointgrad.data import STREET_CLASSES
@@ -32,6 +33,31 @@ def test_colors_follow_the_meaning_of_names():
         assert meaning(name) is None
     assert Palette().color(-1, {2: "ground"}) == NONE
     assert Scale("label", "class", names={0: "ground"}).color(0) == meaning("ground")
+
+
+# Linear RGB as seen with deuteranopia and protanopia (Machado, Oliveira and Fernandes, 2009).
+VISIONS = {
+    "deuteranopia": [(0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)],
+    "protanopia": [(0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)],
+}
+FREQUENT = ("unclassified", "ground", "low vegetation", "high vegetation", "building", "water", "car", "pole", "fence")
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_colorblind_palette_keeps_frequent_classes_apart(vision):
+    def seen(color):
+        srgb = np.array(color) / 255
+        linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+        linear = np.clip(np.array(VISIONS[vision]) @ linear, 0, 1)
+        srgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+        return tuple(np.rint(255 * srgb).astype(int).tolist())
+
+    def nearest(palette):
+        colors = Palette(palette).colors(dict(enumerate(FREQUENT))).values()
+        return min(distance(seen(first), seen(second)) for first, second in itertools.combinations(colors, 2))
+
+    assert nearest("colorblind") > 12
+    assert nearest("standard") < 6  # ground, buildings and trees look alike
 
 
 def test_chosen_colors():

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pointgrad
 from pointgrad import data, render
 from pointgrad.data import Cloud
 from pointgrad.render.camera import NEAREST, Frame, View
@@ -442,3 +444,32 @@ def test_documented_examples_run():
         assert result.failed == 0
         ran += result.attempted
     assert ran > 10
+
+
+def test_images_of_tensors_and_arrays():
+    """Each is drawn like the cloud with the same columns."""
+    Image = pytest.importorskip("PIL.Image")
+    points, labels = torch.rand(500, 3), torch.arange(500) % 2
+    look = {"size": (200, 120), "legend": False}
+    drawn = pointgrad.render(points, labels=labels, classes=["ground", "water"], **look)
+    assert isinstance(drawn, Image.Image)
+    expected = render.picture(Cloud(points, labels=labels), names={0: "ground", 1: "water"}, **look)
+    assert np.array_equal(np.asarray(drawn), expected)
+    values = pointgrad.render(points.numpy(), points[:, 0], **look)
+    assert np.array_equal(np.asarray(values), render.picture(Cloud(points, {"v": points[:, 0]}), "v", **look))
+    red = np.asarray(pointgrad.render(points, np.array([[255, 0, 0]] * 500, np.uint8), **look)).astype(int)
+    assert ((red[..., 0] > red[..., 1]) | (red == 255).all(2)).all()
+    clouds = {"a": points, "b": points[:50]}
+    both = render.picture([Cloud(each) for each in clouds.values()], titles=list(clouds), size=(200, 120))
+    assert np.array_equal(np.asarray(pointgrad.render(clouds, size=(200, 120))), both)
+    assert np.asarray(pointgrad.render(torch.rand(2, 50, 3), background="transparent", **look)).shape == (120, 200, 4)
+    with pytest.raises(ValueError, match="they look transposed"):
+        pointgrad.render(points.T)
+    with pytest.raises(ValueError, match="by must be one of height, got nothing"):
+        pointgrad.render(points, by="nothing", **look)
+
+
+def test_image_without_pillow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ModuleNotFoundError, match=r"^images need pillow: pip install 'pointgrad\[view\]'$"):
+        pointgrad.render(torch.rand(5, 3))

@@ -51,18 +51,18 @@ class Recorder:
 
 def show(viewer, title, click=None, **controls):
     """Drawings and text of a panel with these values of its controls; click: row of the clicked point."""
-    panel = viewer._panels[title]
-    viewer._panel.value = title
+    panel = viewer.operators.panels[title]
+    viewer.operators.choice.value = title
     viewer.picked = None
-    viewer._panel_changed()  # fits the ranges of the controls
+    viewer.operators.update()  # fits the ranges of the controls
     for name, value in controls.items():
         getattr(panel, f"_{name}").value = value
     if click is not None:
         cloud, number = viewer.sample.cloud, viewer.sample.number
         place = viewer.stage.place(cloud.points[click : click + 1])[0]
         viewer.picked = Picked(place, Part(cloud.select(torch.tensor([click])), number[click : click + 1]))
-    viewer._panel_changed()
-    return viewer.overlay.drawn, panel._text.content
+    viewer.operators.update()
+    return viewer.overlay.drawn, panel.text.content
 
 
 def sample(viewer):

@@ -1,6 +1,8 @@
 """The viewer in a real browser: drawing, controls and clicks."""
 
+import http.server
 import io
+import threading
 import time
 
 import numpy as np
@@ -11,6 +13,7 @@ import pointgrad
 from pointgrad import data
 from pointgrad.render.colors import PALETTE, RIGHT, WRONG
 from pointgrad.view import Viewer, server
+from pointgrad.view.measure import MARK_COLOR
 from tests.support.browser import TIMEOUT, Page, chromium
 from tests.support.scenes import Relative, trained
 
@@ -113,24 +116,133 @@ def test_colors_point_size_classes_and_click(opened):
     assert page.messages == []
 
 
-def test_second_copy_and_camera(opened):
-    _, page = opened("walls.laz")
+def mark(picture):
+    """Center (row, column) of the mark of the clicked point, None if there is none."""
+    places = np.argwhere(abs(picture - np.array(MARK_COLOR)).max(2) <= 30)
+    return None if len(places) < 40 else (places.min(0) + places.max(0)) / 2
+
+
+def test_linked_views_have_one_camera(opened):
+    viewer, page = opened("walls.laz")
     assert page.until(lambda: page.count(GREEN) > 500)
     page.choose("Compare with", "intensity")
     ramp = (38, 130, 142)
-    assert page.until(lambda: page.count(ramp, 30) > 100 and page.count(GREEN) > 100)
-    right = page.picture()[:, 385:]
-    assert (abs(right - np.array(ramp)).max(2) < 30).sum() > 100  # the copy is on the right
-    page.choose("Compare with", "none")
-    assert page.until(lambda: page.count(ramp, 12) == 0)
+    half = page.picture().shape[1] // 2
 
-    before = page.until(lambda: page.count(GREEN))
+    def ready():
+        picture = page.picture()
+        left, right = picture[:, : half - 4], picture[:, half + 4 :]
+        return has(left, GREEN) and has(right, ramp, 30) and not has(right, GREEN, 10) and not has(left, ramp, 10)
+
+    assert page.until(ready)
+    assert page.page.locator(".pointgrad-titles").inner_text().split() == ["label", "intensity"]
+    for turn in range(2):
+        canvas = page.page.locator("canvas[data-engine]").bounding_box()
+        where = middle_of(page, GREEN)
+        if turn:  # the same point of the other view
+            where = where + np.array([0, canvas["width"] / 2])
+        page.click(where)
+        width = canvas["width"] / 2
+        assert page.until(lambda width=width: two_marks(page, width) is not None)
+        marks = two_marks(page, width)
+        assert marks[1] - marks[0] == pytest.approx([0, canvas["width"] / 2], abs=1.5)
+        assert marks[turn] == pytest.approx(np.asarray(where, float), abs=8)  # within the reach of a click
+        assert viewer.picked.row.cloud.labels.tolist() == [2]
+        page.page.mouse.move(250, 350)
+        page.page.mouse.down()
+        page.page.mouse.move(210, 330, steps=4)  # turns both views
+        page.page.mouse.up()
+    page.choose("Compare with", "none")
+    assert page.until(lambda: not has(page.picture(), ramp, 12))
+    assert page.messages == []
+
+
+def two_marks(page, width):
+    """Centers of the marks in two views, (2, 2); None if one is missing."""
+    picture = page.picture()
+    left, right = mark(picture[:, : int(width)]), mark(picture[:, int(width) :])
+    return None if left is None or right is None else np.stack([left, right + np.array([0, int(width)])])
+
+
+def has(picture, color, near=24):
+    return int((abs(picture - np.array(color)).max(2) <= near).sum()) > 100
+
+
+def test_the_whole_cloud_is_shown_at_any_window_size(opened):
+    _, page = opened("walls.laz")
+
+    def shown():
+        """Bounds of the cloud, relative to the canvas."""
+        canvas = page.page.locator("canvas[data-engine]").bounding_box()
+        from PIL import Image
+
+        image = np.asarray(Image.open(io.BytesIO(page.page.screenshot())).convert("RGB")).astype(int)
+        image = image[: int(canvas["height"]), : int(canvas["width"]) - 2]
+        rows, columns = np.nonzero(np.ptp(image, axis=2) > 60)
+        if len(rows) < 300:
+            return 0, 0
+        ends = np.array([columns.min(), columns.max()]) / canvas["width"], np.array([rows.min(), rows.max()])
+        ends = np.stack([ends[0], ends[1] / canvas["height"]])
+        return ends[:, 0].min(), np.ptp(ends, axis=1).max() * (ends[:, 1] < 1 - 1e-3).all()
+
+    def fits():
+        nearest, extent = shown()
+        return nearest > 0.01 and 0.8 < extent < 0.98
+
+    for width, height in ((1100, 700), (700, 900), (900, 300), (390, 844)):
+        page.page.set_viewport_size({"width": width, "height": height})
+        assert page.until(fits), (width, height, shown())
+    page.page.set_viewport_size({"width": 1100, "height": 700})
+    before = page.until(lambda: fits() and page.count(GREEN))
     page.page.mouse.move(300, 350)
     for _ in range(6):
         page.page.mouse.wheel(0, 800)
     assert page.until(lambda: page.count(GREEN) < before / 2)
+    page.page.set_viewport_size({"width": 1000, "height": 700})
+    page.page.wait_for_timeout(1000)
+    assert page.count(GREEN) < before / 2  # a camera that was moved stays
     page.page.get_by_role("button", name="Reset camera").click()
-    assert page.until(lambda: page.count(GREEN) > 0.9 * before)
+    assert page.until(fits)
+    page.page.get_by_role("button", name="Top").click()
+    assert page.until(lambda: 100 < page.count(GREEN, 60) < before / 2)  # the walls are thin
+    page.page.get_by_role("button", name="Front").click()
+    assert page.until(lambda: page.count(GREEN) > before / 2)
+    assert page.messages == []
+
+
+def test_shading_clipping_and_measuring(opened):
+    viewer, page = opened("walls.laz")
+    assert page.until(lambda: page.count(GREEN) > 500)
+    exact = page.count(GREEN, 3)
+    page.page.get_by_role("checkbox", name="Shading").click()
+    assert page.until(lambda: page.count(GREEN, 3) > 1.1 * exact)  # no pixel is darker
+    page.page.get_by_role("checkbox", name="Shading").click()
+    assert page.until(lambda: page.count(GREEN, 3) < 1.05 * exact)
+
+    page.page.get_by_text("Measure", exact=True).click()
+    page.page.get_by_role("checkbox", name="Measure distances").click()
+    picked = []
+    for color in (ORANGE, GREEN):
+        page.click(middle_of(page, color))
+        assert page.until(lambda: viewer.picked is not None and all(viewer.picked is not each for each in picked))
+        picked.append(viewer.picked)
+    first, second = (each.row.cloud.world()[0] for each in picked)
+    assert page.until(lambda: f"{float((first - second).norm()):,.6g}" in page.text())
+    assert f"{float(second[2] - first[2]):,.6g}" in page.text()
+    page.page.get_by_role("checkbox", name="Measure distances").click()
+    assert page.until(lambda: mark(page.picture()) is None)
+
+    page.page.get_by_text("Clipping box", exact=True).click()
+    page.page.get_by_role("checkbox", name="Clip").click()
+    slider = page.page.locator(".multi-slider").first
+    slider.scroll_into_view_if_needed()
+    upper, track = slider.locator(".multi-slider-thumb").nth(1).bounding_box(), slider.bounding_box()
+    page.page.mouse.move(upper["x"] + upper["width"] / 2, upper["y"] + upper["height"] / 2)
+    page.page.mouse.down()
+    page.page.mouse.move(track["x"] + track["width"] / 2, upper["y"], steps=5)
+    page.page.mouse.up()
+    assert page.until(lambda: 5e6 + 5 < viewer._clipping._sliders[0].value[1] < 5e6 + 9)
+    assert page.until(lambda: page.count(GREEN) == 0 and page.count(BLUE) > 500)
     assert page.messages == []
 
 
@@ -151,13 +263,41 @@ def test_panel_follows_its_slider(opened):
     page.page.get_by_role("tab", name="Operators").click()
     page.choose("Operator", "farthest points")
     assert page.until(lambda: page.count(CHOSEN, 60) > 50)
-    assert page.count(GREEN) == 0  # the cloud is grey
+    assert page.count(GREEN) == 0
+    dimmed = np.rint(0.4 * np.array(GREEN) + 0.6 * 255)
+    assert page.count(dimmed, 12) > 500
     points = viewer.sample.cloud.points
     for count in (5, 400):
-        page.number("m", count)
+        page.number("Samples (m)", count)
         local = (points - points.amin(0)).float()
         expected = pointgrad.farthest_point_sampling(local, count, return_radius=True).radius[-1]
         assert page.until(lambda shown=f"{float(expected):.4g}": shown in page.text())
+    page.page.get_by_role("tab", name="View").click()
+    assert "farthest points is drawn over the dimmed cloud" in page.text()
+    page.page.get_by_role("button", name="Remove operator").click()
+    assert page.until(lambda: page.count(GREEN) > 500 and not viewer.overlay._nodes)
+    assert "is drawn over" not in page.text()
+    assert page.messages == []
+
+
+def test_phone(opened):
+    """The controls are as wide as the window, and a tap on their title folds them."""
+    _, page = opened("walls.laz")
+    page.page.set_viewport_size({"width": 390, "height": 844})
+    title = page.page.get_by_text("pointgrad", exact=True)
+    controls = page.page.get_by_role("combobox", name="Colour by")
+    arrow = "element => getComputedStyle(element.parentElement, '::after').content"
+    for _ in range(2):
+        assert page.until(lambda: title.bounding_box()["y"] > 400 and controls.is_visible())
+        assert title.evaluate("element => element.closest('.mantine-Paper-root').offsetWidth") == 390
+        assert title.evaluate(arrow) == '"▾"'
+        page.page.mouse.move(200, 700)
+        page.page.mouse.wheel(0, 300)  # the title stays in view
+        assert page.until(lambda: 0 < title.bounding_box()["y"] < 600)
+        title.click()
+        assert page.until(lambda: title.bounding_box()["y"] > 780 and title.evaluate(arrow) == '"▴"')
+        assert not controls.is_visible()
+        title.click()
     assert page.messages == []
 
 
@@ -185,14 +325,14 @@ def test_missing_and_invalid_files(opened, scene, capfd):
     viewer, page = opened("walls.laz", "gone.ply", "broken.ply", "other.ply")
     (scene / "gone.ply").unlink()
     for name in ("gone.ply", "broken.ply"):
-        page.choose("File", str(scene / name))
+        page.choose("File", name)
         assert page.until(lambda name=name: f"{scene / name}: " in page.text())  # a notification
-        assert page.page.get_by_role("combobox", name="File").input_value() == str(scene / "walls.laz")
+        assert page.page.get_by_role("combobox", name="File").input_value() == "walls.laz"
     errors = capfd.readouterr().err
     assert errors.count("pointgrad view: ") == 2
     assert "Traceback" not in errors
     assert page.until(lambda: page.count(GREEN) > 500)  # the first file is still shown
-    page.choose("File", str(scene / "other.ply"))
+    page.choose("File", "other.ply")
     assert page.until(lambda: page.count(GREEN, 4) == 0)
     assert "other.ply 500 points" in page.text()
     assert page.messages == []
@@ -219,6 +359,58 @@ def test_page_closed_and_reopened(browser, opened, capfd):
         assert second.messages == []
     finally:
         second.close()
+
+
+@pytest.fixture
+def notebook():
+    """Serves a page with the given HTML from another port of this machine, as a notebook does, and returns its URL."""
+    started = []
+
+    def serve(content):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(content.encode())
+
+            def log_message(self, *_):
+                pass
+
+        web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        started.append(web)
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        return f"http://localhost:{web.server_port}"
+
+    yield serve
+    for web in started:
+        web.shutdown()
+        web.server_close()
+
+
+def test_frame_of_a_notebook_follows_updates(browser, notebook):
+    flat = torch.cartesian_prod(torch.linspace(0, 1, 60), torch.linspace(0, 1, 60))
+    wall = torch.stack([flat[:, 0], torch.zeros(3600), flat[:, 1]], 1)
+    window = pointgrad.view({"still": wall, "moving": wall + torch.tensor([1.2, 0, 0])})
+    page = Page(browser, notebook(f"<link rel='icon' href='data:,'><h1>cell</h1>{window._repr_html_()}"))
+    try:
+        frame = page.page.frame_locator("iframe")
+        frame.get_by_text("Colour by").wait_for()
+        assert page.until(lambda: page.count(BLUE) > 1000 and page.count(ORANGE) > 1000)
+        for name in ("still", "moving", "50.0%"):
+            assert name in frame.locator("body").inner_text()
+        orange = page.count(ORANGE)
+        pointgrad.view((wall + torch.tensor([1.2, 0, 0]))[:900], name="moving")
+        assert page.until(lambda: page.count(ORANGE) < orange / 2)
+        assert page.count(BLUE) > 1000
+        pointgrad.view(wall, colors=torch.tensor([[1.0, 0, 1]]).expand(3600, 3), name="moving")
+        assert page.until(lambda: page.count((255, 0, 255)) > 1000)
+        frame.get_by_label("Side by side").click()
+        assert page.until(lambda: page.count((255, 0, 255)) > 500 and page.count((150, 150, 150)) > 500)
+        assert page.messages == []
+    finally:
+        page.close()
+        window.close()
 
 
 def test_two_viewers(opened):

@@ -66,8 +66,9 @@ def change(client, control, **updates):
 
 def controls(viewer):
     """All controls of a page with the names of their attributes."""
-    owners = [viewer, *viewer._panels.values()]
-    return {
+    owners = [viewer, viewer._clipping, viewer._measure, viewer.operators, *viewer.operators.panels.values()]
+    sliders = {f"clipping {slider.label}": slider for slider in viewer._clipping._sliders}
+    return sliders | {
         f"{type(owner).__name__}.{name}": value
         for owner in owners
         for name, value in vars(owner).items()
@@ -93,7 +94,7 @@ def test_values_of_all_controls(client, viewer, web):
         synchronize(client, viewer)
         if isinstance(control, viser.GuiSliderHandle):
             assert control.min <= control.value <= control.max, name
-        elif isinstance(control, viser.GuiDropdownHandle):
+        elif isinstance(control, viser.GuiDropdownHandle | viser.GuiMultiSliderHandle):
             assert control.value == before, name
         assert type(control.value) is type(before), name
         control.value = before
@@ -104,7 +105,7 @@ def test_values_of_all_controls(client, viewer, web):
 @pytest.mark.parametrize(("value", "bound"), SLIDERS.items())
 def test_sliders_are_limited_to_their_range(client, viewer, value, bound):
     for title, name in (("neighbours", "_k"), ("groups", "_count"), ("groups", "_k"), ("interpolation", "_count")):
-        slider = getattr(viewer._panels[title], name)
+        slider = getattr(viewer.operators.panels[title], name)
         slider.value = slider.min + 1
         change(client, slider, value=value)
         limit = getattr(slider, bound)
@@ -113,7 +114,7 @@ def test_sliders_are_limited_to_their_range(client, viewer, value, bound):
 
 
 def test_slider_without_a_client(viewer):
-    slider = viewer._panels["neighbours"]._radius
+    slider = viewer.operators.panels["neighbours"]._radius
     slider.visible, slider.min, slider.max = True, 0.25, 0.75
     cases = [(0, 0.25), (0.5, 0.5), (1, 0.75), (math.nan, None), (math.inf, None), ("0.5", None), (True, None)]
     for value, expected in cases:
@@ -124,11 +125,22 @@ def test_slider_without_a_client(viewer):
     assert incoming.control_value(slider, {"value": 0.5}) is None
 
 
+def test_range_without_a_client(viewer):
+    slider = viewer._clipping._sliders[0]
+    slider.visible, slider.min, slider.max, slider.value = True, 0.25, 0.75, (0.25, 0.75)
+    cases = [((0.5, 0.6), (0.5, 0.6)), ([0, 1], (0.25, 0.75)), ((0.6, 0.5), (0.5, 0.6))]
+    cases += [(value, None) for value in ((0.5,), (0.5, 0.6, 0.7), 0.5, "ab", None, (0.5, math.nan), ("a", "b"))]
+    for value, expected in cases:
+        assert incoming.control_value(slider, {"value": value}) == expected
+    slider.visible = False
+    assert incoming.control_value(slider, {"value": (0.5, 0.6)}) is None
+
+
 def test_other_properties_and_messages_are_ignored(client, viewer, web, monkeypatch, capfd):
     """A control's limits and options, files, and the address that viser offers to share on the internet."""
     shared = []
     monkeypatch.setattr(viser.ViserServer, "request_share_url", lambda *_, **__: shared.append(1))
-    slider, choice = viewer._panels["neighbours"]._k, viewer._by
+    slider, choice = viewer.operators.panels["neighbours"]._k, viewer._by
     before = slider.max, slider.value, choice.options, choice.value
     for updates in ({"max": 10**9}, {"value": 3, "max": 10**9}, {"update_cb": []}, {"props": None}, {}, {"removed": 1}):
         change(client, slider, **updates)
@@ -191,13 +203,21 @@ def test_many_camera_messages_start_no_threads(client, viewer, monkeypatch):
     assert len(drawn) <= 30
 
 
-CLICK = {"event_type": "click", "ray_origin": (0.0, -9.0, 0.0), "ray_direction": (0.0, 1.0, 0.0)}
+CLICK = {
+    "event_type": "click",
+    "ray_origin": (0.0, -9.0, 0.0),
+    "ray_direction": (0.0, 1.0, 0.0),
+    "screen_pos": ((0.5, 0.5),),
+}
 CLICKS = [
     {"event_type": "rect-select"},
     {"event_type": "other"},
     {"ray_direction": (0.0, 0.0, 0.0)},
     {"ray_direction": None},
     {"ray_origin": (math.nan, 0.0, 0.0)},
+    {"screen_pos": ((1.5, 0.5),)},
+    {"screen_pos": ((0.5, math.nan),)},
+    {"screen_pos": ((0.5, 0.5), (0.6, 0.6))},
 ]
 
 
@@ -205,7 +225,7 @@ def test_clicks(client, viewer, monkeypatch, capfd):
     chosen = []
     monkeypatch.setattr(viewer, "_choose", lambda *ray: chosen.append(ray))
     for click in (*CLICKS, {}):
-        send(client, "ScenePointerMessage", screen_pos=((0.5, 0.5),), modifier=None, **{**CLICK, **click})
+        send(client, "ScenePointerMessage", modifier=None, **{**CLICK, **click})
     until(lambda: chosen)
     synchronize(client, viewer)
     assert len(chosen) == 1

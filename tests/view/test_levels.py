@@ -53,7 +53,12 @@ def test_samples_scales_and_added_columns(monkeypatch):
     cloud = uneven()
     levels = build(in_chunks(cloud))
     sample = levels.sample(400)
-    assert 400 <= len(sample.cloud) < 400 + len(levels.counts)
+    for count in (1, 3, 399, 400, 3999, 4000, 5000):
+        assert len(levels.sample(count).cloud) == min(count, 4000)
+    leaf_of = np.empty(4000, np.int64)
+    for leaf, size in enumerate(levels.counts):
+        leaf_of[levels.read(leaf, size).number] = leaf
+    assert (abs(np.bincount(leaf_of[sample.number], minlength=len(levels.counts)) - levels.counts / 10) < 1).all()
     assert torch.equal(sample.cloud.labels, cloud.labels[torch.from_numpy(sample.number)])
     assert levels.choices()[:3] == ["label", "height", "number"]
     monkeypatch.setattr("pointgrad.view.levels.SAMPLE", 50)

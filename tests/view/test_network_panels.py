@@ -87,11 +87,11 @@ def test_columns_added_later(see):
     show(viewer, "interpolation")
     viewer.levels.add("confidence", torch.rand(100))
     viewer._sample = None
-    viewer._panel_changed()
-    assert viewer._panels["interpolation"]._column.options == ("height", "confidence")
+    viewer.operators.update()
+    assert viewer.operators.panels["interpolation"]._column.options == ("height", "confidence")
     assert show(viewer, "interpolation", column="confidence")[1].startswith("confidence at 100 points")
     show(viewer, "neighbours", click=0)
-    assert viewer._panels["neighbours"]._radius.value == 0.1
+    assert viewer.operators.panels["neighbours"]._radius.value == 0.1
 
 
 def test_attention_panel(see):
@@ -105,7 +105,7 @@ def test_attention_panel(see):
     assert len(drawn["attention/neighbors"][0]) == 16
     lines = [name for name in drawn if name.startswith("attention/line")]
     assert len(lines) == 16
-    panel = viewer._panels["attention"]
+    panel = viewer.operators.panels["attention"]
     assert panel._channels.options == ("mean of all", "group 0", "group 1")
     show(viewer, "attention", layer="blocks.1.0", channels="group 1", click=9)
     drawn, _ = show(viewer, "attention", layer="blocks.0.0", click=9)  # a layer with one group
@@ -121,7 +121,7 @@ def test_network_without_attention(see):
 
 
 def test_network_panels_need_a_network(see):
-    assert set(see(torch.rand(9, 3))._panels) == set(TITLES)
+    assert set(see(torch.rand(9, 3)).operators.panels) == set(TITLES)
 
 
 class Smooth(torch.nn.Module):
@@ -205,7 +205,7 @@ def test_saliency_sums_over_repeated_points(see):
     assert "all 30 points" in text
     assert sum(len(entry[0]) for name, entry in drawn.items() if name.startswith("strength")) == 30
     moving = viewer.sample.cloud.points.clone().requires_grad_()
-    index = viewer._panels["saliency"].network_input.index
+    index = viewer.operators.panels["saliency"].network_input.index
     assert index.bincount().tolist() != [1] * 30
     (expected,) = torch.autograd.grad(network_.model(moving[index][None])[0, 1], moving)
     strength = expected.norm(dim=1)

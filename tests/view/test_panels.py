@@ -51,7 +51,7 @@ def test_farthest_points_curve(see):
     viewer = see(torch.randn(400, 3))
     points, places = sample(viewer)
     drawn, _ = show(viewer, "farthest points", count=37, random=True)
-    m, farthest, random, here = viewer._panels["farthest points"]._curve.data
+    m, farthest, random, here = viewer.operators.panels["farthest points"]._curve.data
     assert m[np.isfinite(here)] == [37]
     assert farthest[m == 37] == pytest.approx(covering(points, rows(drawn["chosen"][0], places)), rel=1e-5)
     assert random[m == 37] == pytest.approx(covering(points, rows(drawn["random"][0], places)), rel=1e-5)
@@ -110,8 +110,13 @@ def test_ball_neighbors(see, select):
     assert drawn["inner ball"][1] == pytest.approx(0.5 * viewer.stage.factor)
     _, text = show(viewer, "neighbours", k=256, radius=3.0, **controls)
     assert f"the remaining {256 - len(inside)} are **-1**" in text
-    with pytest.raises(ValueError, match="min radius must be below radius"):
+    with pytest.raises(ValueError, match="minimum radius must be below the radius"):
         show(viewer, "neighbours", k=5, radius=0.4, **controls)
+    assert not viewer.overlay.drawn  # the drawing of the last valid radius disappears
+    assert viewer.operators.panels["neighbours"].text.content == ""
+    assert "not shown: the minimum radius must be below" in viewer.operators.basis.content
+    show(viewer, "neighbours", k=5, radius=3.0, **controls)
+    assert viewer.operators.basis.content.startswith("computed on ")
 
 
 def test_groups(see):
@@ -178,7 +183,7 @@ def test_interpolation_with_missing_values(see):
     assert "nan" not in text
     with pytest.raises(ValueError, match="nothing must have at least one finite value to interpolate, got none"):
         show(viewer, "interpolation", column="nothing")
-    assert viewer._panels["interpolation"]._column.options == ("height", "heat", "nothing")
+    assert viewer.operators.panels["interpolation"]._column.options == ("height", "heat", "nothing")
 
 
 @pytest.mark.parametrize(("kernel", "dilation", "level"), [(3, 1, 0), (2, 3, 0), (3, 2, 2)])
@@ -274,14 +279,14 @@ def test_edge_cases(see, points):
 def test_panels_update_for_a_new_file(see, tmp_path):
     viewer = see(torch.rand(100, 3))
     before = show(viewer, "neighbours", kind="ball", click=0)[1]
-    assert viewer._panels["neighbours"]._radius.max < 20
+    assert viewer.operators.panels["neighbours"]._radius.max < 20
     data.write(tmp_path / "other.npz", Cloud(torch.rand(80, 3) * 1000))
     viewer.open(tmp_path / "other.npz")
     viewer.wait()
-    assert viewer._panels["neighbours"]._text.content == "Click a point."
+    assert viewer.operators.panels["neighbours"].text.content == "Click a point."
     after = show(viewer, "neighbours", kind="ball", click=0)[1]
     assert before != after
-    assert viewer._panels["neighbours"]._radius.max > 1000
+    assert viewer.operators.panels["neighbours"]._radius.max > 1000
 
 
 def test_large_clouds_are_sampled(see, monkeypatch):
@@ -290,6 +295,7 @@ def test_large_clouds_are_sampled(see, monkeypatch):
     assert len(viewer.sample.cloud) == 500
     for title in TITLES:
         assert show(viewer, title, click=0)[1]
+        assert viewer.operators.basis.content == "computed on 500 points, an even sample of 5,000"
 
 
 def test_overlay(panel_server):
@@ -323,7 +329,7 @@ def test_zoom_button(see):
     viewer = see(torch.rand(200, 3))
     camera = SimpleNamespace(position=np.array([0.0, 0.0, 30.0]), look_at=np.zeros(3))
     client = SimpleNamespace(camera=camera, atomic=contextlib.nullcontext)
-    panel = viewer._panels["neighbours"]
+    panel = viewer.operators.panels["neighbours"]
     show(viewer, "neighbours")
     panel._zoom_in(client)
     assert camera.position.tolist() == [0.0, 0.0, 30.0]  # nothing was clicked
@@ -339,7 +345,7 @@ def test_zoom_button(see):
 def test_slider_is_bounded_by_the_cloud(see):
     viewer = see(torch.eye(3))  # all distances are equal: the curve is flat
     assert bold(2**0.5) in show(viewer, "farthest points", count=2)[1]
-    panel = viewer._panels["farthest points"]
+    panel = viewer.operators.panels["farthest points"]
     assert panel._count.max == 3
     assert panel._count.value == 2
     low, high = panel._curve.scales["y"]["range"]

@@ -69,6 +69,31 @@ def test_refresh_shows_new_epochs(run, open_run):
     assert "a new line" in viewer._log.content
 
 
+def test_curves_have_the_colors_and_the_note_of_the_figure(run, open_run, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib.colors import to_hex
+
+    from pointgrad.train import pictures
+
+    viewer = open_run(run)
+    assert "only the train loss has smoothed labels (0.2)" in viewer._loss_note.content
+    monkeypatch.setattr(pictures, "_png", lambda figure: figure)
+    for smoothing in (0.2, 0.0):
+        config = {"smoothing": smoothing, "class_weights": "none"}
+        losses, metrics, rate = pictures.curves(viewer.state.history, config).axes
+        assert ("smoothed labels (0.2)" in losses.get_xlabel()) == bool(smoothing)
+        assert "comparable" not in metrics.get_xlabel() + rate.get_xlabel()
+        for axes, title in ((losses, "loss"), (metrics, "accuracy and mIoU"), (rate, "learning rate")):
+            shown = {series["label"]: series["stroke"] for series in viewer.curves.plots[title].series[1:]}
+            names = {line.get_label().replace("miou", "mIoU"): to_hex(line.get_color()) for line in axes.get_lines()}
+            assert shown == names
+            assert len(set(names.values())) == len(names)
+    only_train = [{"epoch": 1.0, "train_loss": 2.0, "train_accuracy": 0.1, "train_miou": 0.2, "lr": 0.1}]
+    losses, metrics, _ = pictures.curves(only_train, {"smoothing": 0.2}).axes
+    assert "comparable" not in losses.get_xlabel()
+    assert len({line.get_color() for line in metrics.get_lines()}) == 2
+
+
 def test_automatic_refresh(run, web, monkeypatch):
     monkeypatch.setattr("pointgrad.view.run.REFRESH_SECONDS", 0.01)
     viewer = RunViewer(web, run)

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from pointgrad import data
+from pointgrad.view import network
 from pointgrad.view.levels import build
 from pointgrad.view.picking import pick
-from pointgrad.view.stage import SIZE, Stage, Style
+from pointgrad.view.stage import FRONT, HOME, SIDE, SIZE, TOP, Stage, Style
 from tests.view.clouds import in_chunks, uneven
 
 
@@ -17,13 +18,14 @@ class RecordingScene:
     """Scene that records the point clouds that are added."""
 
     def __init__(self):
-        self.nodes = {}
+        self.nodes, self.sizes = {}, {}
         self.sent = 0
 
-    def add_point_cloud(self, name, points, colors, *, position, **_):
+    def add_point_cloud(self, name, points, colors, *, point_size, **_):
         scene = self
         self.sent += 1
-        self.nodes[name] = (points + np.asarray(position), np.broadcast_to(colors, points.shape))
+        self.sizes[name] = point_size
+        self.nodes[name] = (points, np.broadcast_to(colors, points.shape))
 
         class Node:
             def remove(self):
@@ -60,7 +62,11 @@ def test_degenerate_clouds_are_drawn(points):
     assert np.isfinite(places).all()
     assert abs(places).max() <= SIZE
     assert stage.point_size > 0
-    assert all(np.isfinite(part).all() for part in stage.camera_pose(True))
+    assert all(size > 0 for size in stage._scene.sizes.values())
+    for view in (HOME, TOP, FRONT, SIDE):
+        position, target = stage.camera_pose(view, 0.8, 1.5)
+        assert np.isfinite([position, target]).all()
+        assert not np.allclose(position, target)
     levels.close()
 
 
@@ -89,22 +95,96 @@ def test_hidden_classes_and_a_copy(stage):
     assert drawn.nodes == {}
 
 
-def test_picking_in_cloud_and_copy(stage):
-    style = Style(stage.levels.scale("label", {}), second=stage.levels.scale("height", {}))
-    stage.draw(style, None)
+def test_picking(stage):
+    stage.draw(Style(stage.levels.scale("label", {})), None)
     camera = np.array([3.0, -2.0, 40.0])
     world = uneven().world()
     for number in (0, 1234, 3999):
         place = stage.place((world[number] - stage.levels.origin)[None])[0]
-        for copy in (np.zeros(3), stage.copy_offset):
-            picked = stage.pick(camera, place + copy - camera)
-            found = int(picked.row.number[0])
-            assert torch.equal(picked.row.cloud.world()[0], world[found])
-            # Another point in front may be picked if it is within a few pixels of the ray.
-            ray = (place + copy - camera) / np.linalg.norm(place + copy - camera)
-            towards = picked.position - camera
-            assert np.linalg.norm(towards - (towards @ ray) * ray) < 0.012 * np.linalg.norm(towards)
+        picked = stage.pick(camera, place - camera)
+        found = int(picked.row.number[0])
+        assert torch.equal(picked.row.cloud.world()[0], world[found])
+        # Another point in front may be picked if it is within a few pixels of the ray.
+        ray = (place - camera) / np.linalg.norm(place - camera)
+        towards = picked.position - camera
+        assert np.linalg.norm(towards - (towards @ ray) * ray) < 0.012 * np.linalg.norm(towards)
     assert stage.pick(camera, -(place - camera)) is None
+
+
+def test_only_points_in_the_clipping_box_are_picked(stage):
+    style = Style(stage.levels.scale("label", {}))
+    stage.draw(style, None)
+    sent, places = stage._scene.sent, stage.place(uneven().points - stage.levels.origin)
+    place = places[np.argmax(places[:, 2])].astype(float)
+    above = place + np.array([0, 0, 30])
+    assert stage.pick(above, place - above).position == pytest.approx(place, abs=1e-5)
+    low, high = (-1e5, -1e5, -1e5), (1e5, 1e5, float(place[2]) - 0.5)
+    stage.draw(replace(style, clip=(low, high)), None)
+    assert stage._scene.sent == sent  # browsers clip
+    below = stage.pick(above, place - above)
+    assert below is None or below.position[2] <= place[2] - 0.5
+    stage.draw(replace(style, clip=((50.0,) * 3, (60.0,) * 3)), None)
+    assert stage.drawn == 0  # no points are spent on leaves outside of the box
+    assert stage._scene.nodes == {}
+    assert stage.pick(above, place - above) is None
+    corners = np.array([[-1.0, 2, 3], [4, 5, 6]])
+    assert stage.from_world(stage.world(stage.middle + corners / stage.factor)) == pytest.approx(corners, abs=1e-6)
+
+
+@pytest.mark.parametrize("aspect", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("view", [HOME, TOP, FRONT, SIDE], ids=["home", "top", "front", "side"])
+def test_cameras_show_the_whole_cloud_closely(view, aspect):
+    generator = np.random.default_rng(3)
+    tree = generator.random((3000, 3)) * [2, 2, 30]
+    levels = build(lambda: [data.Cloud(torch.from_numpy(np.concatenate([tree, tree[:50] - np.array([0, 0, 2000])])))])
+    stage = Stage(RecordingScene(), levels, 10_000)
+    fov = 0.8
+    position, target = stage.camera_pose(view, fov, aspect)
+    back = (position - target) / np.linalg.norm(position - target)
+    right = np.cross([0, 0, 1.0], back)
+    right /= np.linalg.norm(right)
+    relative = stage.place(torch.from_numpy(tree)) - position
+    depth = -relative @ back
+    half = np.tan(fov / 2)
+    across, up = (relative @ right) / depth / half / aspect, (relative @ np.cross(back, right)) / depth / half
+    assert (depth > 0).all()
+    most = max(abs(across).max(), abs(up).max())
+    assert most < 1
+    if view is not TOP:  # from above, the camera keeps a distance from the top of the tree
+        assert most > 0.85  # near the edge of the picture, in spite of the outliers
+    levels.close()
+
+
+def test_errors_only():
+    predicted = torch.tensor([0, 1, 1, -1, 0])
+    cloud = data.Cloud(torch.eye(5, 3), {"predicted_label": predicted}, torch.tensor([0, 1, 0, 1, -1]))
+    levels = build(lambda: [cloud])
+    network.add_error(levels)
+    error = levels.sample(5)
+    assert error.cloud.features["error"][np.argsort(error.number)].tolist() == [0, 0, 1, -1, -1]
+    stage = Stage(RecordingScene(), levels, 100)
+    style = Style(levels.scale("label", {}), levels.scale("predicted_label", {}), only_wrong=True)
+    stage.draw(style, None)
+    expected = stage.place(cloud.points[2:3])
+    for name in ("/cloud/0", "/copy/0"):
+        assert stage._scene.nodes[name][0] == pytest.approx(expected)
+    levels.close()
+
+
+@pytest.mark.usefixtures("small_leaves")
+def test_sizes_follow_the_density_of_each_part():
+    generator = torch.Generator().manual_seed(0)
+    dense = torch.rand(4000, 3, generator=generator) * torch.tensor([5.0, 5, 0])
+    sparse = torch.rand(4000, 3, generator=generator) * torch.tensor([50.0, 50, 0]) + torch.tensor([100.0, 0, 0])
+    levels = build(lambda: [data.Cloud(torch.cat([dense, sparse]))])
+    stage = Stage(RecordingScene(), levels, 100_000)
+    stage.draw(Style(levels.scale("height", {})), None)
+    border = stage.place(torch.tensor([[50.0, 0, 0]]))[0, 0]
+    sizes = {False: [], True: []}
+    for name, (points, _) in stage._scene.nodes.items():
+        sizes[bool(points[:, 0].mean() < border)].append(stage._scene.sizes[name])
+    assert 7 < np.median(sizes[False]) / np.median(sizes[True]) < 14  # the spacing differs by a factor of ten
+    levels.close()
 
 
 def test_nearest_point_on_a_ray_is_picked():

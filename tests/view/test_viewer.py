@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from pointgrad import data
 from pointgrad.cli import main
 from pointgrad.view import Viewer, network, server, text
 from pointgrad.view.levels import Part, build
-from pointgrad.view.stage import Picked
 from pointgrad.view.worker import Worker
 from tests.support.scenes import Relative, trained
 from tests.view.clouds import uneven
@@ -43,7 +43,7 @@ def test_legend_is_escaped_and_truncated():
 )
 def test_names_are_escaped(name):
     cloud = data.Cloud(torch.zeros(1, 3), {name: torch.zeros(1, dtype=torch.long)})
-    table = text.point_table(Picked(np.zeros(3), Part(cloud, np.array([0]))), lambda by: {0: name})
+    table = text.point_table(Part(cloud, np.array([0])), lambda by: {0: name})
     bare = table.replace("\\\\", "").split("\n")[-1]
     assert table.count("\n") == 6  # two header rows, then number, x, y, z and the column
     assert bare.replace("\\|", "").count("|") == 3  # a row has two cells
@@ -140,6 +140,13 @@ def opened(tmp_path):
         web.stop()
 
 
+def test_short_names_of_files():
+    paths = [Path(path) for path in ("/a/1/s.ply", "/a/2/s.ply", "/b/2/s.ply", "/a/t.ply", "t.ply", "u.ply", "u.ply")]
+    found = text.short_names(paths)
+    assert list(found) == ["1/s.ply", "a/2/s.ply", "b/2/s.ply", "a/t.ply", "t.ply", "u.ply"]
+    assert list(found.values()) == paths[:6]
+
+
 def test_hidden_classes_stay_hidden(opened):
     cloud = data.Cloud(torch.rand(400, 3), labels=torch.arange(400) % 4)
     viewer = opened(cloud, cloud)
@@ -149,7 +156,8 @@ def test_hidden_classes_stay_hidden(opened):
     viewer.worker.submit("colors", viewer._copy_changed)
     viewer.wait()
     assert boxes.hidden == {1, 2}
-    boxes.fill(viewer.levels, replace(viewer._scale("label"), counts={0: 1, 2: 5, 7: 3}))  # as during a prediction
+    counted = replace(viewer._scale("label"), counts={0: 1, 2: 5, 7: 3})  # as during a prediction
+    boxes.fill(viewer._input.label, counted)
     assert boxes.hidden == {2}
     assert [box.value for box in boxes._boxes] == [True, False, True]
     viewer.open(viewer.paths[1])
@@ -171,8 +179,8 @@ def test_columns_with_reserved_names(opened, capfd):
         viewer._by.value = by
         viewer.worker.submit("colors", viewer._recolored)
         viewer.wait()
-    viewer._panel.value = "interpolation"
-    viewer.worker.submit("choose panel", viewer._panel_changed)
+    viewer.operators.choice.value = "interpolation"
+    viewer.worker.submit("choose panel", viewer.operators.update)
     viewer.wait()
     errors = capfd.readouterr().err
     assert errors == "pointgrad view: interpolation needs a column of values, but all columns are classes\n"
@@ -185,12 +193,12 @@ def test_columns_with_reserved_names(opened, capfd):
 
 def test_panels_reject_huge_extents(opened, capfd):
     viewer = opened(data.Cloud(torch.rand(200, 3).double() * 1e300))
-    for title in viewer._panels:
-        viewer._panel.value = title
-        viewer.worker.submit("choose panel", viewer._panel_changed)
+    for title in viewer.operators.panels:
+        viewer.operators.choice.value = title
+        viewer.worker.submit("choose panel", viewer.operators.update)
         viewer.wait()
     errors = capfd.readouterr().err.splitlines()
-    assert len(errors) == len(viewer._panels)
+    assert len(errors) == len(viewer.operators.panels)
     assert all(line.startswith("pointgrad view: the extent of the cloud must be at most 1e+18") for line in errors)
 
 

@@ -21,18 +21,28 @@ class Seen(NamedTuple):
     down: Tensor
     depth: Tensor
 
+    def visible(self, frame: "Frame") -> Tensor:
+        """Whether each point is in front of the camera and in the frame, up to rounding: (N,) bool."""
+        across = (self.across > -1) & (self.across < frame.width + 1)
+        return (self.depth > 0) & across & (self.down > -1) & (self.down < frame.height + 1)
+
+    def select(self, rows: Tensor) -> "Seen":
+        """Select points."""
+        return Seen(self.across[rows], self.down[rows], self.depth[rows])
+
 
 class Frame(NamedTuple):
-    """Size of an image in pixels, and the margin that stays free on all sides."""
+    """Size of an image in pixels, the margin that stays free on all sides, and the field of view."""
 
     width: int
     height: int
     margin: float
+    field: float = FIELD  # of view along the longer side
 
     @property
     def focal(self) -> float:
         """Focal length in pixels."""
-        return max(self.width, self.height) / 2 / math.tan(FIELD / 2)
+        return max(self.width, self.height) / 2 / math.tan(self.field / 2)
 
     @property
     def slopes(self) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pointgrad.data import Cloud
 from pointgrad.data.files.summary import position_hashes
+from pointgrad.render.bounds import bounds
 from pointgrad.render.camera import Camera, Frame, View, spacing
 from pointgrad.render.canvas import Canvas
 from pointgrad.render.colors import CHANNELS, LABEL, RGB, Scale, first_choice, paint, scale
@@ -68,6 +69,7 @@ class Scene:
                 f"{prefix}expected coordinates up to {FARTHEST:g}, got {self._lower.tolist()} to {self._upper.tolist()}"
             )
         self._extremes, self.sample = torch.cat(extremes), _join(picked)
+        self._leave_out_outliers()
 
     def scale(self, by: str | None, names: Mapping[int, str] | None, palette: Palette | None = None) -> Scale:
         """Compute the color scale of a column, or of the default column."""
@@ -81,11 +83,11 @@ class Scene:
         return made
 
     def camera(self, frame: Frame) -> Camera:
-        """Return the nearest camera whose frame contains all points."""
+        """Return the nearest camera whose frame contains all points but outliers."""
         return self.view.fit(self._extremes, self._middle, frame)
 
     def circling(self, frame: Frame, azimuth: float) -> Camera:
-        """Return a camera whose distance is the same for all azimuths, and whose frame always contains all points."""
+        """Return a camera with the same distance for all azimuths, whose frame contains all points but outliers."""
         turn = torch.arange(RIM, dtype=torch.float64) * (2 * math.pi / RIM)
         radius = (self._upper - self._lower)[:2].norm() / 2 / math.cos(math.pi / RIM)
         circle = torch.stack([turn.cos() * radius, turn.sin() * radius, torch.zeros(RIM)], dim=1)
@@ -96,7 +98,14 @@ class Scene:
     def dots(self, camera: Camera) -> float:
         """Choose the diameter in pixels, at the center of the cloud, that closes surfaces."""
         seen = camera.project(self.sample.points, self.sample.origin)
-        at_middle = spacing(seen, self.count) * float(seen.depth.median()) / camera.distance
+        shown = seen.select(seen.visible(camera.frame))
+        if not len(shown.depth):
+            return SMALLEST
+        at_middle = (
+            spacing(shown, round(self.count * len(shown.depth) / len(seen.depth)))
+            * float(shown.depth.median())
+            / camera.distance
+        )
         most = LARGEST * min(camera.frame.width, camera.frame.height)
         return max(min(CLOSED * at_middle, most), SMALLEST)
 
@@ -106,12 +115,26 @@ class Scene:
         for part in self._parts():
             shown = _finite(_only(part, scale.by))
             seen = camera.project(shown.points, shown.origin)
+            visible = seen.visible(camera.frame)
+            if not bool(visible.all()):
+                seen, shown = seen.select(visible), shown.select(visible)
             canvas.add(seen, paint(shown, scale), diameter / 2, camera.distance)
         return canvas.image(SOFT * camera.distance / camera.frame.focal)
 
     @property
     def _middle(self) -> Tensor:
         return (self._lower + self._upper) / 2
+
+    def _leave_out_outliers(self) -> None:
+        """Reduce the bounds and the extreme points to the region that the picture shows."""
+        points = self.sample.world()
+        region = bounds(points.numpy())
+        if not region.edge:
+            return
+        near = points[torch.from_numpy(region.inside(points.numpy()))]
+        extremes = torch.cat([self._extremes[torch.from_numpy(region.inside(self._extremes.numpy()))], near])
+        self._extremes = self.view.extremes(extremes)
+        self._lower, self._upper = extremes.amin(0), extremes.amax(0)
 
     def _add(self, part: Cloud, by: str | None) -> Tensor:
         """Update the statistics with a part, and return its extreme points."""

@@ -11,18 +11,26 @@ from torch import Tensor
 from pointgrad.data import Cloud
 from pointgrad.render.colors import ERROR, HEIGHT, LABEL, RIGHT_OR_WRONG, Scale
 from pointgrad.render.legend import Title
+from pointgrad.render.palette import Palette
 from pointgrad.render.save import encode
 from pointgrad.render.scene import Scene
 from pointgrad.render.still import Look, compose, scene, shared_scales
 
+from .curve_style import line_colors, loss_note
 from .evaluation import Example
 
 RED, GREEN = (192, 57, 43), (30, 132, 73)
+SWATCH = 7.0  # distance of the color of a class from the confusion matrix, in points
 CELL, LEGEND = 280, 160  # pixels of an example and of the legend
 
 
-def curves(history: Sequence[Mapping[str, float]]) -> bytes:
-    """Plot losses, metrics and learning rate against epochs."""
+def curves(history: Sequence[Mapping[str, float]], config: Mapping[str, object]) -> bytes:
+    """Plot losses, metrics and learning rate against epochs.
+
+    Args:
+        history: Metrics of each epoch.
+        config: Training configuration; the plot states where it makes losses incomparable.
+    """
     figure = _figure(10, 3.2)
     epochs = [row["epoch"] for row in history]
     groups = {
@@ -32,14 +40,17 @@ def curves(history: Sequence[Mapping[str, float]]) -> bytes:
     }
     for number, (title, names) in enumerate(groups.items()):
         axes = figure.add_subplot(1, 3, number + 1)
-        for name in names:
+        for name, color in line_colors(names).items():
             axes.plot(
                 epochs,
                 [row[name] for row in history],
                 label=name.replace("_", " "),
+                color=color,
                 marker="." if len(epochs) < 3 else "",
             )
         axes.set(title=title, xlabel="epoch")
+        if title == "loss" and len(names) > 1 and (note := loss_note(config)):
+            axes.set_xlabel(f"epoch\n{note}", fontsize=8)
         axes.grid(alpha=0.3)
         if len(names) > 1:
             axes.legend(fontsize=7)
@@ -47,7 +58,12 @@ def curves(history: Sequence[Mapping[str, float]]) -> bytes:
 
 
 def confusion(table: Tensor, classes: Sequence[str]) -> bytes:
-    """Plot the fraction of each true class (row) that is predicted as each class (column)."""
+    """Plot the fraction of each true class (row) that is predicted as each class (column).
+
+    A square beside the name of a class has the color of the class in images and in the viewer.
+    """
+    from matplotlib.transforms import offset_copy
+
     counts = table.double().numpy()
     share = counts / counts.sum(1, keepdims=True).clip(min=1)
     side = max(4.0, 0.28 * len(classes) + 2)
@@ -58,6 +74,17 @@ def confusion(table: Tensor, classes: Sequence[str]) -> bytes:
     axes.set_xticks(ticks, classes, rotation=90, fontsize=7)
     axes.set_yticks(ticks, classes, fontsize=7)
     axes.set(xlabel="predicted", ylabel="true")
+    axes.tick_params(length=0, pad=2 * SWATCH)
+    named = dict(enumerate(classes))
+    colors = [tuple(part / 255 for part in Palette().color(number, named)) for number in ticks]
+    beside = [offset_copy(axes.get_yaxis_transform(), figure, x=-SWATCH, units="points")]
+    beside += [offset_copy(axes.get_xaxis_transform(), figure, y=-SWATCH, units="points")]
+    bottom = len(classes) - 0.5
+    for number in ticks:
+        square = {"color": colors[number], "marker": "s", "markersize": SWATCH / 1.4, "clip_on": False}
+        axes.plot([0], [number], transform=beside[0], **square)
+        axes.plot([number], [0], transform=beside[1], **square)
+    axes.set(xlim=(-0.5, bottom), ylim=(bottom, -0.5))
     if len(classes) <= 20:
         for row, column in np.argwhere(counts > 0):
             color = "white" if share[row, column] > 0.5 else "black"

@@ -1,6 +1,7 @@
 """Result files of a run: curves, evaluation, confusion matrix and examples."""
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from . import pictures
@@ -31,7 +32,7 @@ class Report:
     def curves(self, *, now: bool = False) -> None:
         """Draw the curves, at most once a minute unless `now`: drawing takes longer than a small epoch."""
         if self._draws and self._trainer.history and (now or time.monotonic() - self._drawn > PAUSE):
-            self._write("curves.png", pictures.curves(self._trainer.history))
+            self._write("curves.png", pictures.curves(self._trainer.history, asdict(self._trainer.config)))
             self._drawn = time.monotonic()
 
     def examples(self) -> Examples:

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from pointgrad.train.curve_style import line_colors
 from pointgrad.view.run_data import Row
 from pointgrad.view.run_text import label
 
-TRAIN = "#e07b39"
-OTHERS = ("#1f5fa8", "#3a8f5c", "#8e5aa8", "#8c603a", "#26b0c4")  # in this order
 EPOCH_STEPS = [step * 10**power for power in range(6) for step in (1, 2, 5)]  # epochs between ticks of the x axis
 LOSS, ACCURACY, RATE = "loss", "accuracy and mIoU", "learning rate"
 
@@ -54,9 +53,7 @@ class Curves:
                     self.plots[title] = self._plot(title + unit, names_shown, data, scales, position)
 
     def _plot(self, title: str, names: list[str], data: tuple[np.ndarray, ...], scales: Any, position: int) -> Any:
-        others = iter(OTHERS)
-        colors = [TRAIN if name.startswith("train") else next(others, OTHERS[0]) for name in names]
-        lines = [{"label": label(name), "stroke": color, "width": 2} for name, color in zip(names, colors, strict=True)]
+        lines = [{"label": label(name), "stroke": color, "width": 2} for name, color in line_colors(names).items()]
         axis = {"ticks": {"show": False}}
         return self._gui.add_uplot(
             data,

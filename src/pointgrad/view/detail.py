@@ -46,8 +46,8 @@ def points_per_leaf(
     weights = counts.astype(np.float64) if camera is None else _area(low, high, camera)
     coarse = np.minimum(counts, COARSEST)
     wanted = coarse + _distribute(weights, counts - coarse, max(0, budget - int(coarse.sum())))
-    rounded = 2 ** np.floor(np.log2(wanted)).astype(np.int64)
-    return np.where(wanted >= counts, counts, np.maximum(rounded, coarse))
+    rounded = 2 ** np.floor(np.log2(np.maximum(wanted, 1))).astype(np.int64)
+    return np.where(wanted >= counts, counts, np.minimum(counts, np.maximum(rounded, coarse)))
 
 
 def _area(low: np.ndarray, high: np.ndarray, camera: Camera) -> np.ndarray:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import viser
-from viser._messages import GuiUpdateMessage, ScenePointerMessage, ViewerCameraMessage
+from viser._messages import GuiUpdateMessage, RunJavascriptMessage, ScenePointerMessage, ViewerCameraMessage
 from websockets.asyncio import server as websockets_server
 
 from pointgrad.view import incoming
@@ -41,6 +41,10 @@ class GuardedServer(viser.ViserServer):
     def request_share_url(self, verbose: bool = True) -> str | None:
         """Do nothing: a browser can ask viser to make the server public on the internet."""
         return None
+
+    def run_script(self, source: str) -> None:
+        """Run a script in all browsers, including those that connect later."""
+        self._websock_server.queue_message(RunJavascriptMessage(source))
 
     def stop(self) -> None:
         """Stop the server without viser's messages."""

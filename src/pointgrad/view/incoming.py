@@ -25,6 +25,12 @@ def control_value(control: Any, updates: Any) -> Any:
         if not _is_finite(value):
             return None
         return type(control.value)(min(max(value, control.min), control.max))
+    if isinstance(control, viser.GuiMultiSliderHandle):
+        if not isinstance(value, tuple | list) or len(value) != len(control.value):
+            return None
+        if not all(_is_finite(each) for each in value):
+            return None
+        return tuple(sorted(float(min(max(each, control.min), control.max)) for each in value))
     if isinstance(control, viser.GuiDropdownHandle | viser.GuiButtonGroupHandle):
         return value if isinstance(value, str) and value in control.options else None
     if isinstance(control, viser.GuiCheckboxHandle | viser.GuiButtonHandle):
@@ -50,6 +56,10 @@ def is_valid_click(message: Any) -> bool:
         and _is_vector(message.ray_origin, 3)
         and _is_vector(message.ray_direction, 3)
         and any(message.ray_direction)
+        and isinstance(message.screen_pos, tuple | list)
+        and len(message.screen_pos) == 1
+        and _is_vector(message.screen_pos[0], 2)
+        and all(0 <= each <= 1 for each in message.screen_pos[0])
     )
 
 

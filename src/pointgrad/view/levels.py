@@ -20,10 +20,12 @@ from pointgrad.data.tiles import FEATURE, Progress, Scene, collect
 from pointgrad.ops.sampling import farthest_point_sampling
 from pointgrad.predict.labels import quiet
 from pointgrad.render import Scale, colors
+from pointgrad.render.bounds import Bounds, bounds
 
 ORDERED = 1 << 17  # points of a leaf that are ordered; the rest of a larger leaf, such as a pole, stays in file order
 LEAVES_PER_BATCH = 16  # leaves that are ordered in one call
 SAMPLE = 1 << 19  # points from which a color scale is computed
+FAIR = 1 << 17  # points from which the region without outliers is computed
 
 
 @dataclass(frozen=True)
@@ -59,20 +61,23 @@ class Levels:
         scene: The scene that the records come from.
         counts: (L,) number of points in each leaf.
         boxes: (L, 2, 3) bounds of the leaves.
+        region: The region without outliers, relative to `origin`.
 
     Attributes:
         low, high: (L, 3) bounds of the leaves, relative to `origin`.
         counts: (L,) number of points in each leaf.
+        region: The region without outliers, relative to `origin`.
         total: Number of points in the file, including those without finite coordinates.
         origin: Origin of the coordinates, as in `Cloud`.
         added: Columns that were added with `add`.
     """
 
-    def __init__(self, file: BinaryIO, scene: Scene, counts: np.ndarray, boxes: np.ndarray) -> None:
+    def __init__(self, file: BinaryIO, scene: Scene, counts: np.ndarray, boxes: np.ndarray, region: Bounds) -> None:
         self._file, self._dtype = file, scene.pieces.dtype
         self._like = scene.like
         self.counts = counts
         self.low, self.high = boxes[:, 0], boxes[:, 1]
+        self.region = region
         self.total = scene.total
         self.origin = scene.like.origin
         self.source = scene.like.source
@@ -98,10 +103,9 @@ class Levels:
         return self._part(np.frombuffer(content, self._dtype))
 
     def sample(self, count: int) -> Part:
-        """Read about `count` points: the same fraction of every leaf."""
-        share = min(1.0, count / max(1, len(self)))
-        wanted = np.ceil(self.counts * share).astype(np.int64)
-        return join([self.read(leaf, int(n)) for leaf, n in enumerate(wanted)])
+        """Read `count` points, or all if there are fewer: about the same fraction of every leaf."""
+        ends = self._first * min(count, len(self)) // len(self)  # of the sample, leaf by leaf
+        return join([self.read(int(leaf), int(n)) for leaf, n in enumerate(np.diff(ends)) if n])
 
     def add(self, name: str, values: Tensor) -> None:
         """Add a column (total,), in the order of the file, or replace it."""
@@ -165,7 +169,8 @@ def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> 
         unordered = undo.enter_context(tempfile.TemporaryFile())
         scene = collect(chunks, unordered, tuple(sample.features), sample.labels is not None, progress)
         leaves = len(scene.tree.whole.leaves)
-        counts, boxes, done = [], [], 0
+        counts, boxes, fair, done = [], [], [], 0
+        step = max(1, scene.total // FAIR)  # every step-th point, in file order, is a fair sample
         for first in range(0, leaves, LEAVES_PER_BATCH):
             last = min(first + LEAVES_PER_BATCH, leaves)
             batch = [scene.pieces.read(np.array([leaf])) for leaf in range(first, last)]
@@ -174,11 +179,13 @@ def build(chunks: Callable[[], Iterable[Cloud]], progress: Progress = quiet) -> 
                 file.write(np.concatenate([records[order], records[ORDERED:]]).tobytes())
                 counts.append(len(records))
                 boxes.append((records["points"].min(0), records["points"].max(0)))
+                fair.append(records["points"][::step].astype(np.float64))
                 done += len(records)
             progress("ordering", done)
         undo.pop_all()
         unordered.close()
-    return Levels(file, scene, np.array(counts), np.array(boxes, np.float64))
+    region = bounds(np.concatenate(fair))
+    return Levels(file, scene, np.array(counts), np.array(boxes, np.float64), region)
 
 
 def _orders(leaves: list[np.ndarray]) -> list[np.ndarray]:

@@ -20,6 +20,7 @@ from pointgrad.view.levels import Levels
 from pointgrad.view.text import escape_markdown
 
 PREDICTION, CONFIDENCE = "prediction", "confidence"
+PREDICTED = "predicted_label"  # column that `pointgrad predict` adds to files with labels
 UPDATE_SECONDS = 2.0  # between intermediate results, per million points: each result redraws the whole cloud
 TOP = 3  # classes that are listed
 OBJECT_POINTS = 100_000  # points of an object that are classified
@@ -56,6 +57,21 @@ class Columns:
         known, accuracy = int((self.prediction >= 0).sum()), self.accuracy()
         text = f"predicted {known:,} of {len(self.prediction):,} points"
         return text if accuracy is None else f"{text}, accuracy {accuracy:.1%}"
+
+
+def add_error(levels: Levels) -> None:
+    """Add the column of errors to a cloud with labels and predictions, as `pointgrad predict` writes them."""
+    choices = levels.choices()
+    if not levels.has_labels or PREDICTED not in choices or ERROR in choices:
+        return
+    column = torch.full((levels.total,), -1, dtype=torch.int8)
+    for leaf, count in enumerate(levels.counts):
+        part = levels.read(leaf, int(count))
+        labels, predicted = part.cloud.labels, part.cloud.features[PREDICTED]
+        assert labels is not None
+        known = (labels >= 0) & (predicted >= 0)
+        column[torch.from_numpy(part.number)] = torch.where(known, labels != predicted, -1).to(torch.int8)
+    levels.add(ERROR, column)
 
 
 class _CancelledError(Exception):

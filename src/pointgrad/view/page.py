@@ -3,9 +3,10 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pointgrad.errors import one_line
+from pointgrad.render.camera import View
+from pointgrad.view.display import Display
+from pointgrad.view.framing import Framing
 from pointgrad.view.overlay import Overlay
 from pointgrad.view.stage import Stage
 from pointgrad.view.worker import Task, Worker
@@ -13,15 +14,33 @@ from pointgrad.view.worker import Task, Worker
 if TYPE_CHECKING:
     import viser
 
+# On phones, viser shows the controls in a sheet of fixed width at the bottom, which a tap on its title folds. It has
+# no class names, so its inline styles identify it. The rules make it as wide as the window, keep the title in view
+# while the controls are scrolled, and add an arrow to it.
+SHEET = '[style*="position: fixed"][style*="max-height: 60%"]'
+TITLE = f'{SHEET} [style*="cursor: pointer"][style*="height: 3.5em"]'
+PHONE = f"""<style>
+@media (max-width: 36em) {{
+  {SHEET} {{ width: 100% !important; max-height: 45% !important; }}
+  {SHEET} [style*="width: 20em"] {{ width: 100% !important; }}
+  {TITLE} {{ position: sticky !important; top: 0; z-index: 20; background: var(--mantine-color-body); }}
+  {TITLE}::after {{ content: "▾"; font-size: 1.5em; padding-left: 0.5em; }}
+  {TITLE}:has(+ [style*="display: none"])::after {{ content: "▴"; }}
+}}
+</style>"""
+
 
 class Page:
     """The page of a server. All browsers share one set of controls; slow tasks run on `worker`."""
 
     def __init__(self, server: "viser.ViserServer") -> None:
         self.server = server
+        self.display = Display(server)
         self.overlay = Overlay(server.scene)
         self.stage: Stage | None = None
         self.worker = Worker(self.report_error)
+        self.framing = Framing(server, self.worker, lambda: self.stage, self._has_copy)
+        server.gui.add_html(PHONE)
 
     def report_error(self, error: Exception | str) -> None:
         """Show an error as one line, in the browsers and on the terminal."""
@@ -39,6 +58,14 @@ class Page:
 
         control.on_update(changed)
 
+    def _on_click(self, button: Any, name: str, task: Task) -> None:
+        """Submit a task whenever a user clicks a button."""
+
+        async def clicked(event: Any) -> None:
+            self.worker.submit(name, task)
+
+        button.on_click(clicked)
+
     def _clear(self) -> None:
         """Remove everything from the scene and close the cloud."""
         self.overlay.clear()
@@ -48,15 +75,10 @@ class Page:
             self.stage = None
 
     def _has_copy(self) -> bool:
-        """Whether the cloud is shown twice, side by side."""
+        """Whether the cloud is shown twice, in linked views."""
         raise NotImplementedError
 
-    def _camera_pose(self) -> tuple[np.ndarray, np.ndarray]:
-        """Camera position and target that show the whole scene."""
-        assert self.stage is not None
-        return self.stage.camera_pose(self._has_copy())
-
-    def _reset_camera(self, client: Any) -> None:
-        if client is not None and self.stage is not None:
-            with client.atomic():
-                client.camera.position, client.camera.look_at = self._camera_pose()
+    def _look(self, client: Any, view: View) -> None:
+        """Show the whole cloud in one browser, from a direction."""
+        if client is not None:
+            self.worker.submit(f"frame {client.client_id}", lambda: self.framing.show(client, view))

@@ -13,14 +13,16 @@ from pointgrad.errors import printable
 from pointgrad.render import Palette, Scale
 from pointgrad.render.colors import ERROR, HEIGHT, LABEL
 from pointgrad.train.checkpoint import BEST
+from pointgrad.train.curve_style import loss_note
 from pointgrad.train.evaluation import Evaluation, Example
 from pointgrad.view import run_text as text
 from pointgrad.view.curves import Curves
+from pointgrad.view.display import Settings, point_limits
 from pointgrad.view.levels import build
 from pointgrad.view.network import PREDICTION
 from pointgrad.view.page import Page
 from pointgrad.view.run_data import Follower, Row, RunState
-from pointgrad.view.stage import SIZE, Stage, Style
+from pointgrad.view.stage import HOME, SIZE, Stage, Style
 from pointgrad.view.text import legend
 from pointgrad.view.worker import Worker
 
@@ -73,7 +75,6 @@ class RunViewer(Page):
         self._problems: tuple[str, ...] = ()
         self._titles: dict[str, Example] = {}
         self._plotted: list[Row] = []
-        self._camera_target: np.ndarray | None = None  # center of the previous scene
         self._build()
         self._evaluator = Worker(self.report_error)
         self._ended = threading.Event()
@@ -112,6 +113,9 @@ class RunViewer(Page):
         self._problems = state.problems
         _set(self._header, text.header(self.path.name or str(self.path), state))
         _set(self._log, text.log(state.log))
+        compared = any("train_loss" in row and "val_loss" in row for row in state.history)
+        note = loss_note(state.config) if compared else ""
+        _set(self._loss_note, note and text.SMALL.format(note))
         if state.history != self._plotted or before is None:
             self._curves_note.visible = not state.history
             self.curves.draw(state.history)
@@ -175,6 +179,7 @@ class RunViewer(Page):
         self.curves = Curves(gui, curves)
         with curves:
             self._curves_note = gui.add_markdown("Curves appear after the first epoch.", order=0)
+            self._loss_note = gui.add_html("", order=1.5)  # below the chart of the losses
             self._log = gui.add_html("", order=10)
         with tabs.add_tab("Confusion"):
             self._table, self._summary = gui.add_html(""), gui.add_html("")
@@ -197,7 +202,7 @@ class RunViewer(Page):
         for control in (self._by, self._size):
             self._on_change(control, "draw", self._draw)
         self._step.on_click(lambda event: self._step_to(event.target.value))
-        home.on_click(lambda event: self._reset_camera(event.client))
+        home.on_click(lambda event: self._look(event.client, HOME))
 
     # -- examples -------------------------------------------------------------------------------------------------
 
@@ -247,24 +252,24 @@ class RunViewer(Page):
         self._legend.content = text.legend(example, self.evaluation.classes, self._palette) if per_point else ""
         self.stage = Stage(self.server.scene, build(lambda: [cloud]), len(cloud))
         self._draw()
-        self._recenter()
+        self.framing.show_all()  # from the direction of each camera
         self.server.flush()
 
     def _draw(self) -> None:
         stage, example, found = self.stage, self.chosen, self.evaluation
         if stage is None or example is None or found is None:
             return
+        titles: tuple[str, ...]
         top = np.array([0.0, 0.0, stage.extent[2] / 2 + SIZE / 12])
         if example.target.dim():
             by, accuracy = self._by.value, f"{100 * example.right:.1f} % correct"
             names = dict(enumerate(found.classes))
             shown, truth = (Scale(column, "class", names=names, palette=self._palette) for column in (by, LABEL))
             style = Style(shown, truth, size=self._size.value)
-            self.overlay.label("prediction", f"{by}: {accuracy}", top, "bottom-center")
-            self.overlay.label("truth", "ground truth", top + stage.copy_offset, "bottom-center")
+            titles = f"{by}: {accuracy}", "ground truth"
         else:
             scale = stage.levels.scale(HEIGHT, {})
-            style = Style(scale, size=self._size.value)
+            style, titles = Style(scale, size=self._size.value), ()
             self._legend.content = legend(scale)
             true, predicted = (found.classes[int(each)] for each in (example.target, example.predicted))
             confidence = f"{100 * example.confidence:.0f} %"
@@ -272,6 +277,7 @@ class RunViewer(Page):
             if true != predicted:
                 caption = f"predicted: {predicted} ({confidence}), true: {true}"
             self.overlay.label("prediction", caption, top, "bottom-center")
+        self.display.set(Settings(titles=titles, limits=point_limits(self._size.value)))
         stage.draw(style, None)
         self.server.flush()
 
@@ -279,17 +285,6 @@ class RunViewer(Page):
 
     def _has_copy(self) -> bool:
         return self.chosen is not None and bool(self.chosen.target.dim())
-
-    def _recenter(self) -> None:
-        """Keep the viewing direction of all cameras for a new cloud by moving them with its center."""
-        self.server.initial_camera.position, self.server.initial_camera.look_at = self._camera_pose()
-        _, center = self._camera_pose()
-        for client in self.server.get_clients().values():
-            if self._camera_target is None:
-                self._reset_camera(client)
-            else:
-                client.camera.position = client.camera.position + center - self._camera_target  # also moves look_at
-        self._camera_target = center
 
 
 def _set(handle: Any, content: str) -> None:

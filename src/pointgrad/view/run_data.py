@@ -33,6 +33,7 @@ class RunState:
 
     Attributes:
         history: Metrics of each epoch.
+        config: Contents of config.yaml; empty if there is none.
         total: Configured number of epochs, if known.
         log: Last lines of the log.
         status: Description such as "running" or "finished".
@@ -43,6 +44,7 @@ class RunState:
     """
 
     history: list[Row]
+    config: Mapping[str, Any]
     total: int | None
     log: list[str]
     status: str
@@ -93,7 +95,7 @@ class Follower:
         status = "missing" if missing else self._status(history, config, log, total, best_epoch)
         if missing is None:
             self._best = version(self.path / BEST)
-        return RunState(history, total, log, status, best_epoch, self._best, evaluation, tuple(problems))
+        return RunState(history, config, total, log, status, best_epoch, self._best, evaluation, tuple(problems))
 
     def _read_file(self, name: str, reader: Callable[[Path], Any], nothing: Any) -> tuple[Any, str | None]:
         path, (known, content, problem) = self.path / name, self._known.get(name, (None, nothing, None))

@@ -205,8 +205,8 @@ def legend(example: Example, classes: Sequence[str], palette: Palette | None = N
 
 
 def _name(source: str) -> str:
-    """Last characters of a path, which differ between clouds."""
-    return source if len(source) <= 24 else f"…{source[-23:]}"
+    """File name of a path; `details` shows the whole path."""
+    return source.rpartition("/")[2]
 
 
 def _percent(share: float) -> str:

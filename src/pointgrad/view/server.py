@@ -6,6 +6,7 @@ import socket
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from pointgrad.view import display
 from pointgrad.view.access import is_local, rules
 
 if TYPE_CHECKING:
@@ -18,7 +19,13 @@ TRIED = 100  # number of ports that are tried
 
 
 def start(
-    host: str, port: int | None, label: str, *, allow_hosts: Collection[str] = (), token: bool | None = None
+    host: str,
+    port: int | None,
+    label: str,
+    *,
+    allow_hosts: Collection[str] = (),
+    token: bool | None = None,
+    verbose: bool = True,
 ) -> "GuardedServer":
     """Start a server.
 
@@ -30,6 +37,7 @@ def start(
             other addresses, IP addresses and the name of this machine.
         token: Whether the path of the page contains a secret token, without which no request is answered. By default,
             unless `host` is a loopback address.
+        verbose: Whether to print when the last browser disconnects.
 
     Returns:
         The running server.
@@ -51,9 +59,10 @@ def start(
         server.stop()
         raise ValueError(f"port {port} on {host} must be free, but another program has just taken it")
     server.scene.set_up_direction("+z")
+    server.run_script(display.script())
 
     def disconnected(client: "viser.ClientHandle") -> None:
-        if not server.get_clients():
+        if verbose and not server.get_clients():
             print(f"last browser disconnected; still serving {address(server)} until Ctrl-C", flush=True)
 
     server.on_client_disconnect(disconnected)

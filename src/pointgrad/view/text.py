@@ -3,14 +3,15 @@
 import errno
 import html
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pointgrad.errors import one_line, printable
 from pointgrad.render import Scale, colors
-from pointgrad.view.stage import Picked
+from pointgrad.view.levels import Part
 
 ROW = '<div style="display:flex;align-items:center;gap:.5em;font-size:.85em;padding:.1em 1em">{}</div>'
 SWATCH = '<span style="width:1em;height:1em;border-radius:.2em;flex:none;background:rgb({},{},{})"></span>'
@@ -22,7 +23,7 @@ def legend(scale: Scale, title: str = "") -> str:
     if title:
         return ROW.format(f"<b>{html.escape(title)}: {html.escape(scale.by)}</b>") + legend(scale)
     if scale.kind == "rgb":
-        return ROW.format("the file's own colours")
+        return ROW.format("the colours of the cloud")
     if scale.kind == "value":
         stops = ",".join(f"rgb({r:.0f},{g:.0f},{b:.0f})" for r, g, b in colors.RAMP)
         bar = f'<span style="flex:1;height:1em;border-radius:.2em;background:linear-gradient(90deg,{stops})"></span>'
@@ -37,10 +38,10 @@ def legend(scale: Scale, title: str = "") -> str:
     return "".join(ROW.format(row) for row in rows)
 
 
-def point_table(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> str:
+def point_table(row: Part, names: Callable[[str], Mapping[int, str]]) -> str:
     """Values of a point as a Markdown table, one row per column. `names(column)` gives the class names of a column."""
-    cloud = picked.row.cloud
-    rows = {"point": f"{int(picked.row.number[0]):,}"}
+    cloud = row.cloud
+    rows = {"point": f"{int(row.number[0]):,}"}
     rows |= dict(
         zip("xyz", (f"{value:.6f}".rstrip("0").rstrip(".") for value in cloud.world()[0].tolist()), strict=True)
     )
@@ -54,6 +55,23 @@ def point_table(picked: Picked, names: Callable[[str], Mapping[int, str]]) -> st
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
+def short_names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Files by name, with as many of their folders as distinguish them.
+
+    >>> list(short_names([Path("/a/1/scan.ply"), Path("/a/2/scan.ply"), Path("/a/tree.ply")]))
+    ['1/scan.ply', '2/scan.ply', 'tree.ply']
+    """
+    names, left, depth = dict.fromkeys(paths, ""), set(paths), 1
+    while left:
+        counts = Counter(path.parts[-depth:] for path in names)
+        for path in list(left):
+            if counts[path.parts[-depth:]] == 1 or depth >= len(path.parts):
+                names[path] = printable(Path(*path.parts[-depth:]))
+                left.remove(path)
+        depth += 1
+    return {name: path for path, name in names.items()}
+
+
 def escape_markdown(text: str) -> str:
     """Escape text for one line of Markdown.
 
@@ -63,9 +81,9 @@ def escape_markdown(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|$~&!" else letter for letter in one_line(text))
 
 
-def describe_error(path: Path, error: Exception) -> str:
-    """Message of an error, prefixed with the file unless it names the file."""
-    name, text = printable(path), one_line(error)
+def describe_error(name: str, error: Exception) -> str:
+    """Message of an error, prefixed with the name of the file unless the message contains it."""
+    text = one_line(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"{name}: no space left in {tempfile.gettempdir()} (TMPDIR), which must hold all columns twice"
     return text if name in text else f"{name}: {text}"

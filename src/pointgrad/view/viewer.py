@@ -2,46 +2,47 @@
 
 import io
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pointgrad.data import Cloud
-from pointgrad.data.names import class_names
-from pointgrad.data.stream import Source
-from pointgrad.errors import one_line, printable
-from pointgrad.render import Palette, Scale, first_choice
+from pointgrad.errors import one_line
+from pointgrad.render import Palette, Scale
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
 from pointgrad.train import Trained
 from pointgrad.view import network, text
 from pointgrad.view.classes import Classes
+from pointgrad.view.clipping import Clipping
 from pointgrad.view.detail import Camera
+from pointgrad.view.display import Settings, point_limits
+from pointgrad.view.inputs import Clouds, File, Input
 from pointgrad.view.levels import Levels, Part, build
+from pointgrad.view.measure import Measure
+from pointgrad.view.operators import NONE, Operators
 from pointgrad.view.page import Page
-from pointgrad.view.panels import PANELS, Panel
-from pointgrad.view.stage import Picked, Stage, Style
+from pointgrad.view.stage import FRONT, HOME, SIDE, TOP, Picked, Stage, Style
 
 if TYPE_CHECKING:
     import viser
 
 BUDGET = 1_000_000  # points drawn at once
 SAMPLE_POINTS = 100_000  # points that the panels compute on
-NONE = "none"
 BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 16, 20)}
 REST_SECONDS = 0.15  # time that a camera must rest before the level of detail is updated
+UPDATE_SECONDS = 0.1  # minimum time between two updates of clouds in memory
 RENDER_SECONDS = 60.0  # time in which a browser must answer a request for a screenshot
-MARKER_COLOR = (255, 0, 160)
+VIEWS = {"Top": TOP, "Front": FRONT, "Side": SIDE}
 
 
 class Viewer(Page):
-    """Shows point cloud files in all browsers connected to a server. The browsers share one set of controls.
+    """Shows point clouds in all browsers connected to a server. The browsers share one set of controls.
 
     Args:
         server: viser server whose page is filled.
-        paths: Files to choose from, at least one. The first is opened in a background thread.
+        paths: Files to choose from. The first is opened in a background thread. Without files, call `show`.
         trained: Network that labels the open file, as returned by `pointgrad.train.load`.
         budget: Maximum number of points drawn at once.
         columns: Column names, as for `pointgrad.data.read`.
@@ -56,7 +57,7 @@ class Viewer(Page):
     def __init__(
         self,
         server: "viser.ViserServer",
-        paths: Sequence[Path],
+        paths: Sequence[Path] = (),
         *,
         trained: Trained | None = None,
         budget: int = BUDGET,
@@ -70,23 +71,24 @@ class Viewer(Page):
         self._budget, self._columns, self._category = budget, columns, category
         self.levels: Levels | None = None
         self.picked: Picked | None = None
-        self._clouds: Callable[[], Iterable[Cloud]] = tuple
+        self._input: Input | None = None  # what is open
+        self._drawn = 0.0  # time at which the last update was drawn
         self._names: dict[str, dict[int, str]] = {}
         self._sample: Part | None = None
         self._camera: Camera | None = None
         self._rendering: set[int] = set()  # browsers that are rendering a screenshot
         self._expected = 0  # points of the file that is being opened
-        self._path = self.paths[0]  # the open file
         self._build()
         server.on_client_connect(self._connected)
         server.scene.on_click()(self._clicked)
-        self.open(self._path)
+        if self.paths:
+            self.open(self.paths[0])
 
     # -- for panels -----------------------------------------------------------------------------------------------
 
     @property
     def sample(self) -> Part:
-        """Points that the panels compute on: all, or an even sample of about 100,000 of a larger cloud."""
+        """Points that the panels compute on: all, or an even sample of 100,000 of a larger cloud."""
         if self._sample is None:
             assert self.levels is not None
             self._sample = self.levels.sample(SAMPLE_POINTS)
@@ -103,19 +105,26 @@ class Viewer(Page):
 
     def redraw_on(self, control: Any) -> None:
         """Update the active panel whenever a user changes a control."""
-        self._on_change(control, "panel", self._show_panel)
+        self._on_change(control, "panel", self.operators.show)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
     def open(self, path: Path) -> None:
-        """Open a file in the background. If it cannot be read, the current file stays open."""
-        self.worker.submit("open", lambda: self._open(path))
+        """Open a file in the background. If it cannot be read, the current cloud stays open."""
+        self.worker.submit("open", lambda: self._open_path(path))
+
+    def show(self, clouds: Clouds) -> None:
+        """Show clouds in memory, drawn in the background. Frequent calls draw only the last clouds.
+
+        Cameras, colors and the position of the scene are kept if the clouds are about where the last ones were.
+        """
+        self.worker.submit("open", lambda: self._open(clouds), self._drawn + UPDATE_SECONDS - time.monotonic())
 
     def wait(self) -> bool:
         """Wait for all submitted tasks.
 
         Returns:
-            Whether a file is open.
+            Whether a cloud is open.
         """
         self.worker.wait()
         return self.levels is not None
@@ -126,41 +135,71 @@ class Viewer(Page):
         self.levels = None
         self._clear()
 
-    def _open(self, path: Path) -> None:
+    def _open_path(self, path: Path) -> None:
+        self._open(File(path, self._columns, self._category))
+
+    def _open(self, source: Input) -> None:
         started = time.monotonic()
-        self._progress.visible = True
+        updates = isinstance(source, Clouds)
+        self._progress.visible = not updates
         try:
-            clouds = self._stream(path)
-            levels = build(clouds, self._show_progress)
-            names = {by: class_names(path, by) for by in levels.choices()}
+            levels = build(source.parts) if updates else build(source.parts, self._show_progress)
+            network.add_error(levels)
+            names = {by: source.names(by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
-            self._file.value = _display_name(self._path)
-            self.report_error(text.describe_error(path, error))
+            self._show_input()
+            self.report_error(text.describe_error(source.label, error))
             return
         finally:
             self._progress.visible = False
-        self._path, self.levels, self.picked, self._sample, self._clouds = path, levels, None, None, clouds
-        self._clear()  # only now: a prediction stops once `levels` has changed
-        self.stage = Stage(self.server.scene, levels, self._budget)
-        self._names = names
-        self._values.content = "Click a point."
-        self._file.value = _display_name(path)
-        self._fill_choices(first_choice(self.sample.cloud), NONE)
-        self._reset_cameras()
-        self._draw()
-        self._panel_changed()
+        before, choices = (self.stage if updates else None), self._by.options
+        chosen = None if self._input is None else self._input.preferred
+        stage = Stage(self.server.scene, levels, self._budget, before)
+        self._input, self.levels, self.picked, self._sample = source, levels, None, None
+        with self.server.atomic():  # browsers draw the new points at once in place of the old ones
+            self._clear()  # only now: a prediction stops once `levels` has changed
+            self.stage = stage
+            self._names = names
+            self._values.content = "Click a point."
+            self._show_input()
+            self._measure.clear()
+            same = before is not None and choices == tuple(levels.choices()) and chosen == source.preferred
+            by = self._by.value if same else source.first_choice(self.sample.cloud)
+            self._fill_choices(by, self._compare.value if same else NONE)
+            if not stage.kept:
+                self._clipping.fit(stage)
+                self.framing.show_all(HOME)
+            self._draw()
+        self.operators.update()
         if self.trained is not None:
-            self._start_prediction(self.trained, levels)
+            self._start_prediction(self.trained, levels, source)
+        if updates:
+            self._drawn = time.monotonic()
+            return
         dropped = levels.total - len(levels)
         print(
-            f"{_display_name(path)}: {levels.total:,} points in {time.monotonic() - started:.1f} s"
+            f"{source.label}: {levels.total:,} points in {time.monotonic() - started:.1f} s"
             + (f", {dropped:,} not shown (non-finite coordinates)" if dropped else ""),
             flush=True,
         )
 
+    def _show_input(self) -> None:
+        """Show which file or clouds are open."""
+        opened = self._input
+        if isinstance(opened, File):
+            self._file.value = self._titles.get(opened.path, opened.label)
+            self._file.hint = opened.label
+        self._apart.visible = isinstance(opened, Clouds) and len(opened.clouds) > 1
+        if isinstance(opened, Clouds):
+            self._apart.value = opened.side_by_side
+
+    def _move_apart(self) -> None:
+        if isinstance(self._input, Clouds):
+            self._open(replace(self._input, side_by_side=self._apart.value))
+
     # -- the network ----------------------------------------------------------------------------------------------
 
-    def _start_prediction(self, trained: Trained, levels: Levels) -> None:
+    def _start_prediction(self, trained: Trained, levels: Levels, source: Input) -> None:
         def set_status(status: str) -> None:
             self._prediction_status.content = status
 
@@ -169,7 +208,7 @@ class Viewer(Page):
 
         network.BackgroundPrediction(
             trained,
-            self._clouds,
+            source.parts,
             levels,
             is_current=lambda: self.levels is levels,
             set_status=set_status,
@@ -189,17 +228,10 @@ class Viewer(Page):
             network.PREDICTION if first else self._by.value,
             LABEL if first and levels.has_labels else self._compare.value,
         )
-        if first and levels.has_labels:
-            self._reset_cameras()
         self._draw()
+        if first and levels.has_labels:
+            self.framing.show_all()
         self._prediction_status.content = columns.summary()
-
-    def _stream(self, path: Path) -> Callable[[], Iterable[Cloud]]:
-        """Function that streams the chunks of a file from the beginning."""
-        file = Source(path, self._columns)
-        if self._category is None:
-            return file.parts
-        return lambda: (replace(part, category=self._category) for part in file.parts())
 
     def _show_progress(self, step: str, done: int) -> None:
         fraction = done / max(1, self._expected) if step != "reading" else 0.0
@@ -216,46 +248,46 @@ class Viewer(Page):
         gui.main_panel.dock_right()
         self._status = gui.add_markdown("")
         self._progress: Any = gui.add_progress_bar(0.0, visible=False)
+        self.operators = Operators(self, gui, self._on_change, self._on_click, self._draw)
         tabs = gui.add_tab_group()
         with tabs.add_tab("View"):
             self._build_view(gui)
         with tabs.add_tab("Operators"):
-            self._build_operators(gui)
+            self.operators.build(gui)
 
     def _build_view(self, gui: Any) -> None:
-        files = {_display_name(path): path for path in self.paths}
-        self._file = gui.add_dropdown("File", tuple(files), initial_value=next(iter(files)), visible=len(files) > 1)
+        files = text.short_names(self.paths)
+        self._titles = {path: name for name, path in files.items()}
+        self._file = gui.add_dropdown("File", tuple(files) or (NONE,), visible=len(files) > 1)
+        self._apart = gui.add_checkbox("Side by side", False, visible=False, hint="Move the clouds apart")
         self._by = gui.add_dropdown("Colour by", ("height",))
-        self._compare = gui.add_dropdown("Compare with", (NONE,), hint="Show a second copy, coloured by this column")
-        self._size = gui.add_slider("Point size", 0.2, 5.0, 0.1, 1.0)
+        self._compare = gui.add_dropdown("Compare with", (NONE,), hint="Show a second view, coloured by this column")
+        hint = "Show only points whose prediction differs from their label"
+        self._only_wrong = gui.add_checkbox("Only errors", False, hint=hint, visible=False)
+        self._size = gui.add_slider("Point size", 0.2, 5.0, 0.1, 1.0, hint="1: adapted to the density of the points")
+        self._shading = gui.add_checkbox("Shading", True, hint="Darken edges and cavities (eye-dome lighting)")
         self._background = gui.add_dropdown("Background", tuple(BACKGROUNDS), initial_value="white")
         self._prediction_status = gui.add_markdown("", visible=self.trained is not None)
         home = gui.add_button("Reset camera")
+        views = gui.add_button_group("View from", tuple(VIEWS))
         shot = gui.add_button("Screenshot")
         self._legend = gui.add_html("")
         self._classes = Classes(gui, self._on_change, self._draw)
+        self._clipping = Clipping(gui, self.server.scene, self._on_change, self._draw)
+        self._measure = Measure(gui, self.server.scene, self._on_change)
         with gui.add_folder("Values"):
             self._values = gui.add_markdown("Click a point.")
-        self._on_change(self._file, "open", lambda: self._open(files[self._file.value]))
+        self._on_change(self._file, "open", lambda: self._open_path(files[self._file.value]))
+        self._on_change(self._apart, "open", self._move_apart)
         self._on_change(self._by, "colors", self._recolored)
         self._on_change(self._compare, "colors", self._copy_changed)
-        self._on_change(self._size, "draw", self._draw)
+        for control in (self._only_wrong, self._size, self._shading):
+            self._on_change(control, "draw", self._draw)
         self._on_change(self._background, "background", self._paint_background)
-        home.on_click(lambda event: self._reset_camera(event.client))
+        home.on_click(lambda event: self._look(event.client, HOME))
+        views.on_click(lambda event: self._look(event.client, VIEWS[event.target.value]))
         shot.on_click(lambda event: self._screenshot(event.client))
         self._paint_background()
-
-    def _build_operators(self, gui: Any) -> None:
-        panels: list[Panel] = [panel(self) for panel in PANELS if self.trained is not None or not panel.needs_network]
-        self._panels = {panel.title: panel for panel in panels}
-        self._panel = gui.add_dropdown("Operator", (NONE, *self._panels), initial_value=NONE)
-        self._basis = gui.add_markdown("", visible=False)
-        self._folders = {}
-        for title, panel in self._panels.items():
-            self._folders[title] = gui.add_folder(title, visible=False)
-            with self._folders[title]:
-                panel.build(gui)
-        self._on_change(self._panel, "choose panel", self._panel_changed)
 
     def _fill_choices(self, by: str, second: str) -> None:
         assert self.levels is not None
@@ -263,6 +295,8 @@ class Viewer(Page):
         self._by.options, self._compare.options = choices, (NONE, *choices)
         self._by.value = by if by in choices else choices[0]
         self._compare.value = second if second in choices else NONE
+        self._only_wrong.visible = ERROR in choices
+        self._only_wrong.value = self._only_wrong.value and ERROR in choices
         self._fill_legend()
 
     def _scale(self, by: str) -> Scale:
@@ -272,8 +306,8 @@ class Viewer(Page):
     def _fill_legend(self) -> None:
         scale = self._scale(self._by.value)
         second = None if self._compare.value in (NONE, self._by.value) else self._scale(self._compare.value)
-        self._legend.content = text.legend(scale) + ("" if second is None else text.legend(second, "second copy"))
-        self._classes.fill(self.levels, scale)
+        self._legend.content = text.legend(scale) + ("" if second is None else text.legend(second, "second view"))
+        self._classes.fill("" if self._input is None else self._input.label, scale)
 
     def _recolored(self) -> None:
         if self.levels is not None:
@@ -281,56 +315,38 @@ class Viewer(Page):
             self._draw()
 
     def _copy_changed(self) -> None:
-        """Redraw after a copy was added or removed, and show the whole scene."""
+        """Redraw with one or two views, and show the whole cloud in them."""
         self._recolored()
-        self._reset_cameras()
+        self.framing.show_all()
 
     def _draw(self) -> None:
-        if self.stage is None or self.levels is None:
+        if self.stage is None or self.levels is None or self._input is None:
             return
         second = None if self._compare.value == NONE else self._scale(self._compare.value)
+        clip = self._clipping.box(self.stage)
+        dim = None if self.operators.active is None else BACKGROUNDS[self._background.value]
         style = Style(
             self._scale(self._by.value),
             second,
             frozenset(self._classes.hidden),
+            self._only_wrong.value,
+            clip,
             self._size.value,
-            self._active() is not None,
+            dim,
         )
+        titles = () if second is None else (self._by.value, self._compare.value)
+        self._clipping.draw_edges(self.stage)
+        self.display.set(Settings(self._shading.value and dim is None, titles, clip, point_limits(self._size.value)))
         self.stage.draw(style, self._camera)
-        drawn, total = self.stage.drawn, len(self.levels)
-        self._status.content = f"**{text.escape_markdown(self._path.name)}** {total:,} points" + (
-            f", {drawn:,} drawn" * (drawn < total)
-        )
+        drawn, total, lost = self.stage.drawn, len(self.levels), self.levels.total - len(self.levels)
+        more = f", {drawn:,} drawn" * (drawn < total) + f", {lost:,} not shown (non-finite coordinates)" * (lost > 0)
+        self._status.content = f"**{text.escape_markdown(self._input.title)}** {total:,} points{more}"
         self.server.flush()
 
     def _paint_background(self) -> None:
         color = BACKGROUNDS[self._background.value]
         self.server.scene.set_background_image(np.full((1, 1, 3), color, np.uint8))
-
-    # -- operators ------------------------------------------------------------------------------------------------
-
-    def _active(self) -> Panel | None:
-        return self._panels.get(self._panel.value)
-
-    def _panel_changed(self) -> None:
-        self.overlay.clear()
-        self._mark()
-        active = self._active()
-        for title, folder in self._folders.items():
-            folder.visible = title == self._panel.value
-        self._basis.visible = active is not None
-        if self.levels is not None and active is not None:
-            count = len(self.sample.cloud)
-            part = "" if count == len(self.levels) else f", an even sample of {len(self.levels):,}"
-            self._basis.content = f"computed on {count:,} points{part}"
         self._draw()
-        self._show_panel()
-
-    def _show_panel(self) -> None:
-        active = self._active()
-        if active is not None and self.levels is not None:
-            active.show()
-            self.server.flush()
 
     # -- browsers -------------------------------------------------------------------------------------------------
 
@@ -345,12 +361,6 @@ class Viewer(Page):
 
     def _has_copy(self) -> bool:
         return bool(self._compare.value != NONE)
-
-    def _reset_cameras(self) -> None:
-        camera = self.server.initial_camera
-        camera.position, camera.look_at = self._camera_pose()
-        for client in self.server.get_clients().values():
-            self._reset_camera(client)
 
     def _screenshot(self, client: Any) -> None:
         from PIL import Image
@@ -368,27 +378,22 @@ class Viewer(Page):
             self._rendering.discard(client.client_id)
         memory = io.BytesIO()
         Image.fromarray(image).save(memory, "png")
-        client.send_file_download(f"{one_line(self._path.stem)}.png", memory.getvalue(), save_immediately=True)
+        name = Path(self._input.title).stem if self._input is not None else "pointgrad"
+        client.send_file_download(f"{one_line(name)}.png", memory.getvalue(), save_immediately=True)
 
     def _clicked(self, event: Any) -> None:
-        ray = np.array(event.ray_origin), np.array(event.ray_direction)
+        ray = self.framing.ray(event)
         self.worker.submit("click", lambda: self._choose(*ray))
 
     def _choose(self, origin: np.ndarray, direction: np.ndarray) -> None:
         picked = None if self.stage is None else self.stage.pick(origin, direction)
-        if picked is None:
+        if picked is None or self._input is None:
             return
         self.picked = picked
-        self._values.content = text.point_table(picked, self.names)
+        self._values.content = text.point_table(self._input.original(picked.row), self.names)
+        self._measure.add(picked)
         self._mark()
-        self._show_panel()
+        self.operators.show()
 
     def _mark(self) -> None:
-        self.overlay.remove("picked")
-        if self.picked is not None and self.stage is not None:
-            place = self.picked.position[None].astype(np.float32)
-            self.overlay.balls("picked", place, 2 * self.stage.point_size, MARKER_COLOR, 0.5)  # shows points inside
-
-
-def _display_name(path: Path) -> str:
-    return printable(path)
+        self._measure.mark(self.picked)

@@ -32,21 +32,21 @@ class Attention(NetworkPanel):
         )
         if available:
             self.add_zoom_button(gui)
-        self._text = gui.add_markdown("")
+        self.text = gui.add_markdown("")
         self.viewer.redraw_on(self._layer)
         self.viewer.redraw_on(self._channels)
 
     def show(self) -> None:
         if not self._layers:
             name = getattr(self.trained.model, "config", {}).get("name", type(self.trained.model).__name__)
-            self._text.content = f"The network {name} has no attention layers. Use a point_transformer."
+            self.text.content = f"The network {name} has no attention layers. Use a point_transformer."
             return
         layer = self._layers[self._layer.value]
         groups = layer.channels // layer.share
         self._channels.options = (MEAN, *(f"group {number}" for number in range(groups)))
         query = self.clicked
         if query is None:
-            self._text.content = CLICK
+            self.text.content = CLICK
             return
         network_input = self.network_input
         levels = self.cached(
@@ -61,7 +61,7 @@ class Attention(NetworkPanel):
             shown = weights[:, self._channels.options.index(self._channels.value) - 1]
         self._draw(points, center, neighbors, shown)
         best, even = float(shown.max()), 1 / len(shown)
-        self._text.content = (
+        self.text.content = (
             f"{self.describe_input()} This layer has {len(points):,} points (dark); each attends to {len(shown)}. "
             f"The largest weight is **{best:.3f}**, {best / even:.1f} times the uniform weight of {even:.3f}."
             + (

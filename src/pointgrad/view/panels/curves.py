@@ -20,13 +20,13 @@ class SpaceFillingCurve(Panel):
     title = "space-filling curve"
 
     def build(self, gui: Any) -> None:
-        self._edge = gui.add_slider("edge", 0.0, 1.0, 0.001, 0.1, hint="Voxel edge length, in the units of the cloud")
-        self._curve = gui.add_dropdown("curve", CURVES, initial_value="hilbert", hint="-trans: x and y are swapped")
-        self._colors = gui.add_dropdown("colours", (PLACE, PATCH), initial_value=PLACE)
-        self._patch = gui.add_slider("patch size", 16, 2048, 16, 256, hint="Number of consecutive voxels in a patch")
-        self._line = gui.add_checkbox("line", True, hint=f"Through the voxels in order, for at most {MAX_LINES:,}")
+        self._edge = gui.add_slider("Voxel edge", 0.0, 1.0, 0.001, 0.1, hint="Edge length in the units of the cloud")
+        self._curve = gui.add_dropdown("Curve", CURVES, initial_value="hilbert", hint="-trans: x and y are swapped")
+        self._colors = gui.add_dropdown("Colours", (PLACE, PATCH), initial_value=PLACE)
+        self._patch = gui.add_slider("Patch size", 16, 2048, 16, 256, hint="Number of consecutive voxels in a patch")
+        self._line = gui.add_checkbox("Line", True, hint=f"Through the voxels in order, for at most {MAX_LINES:,}")
         self.add_zoom_button(gui)
-        self._text = gui.add_markdown("")
+        self.text = gui.add_markdown("")
         for control in (self._edge, self._curve, self._colors, self._patch, self._line):
             self.viewer.redraw_on(control)
 
@@ -36,7 +36,9 @@ class SpaceFillingCurve(Panel):
         voxels = self.cached("voxels", edge, lambda: pointgrad.voxelize(self.points, edge).coordinates)
         bits = max(int(voxels.max()).bit_length(), 1)
         if bits > MOST_BITS:
-            raise ValueError(f"the cloud must span fewer than 2^{MOST_BITS} voxels, got 2^{bits}; increase edge")
+            raise ValueError(
+                f"the cloud must span fewer than 2^{MOST_BITS} voxels, got 2^{bits}; increase the voxel edge"
+            )
         found = self.cached("order", (edge, curve), lambda: pointgrad.serialize(voxels, [curve], bits=bits))
         order, place = found.order[0], found.inverse[0]
         patch = place // size
@@ -53,7 +55,7 @@ class SpaceFillingCurve(Panel):
         )
         if self._line.value and len(voxels) > MAX_LINES:
             text += f" The line is shown for at most {MAX_LINES:,} voxels."
-        self._text.content = text + self._draw_patch(voxels, centers, place, patch)
+        self.text.content = text + self._draw_patch(voxels, centers, place, patch)
 
     def _draw_line(self, path: Tensor, colors: np.ndarray) -> None:
         if self._line.value and len(path) <= MAX_LINES:

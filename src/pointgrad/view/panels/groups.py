@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops.neighbors import Neighbors
 from pointgrad.render.colors import PALETTE
 from pointgrad.view.panels.panel import CHOSEN, Panel, fit_slider, share
 
@@ -18,11 +19,15 @@ class Groups(Panel):
     title = "groups"
 
     def build(self, gui: Any) -> None:
-        self._count = gui.add_slider("m", 1, 1024, 1, DEFAULT_COUNT, hint="Number of centres (farthest point sampling)")
-        self._radius = gui.add_slider("radius", 0.0, 1.0, 0.001, 0.1, hint="Ball radius, in the units of the cloud")
-        self._k = gui.add_slider("K", 1, 512, 1, 64, hint="Maximum number of points in a group; the nearest are kept")
+        self._count = gui.add_slider(
+            "Centres (m)", 1, 1024, 1, DEFAULT_COUNT, hint="Number of centres (farthest point sampling)"
+        )
+        self._radius = gui.add_slider("Radius", 0.0, 1.0, 0.001, 0.1, hint="Ball radius, in the units of the cloud")
+        self._k = gui.add_slider(
+            "Group size (K)", 1, 512, 1, 64, hint="Maximum number of points in a group; the nearest are kept"
+        )
         self.add_zoom_button(gui)
-        self._text = gui.add_markdown("")
+        self.text = gui.add_markdown("")
         for control in (self._count, self._radius, self._k):
             self.viewer.redraw_on(control)
 
@@ -41,13 +46,13 @@ class Groups(Panel):
         text = (
             f"**{share(len(covered), len(points))}** of the points are in a group, on average in "
             f"**{entries / max(1, len(covered)):.2f}** groups. Each has the colour of the group with the nearest "
-            "centre; points in no group are grey. "
+            "centre; points in no group are dimmed. "
             f"{slots - entries:,} of the {slots:,} index entries ({share(slots - entries, slots)}) are padding, -1.\n\n"
             f"`ball_query`: index (M, K) = ({number}, {width})\n\n"
             f"`group`: features (N, C) with positions → (M, K, C + 3) = ({number}, {width}, {channels}); here the "
             f"features are the coordinates, C = {channels - 3}"
         )
-        self._text.content = text + self._draw_group(chosen, found)
+        self.text.content = text + self._draw_group(chosen, found)
 
     def _centers(self) -> tuple[Tensor, Tensor]:
         most = min(1024, len(self.points))
@@ -57,7 +62,7 @@ class Groups(Panel):
         radius = float(radii[min(DEFAULT_COUNT, len(radii)) - 1]) or self.spacing or 1.0
         fit_slider(self._radius, radius / 50, 3 * radius, radius)
 
-    def _draw_group(self, chosen: Tensor, found: pointgrad.Neighbors) -> str:
+    def _draw_group(self, chosen: Tensor, found: Neighbors) -> str:
         """Draw the group whose centre is nearest to the clicked point, and describe it."""
         query, stage, overlay = self.clicked, self.viewer.stage, self.viewer.overlay
         assert stage is not None
@@ -74,7 +79,7 @@ class Groups(Panel):
         return f"\n\nGroup {group}, nearest to the clicked point, has {len(members)} of {found.index.shape[1]} points."
 
 
-def _nearest_group(found: pointgrad.Neighbors) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_group(found: Neighbors) -> tuple[np.ndarray, np.ndarray]:
     """Points that are in any group, ascending, and for each of them the group with the nearest centre."""
     neighbor, group = pointgrad.to_edges(found.index).numpy()
     order = np.argsort(found.distance2[found.index >= 0].numpy(), kind="stable")

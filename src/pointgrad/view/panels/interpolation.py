@@ -22,13 +22,15 @@ class Interpolation(Panel):
     title = "interpolation"
 
     def build(self, gui: Any) -> None:
-        self._count = gui.add_slider("m", 1, MAX_SAMPLES, 1, 128, hint="Number of samples (farthest point sampling)")
-        self._k = gui.add_slider("k", 1, 16, 1, 3, hint="Number of nearest samples used at each point")
-        self._power = gui.add_slider("power", 0.5, 4.0, 0.5, 1.0, hint="Weight at distance d: 1 / d^power")
+        self._count = gui.add_slider(
+            "Samples (m)", 1, MAX_SAMPLES, 1, 128, hint="Number of samples (farthest point sampling)"
+        )
+        self._k = gui.add_slider("Neighbours (k)", 1, 16, 1, 3, hint="Number of nearest samples used at each point")
+        self._power = gui.add_slider("Distance power", 0.5, 4.0, 0.5, 1.0, hint="Weight at distance d: 1 / d^power")
         self._column = gui.add_dropdown("Column", ("height",))
         self._colors = gui.add_dropdown("Colours", (INTERPOLATED, ACTUAL, ERROR))
         self.add_zoom_button(gui)
-        self._text = gui.add_markdown("")
+        self.text = gui.add_markdown("")
         for control in (self._count, self._k, self._power, self._column, self._colors):
             self.viewer.redraw_on(control)
 
@@ -52,7 +54,7 @@ class Interpolation(Panel):
         text += f", {mean / span:.2%} of the range." if span > 0 else "."
         unknown = len(actual) - int(known.sum())
         text += f" {unknown:,} points without a finite value are left out." if unknown else ""
-        self._text.content = text + "\n\n" + self._draw_weights(inside, actual[samples], k, power)
+        self.text.content = text + "\n\n" + self._draw_weights(inside, actual[samples], k, power)
 
     def _fill_columns(self) -> None:
         """Offer all columns of values; classes cannot be interpolated."""

@@ -16,12 +16,12 @@ class Neighborhood(Panel):
 
     def build(self, gui: Any) -> None:
         self._kind = gui.add_dropdown("Kind", (NEAREST, BALL))
-        self._k = gui.add_slider("k", 1, 256, 1, 16, hint="Maximum number of neighbours")
-        self._radius = gui.add_slider("radius", 0.0, 1.0, 0.001, 0.1, hint="Ball radius, in the units of the cloud")
-        self._inner = gui.add_slider("min radius", 0.0, 1.0, 0.001, 0.0, hint="Points nearer than this are ignored")
+        self._k = gui.add_slider("Neighbours (k)", 1, 256, 1, 16, hint="Maximum number of neighbours")
+        self._radius = gui.add_slider("Radius", 0.0, 1.0, 0.001, 0.1, hint="Ball radius, in the units of the cloud")
+        self._inner = gui.add_slider("Minimum radius", 0.0, 1.0, 0.001, 0.0, hint="Points nearer than this are ignored")
         self._select = gui.add_dropdown("Select", ("nearest", "first", "random"), hint="Which k points to keep")
         self.add_zoom_button(gui)
-        self._text = gui.add_markdown("")
+        self.text = gui.add_markdown("")
         for control in (self._kind, self._k, self._radius, self._inner, self._select):
             self.viewer.redraw_on(control)
 
@@ -33,12 +33,12 @@ class Neighborhood(Panel):
             control.visible = ball
         query = self.clicked
         if query is None:
-            self._text.content = CLICK
+            self.text.content = CLICK
             return
         points, k = self.points, self._k.value
         radius, inner, select = self._radius.value, self._inner.value, self._select.value
         if ball and inner >= radius:
-            raise ValueError(f"min radius must be below radius = {radius:.4g}, got {inner:.4g}")
+            raise ValueError(f"the minimum radius must be below the radius {radius:.4g}, got {inner:.4g}")
         if ball:
             found = seeded(lambda: pointgrad.ball_query(points, radius, k, query, select=select, min_radius=inner))
         else:
@@ -66,7 +66,7 @@ class Neighborhood(Panel):
             text += f"; {SELECTED[select].format(len(index))}." if inside > len(index) else "."
         if len(index) < k:
             text += f" The index has {k} entries: the remaining {k - len(index)} are **-1** (padding)."
-        self._text.content = text
+        self.text.content = text
 
 
 SELECTED = {

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-# Colours over a grey cloud: the result, what it is compared with, and context.
+# Colours over a dimmed cloud: the result, what it is compared with, and context.
 CHOSEN, OTHER, CONTEXT = ((31, 95, 168), (224, 123, 57), (70, 76, 84))
 CLICK = "Click a point."
 MAX_BEAD = 0.12  # largest radius of a sphere, in the scene
-ZOOM_DISTANCE = 2.0  # distance of the camera after zooming in, in radii of the drawing
+ZOOM_DISTANCE = 3.0  # distance of the camera after zooming in, in radii of the drawing
 MAX_EXTENT = 1e18  # largest extent of a cloud whose squared distances fit into float32
 MAX_RADIUS = 40  # largest radius of a slider, in point spacings
 # Both ends of the twelve edges of a unit cube.
@@ -37,10 +37,12 @@ class Panel:
         title: Name in the dropdown.
         needs_network: Whether the panel is available only with a checkpoint.
         reach: Extent of the drawing around the clicked point, in the units of the cloud.
+        text: Markdown control that describes the result; created in `build`.
     """
 
     title: ClassVar[str]
     needs_network: ClassVar[bool] = False
+    text: Any
 
     def __init__(self, viewer: "Viewer") -> None:
         self.viewer = viewer

@@ -28,14 +28,14 @@ class Saliency(NetworkPanel):
     def build(self, gui: Any) -> None:
         self._class = gui.add_dropdown("Output", (PREDICTED, *self.trained.classes))
         self._where = gui.add_dropdown("Output at", (ALL, ONE), visible=self.trained.task == "segmentation")
-        self._text = gui.add_markdown("")
+        self.text = gui.add_markdown("")
         self.viewer.redraw_on(self._class)
         self.viewer.redraw_on(self._where)
 
     def show(self) -> None:
         at_point = self._where.visible and self._where.value == ONE
         if at_point and self.clicked is None:
-            self._text.content = CLICK
+            self.text.content = CLICK
             return
         network_input = self.network_input
         row = self._row(network_input) if at_point else None
@@ -52,7 +52,7 @@ class Saliency(NetworkPanel):
         top = strength.topk(math.ceil(TOP * len(strength))).values
         part = float(top.sum() / strength.sum()) if float(strength.sum()) > 0 else 0.0
         probability = logits.softmax(1)[:, number].mean() if row is None else logits[row].softmax(0)[number]
-        self._text.content = (
+        self.text.content = (
             f"Sensitivity of the output for **{name}** to moving each point; bright is high. "
             f"The probability is {float(probability):.3f}{self._mean(row)}. The strongest {TOP:.0%} of the points "
             f"({len(top):,}) have **{part:.1%}** of the total gradient norm. {self.describe_input()}"

@@ -22,10 +22,10 @@ class FarthestPoints(Panel):
     title = "farthest points"
 
     def build(self, gui: Any) -> None:
-        self._count = gui.add_slider("m", 1, MAX_SAMPLES, 1, 64, hint="Number of sampled points")
-        self._balls = gui.add_checkbox("covering balls", False, hint=f"Around each sample, for m up to {MAX_BALLS}")
-        self._random = gui.add_checkbox("random sample", False, hint="Compare with m random points")
-        self._text = gui.add_markdown("")
+        self._count = gui.add_slider("Samples (m)", 1, MAX_SAMPLES, 1, 64, hint="Number of sampled points")
+        self._balls = gui.add_checkbox("Covering balls", False, hint=f"Around each sample, for m up to {MAX_BALLS}")
+        self._random = gui.add_checkbox("Random sample", False, hint="Compare with m random points")
+        self.text = gui.add_markdown("")
         self._curve = gui.add_uplot(
             (np.array([1.0, 2.0]),) * 4,
             (
@@ -67,7 +67,7 @@ class FarthestPoints(Panel):
             random_radius = self._covering_radius(other)
             text += f" A random sample of the same size (orange) has a covering radius of **{random_radius:.4g}**"
             text += f", {random_radius / radius:.1f} times as large." if radius > 0 else "."
-        self._text.content = text
+        self.text.content = text
         self._draw_curve(count, radii)
 
     def _sample(self) -> tuple[Tensor, Tensor]:
@@ -119,8 +119,8 @@ class Voxels(Panel):
     title = "voxel sampling"
 
     def build(self, gui: Any) -> None:
-        self._edge = gui.add_slider("edge", 0.0, 1.0, 0.001, 0.1, hint="Voxel edge length, in the units of the cloud")
-        self._text = gui.add_markdown("")
+        self._edge = gui.add_slider("Voxel edge", 0.0, 1.0, 0.001, 0.1, hint="Edge length in the units of the cloud")
+        self.text = gui.add_markdown("")
         self.viewer.redraw_on(self._edge)
 
     def show(self) -> None:
@@ -129,7 +129,7 @@ class Voxels(Panel):
         kept = pointgrad.voxel_sampling(points, edge).index
         self.draw_points(points[kept], CHOSEN, self.bead_size(edge))
         self._draw_edges(edge)
-        self._text.content = (
+        self.text.content = (
             f"**{len(kept):,}** of {len(points):,} points ({share(len(kept), len(points))}) are kept: "
             f"one per occupied voxel of edge length {edge:.4g}. "
             f"An occupied voxel contains **{len(points) / max(1, len(kept)):.1f}** points on average."

@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops.sparse import KernelMap
 from pointgrad.render.colors import ramp
 from pointgrad.view.panels.panel import CHOSEN, CONTEXT, OTHER, Panel
 
@@ -18,12 +19,14 @@ class SparseConvolution(Panel):
     title = "sparse convolution"
 
     def build(self, gui: Any) -> None:
-        self._edge = gui.add_slider("edge", 0.0, 1.0, 0.001, 0.1, hint="Voxel edge length, in the units of the cloud")
-        self._level = gui.add_slider("level", 0, LEVELS, 1, 0, hint="Number of convolutions with stride 2 before")
-        self._kernel = gui.add_slider("kernel size", 1, MAX_KERNEL, 1, 3, hint="Kernel positions along each axis")
-        self._dilation = gui.add_slider("dilation", 1, 4, 1, 1, hint="Distance between kernel positions, in voxels")
+        self._edge = gui.add_slider("Voxel edge", 0.0, 1.0, 0.001, 0.1, hint="Edge length in the units of the cloud")
+        self._level = gui.add_slider(
+            "Stride level", 0, LEVELS, 1, 0, hint="Number of convolutions with stride 2 before"
+        )
+        self._kernel = gui.add_slider("Kernel size", 1, MAX_KERNEL, 1, 3, hint="Kernel positions along each axis")
+        self._dilation = gui.add_slider("Dilation", 1, 4, 1, 1, hint="Distance between kernel positions, in voxels")
         self.add_zoom_button(gui)
-        self._text = gui.add_markdown("")
+        self.text = gui.add_markdown("")
         for control in (self._edge, self._level, self._kernel, self._dilation):
             self.viewer.redraw_on(control)
 
@@ -46,9 +49,9 @@ class SparseConvolution(Panel):
             f"{size}, an output reads **{float(read.float().mean()):.1f}** of {positions} inputs on "
             "average. Dark voxels read few, bright ones many."
         )
-        self._text.content = f"{text}{self._draw_window(found, centers, width)}\n\n{_table(levels, edge)}"
+        self.text.content = f"{text}{self._draw_window(found, centers, width)}\n\n{_table(levels, edge)}"
 
-    def _draw_window(self, found: pointgrad.KernelMap, centers: Tensor, width: float) -> str:
+    def _draw_window(self, found: KernelMap, centers: Tensor, width: float) -> str:
         """Draw the output at the clicked point, its window and the inputs that it reads, and describe them."""
         voxels, query = found.coordinates, self.clicked
         if query is None:
