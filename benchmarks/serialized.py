@@ -197,7 +197,11 @@ def busy(call: Call, count: int = 3) -> float:
         for _ in range(count):
             call()
         torch.cuda.synchronize()
-    rows = [row for row in record.key_averages() if row.device_type.name == "CUDA" and not row.is_user_annotation]
+    rows = [
+        row
+        for row in record.key_averages()
+        if row.device_type.name == "CUDA" and not getattr(row, "is_user_annotation", False)
+    ]
     return sum(row.self_device_time_total for row in rows) / 1e3 / count
 
 

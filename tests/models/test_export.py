@@ -1,4 +1,4 @@
-"""Networks on voxels, exported with a dynamic number of points, saved, and run on other sizes."""
+"""Networks on voxels, exported with a dynamic number of clouds and points, saved, and run on other sizes."""
 
 import shutil
 from dataclasses import replace
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
     not hasattr(symbolic_shapes, "guard_or_true"), reason="this version of torch has no guards on sizes of data"
 )
 
-SIZES = (300, 777, 1500, 2)  # the first is traced
+SIZES = ((2, 300), (3, 777), (1, 1500), (5, 2))  # clouds and points; the first is traced
 
 
 def small(name, task, stages=3):
@@ -41,13 +41,15 @@ def small(name, task, stages=3):
     return network.eval()
 
 
-def exported(network):
-    points = torch.export.Dim("points", min=2)
-    return torch.export.export(network, (scene(SIZES[0]),), dynamic_shapes=({1: points},))
+def exported(network, device="cpu"):
+    sizes = {0: torch.export.Dim("clouds", max=4096), 1: torch.export.Dim("points")}
+    return torch.export.export(network, (scenes(SIZES[0]).to(device),), dynamic_shapes=(sizes,))
 
 
-def scene(count):
-    return torch.rand(1, count, 3) * torch.tensor([5.0, 2.0, 0.5])
+def scenes(sizes):
+    """Clouds of different extents."""
+    clouds, points = sizes
+    return torch.rand(clouds, points, 3) * torch.tensor([5.0, 2.0, 0.5]) / torch.arange(1, clouds + 1)[:, None, None]
 
 
 NETWORKS = [
@@ -62,7 +64,7 @@ def test_exported_file_runs_on_other_sizes(name, task, tmp_path):
     torch.export.save(exported(network), tmp_path / "network.pt2")
     program = torch.export.load(tmp_path / "network.pt2").module()
     for size in SIZES:
-        points = scene(size)
+        points = scenes(size)
         with torch.no_grad():
             torch.testing.assert_close(program(points), network(points), rtol=1e-5, atol=1e-6)
 
@@ -74,6 +76,6 @@ def test_compiled_ahead_of_time(tmp_path):
     path = torch._inductor.aoti_compile_and_package(exported(network), package_path=str(tmp_path / "network.pt2"))
     program = torch._inductor.aoti_load_package(path)
     for size in SIZES:
-        points = scene(size)
+        points = scenes(size)
         with torch.no_grad():
             torch.testing.assert_close(program(points), network(points), rtol=1e-4, atol=1e-5)

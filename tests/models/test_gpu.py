@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pointgrad import models, nn
+from tests.models import test_export
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -107,3 +108,12 @@ def test_training_steps_on_prepared_grids_as_a_cuda_graph(name):
         weights.append([parameter.detach().double() for parameter in network.parameters()])
     for received, expected in zip(weights[1], weights[0], strict=True):
         torch.testing.assert_close(received, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_exported_on_other_sizes():
+    network = test_export.small("ptv3", "segmentation").cuda()
+    program = test_export.exported(network, "cuda").module()
+    for sizes in test_export.SIZES:
+        points = test_export.scenes(sizes).cuda()
+        with torch.no_grad():
+            torch.testing.assert_close(program(points), network(points), rtol=1e-4, atol=1e-5)

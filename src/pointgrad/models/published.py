@@ -40,7 +40,8 @@ def load_published(network: Network, weights: Mapping[str, Any], *, strict: bool
 
     `minkunet` has the names and kernels of MinkowskiEngine's MinkUNet; `spunet` those of Pointcept's SpUNet-v1m1, with
     kernels of spconv 2 (Cout, kx, ky, kz, Cin) or spconv 1 (kx, ky, kz, Cin, Cout). `ptv3`, `sonata` and `litept` have
-    those of Pointcept's networks with their linear layer "seg_head", and of the Sonata and LitePT repositories.
+    those of Pointcept's networks with their linear layer "seg_head", and of the Sonata and LitePT repositories. Weights
+    of Point Transformer V3 that were published for Pointcept up to version 1.5.1 need `ptv3(legacy=True)`.
 
     Args:
         network: From `minkunet`, `spunet`, `ptv3`, `sonata` or `litept`, with the `channels`, `coordinates` and

@@ -34,6 +34,7 @@ def load_weights(model: nn.Module, path: str | Path) -> models.Unloaded:
 
     Raises:
         CheckpointError: The file cannot be read, or belongs to a different network. The message names the weights.
+            Those that fit may have been loaded.
     """
     path = Path(path)
     if path.is_dir():
