@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from tyro.conf import Positional
@@ -21,6 +22,7 @@ from pointgrad.errors import one_line, printable
 from pointgrad.predict.labels import Settings
 from pointgrad.writing import make_folder
 
+from .class_maps import with_classes
 from .device import device
 from .inputs import cloud_files
 from .status import ExitStatus, fail
@@ -67,6 +69,13 @@ class Predict:
     category: int | None = None
     """Part segmentation: number of the category of the objects in the files."""
 
+    classes: tuple[str, ...] = ()
+    """Codes of the network's classes in the files, for the results and for --evaluate: --classes ground=2 building=6,
+    or a YAML file with lines name: code. By default those of the training."""
+
+    other_classes: Literal["ignore", "refuse"] | None = None
+    """With --evaluate: points whose code belongs to no class are ignored, or an error. By default as in training."""
+
     classification: tuple[int, ...] | None = None
     """LAS and LAZ: write the labels to the classification field of the points as well;
     with numbers, these codes of the classes, in order."""
@@ -84,7 +93,7 @@ class Predict:
         try:
             Settings(self.tile, self.votes, self.max_points)
             files = [(file, self.out / place) for file, place in cloud_files(self.inputs, "label", self.out)]
-            trained = train.load(self.network, device(self.device))
+            trained = with_classes(train.load(self.network, device(self.device)), self.classes, self.other_classes)
             if trained.task == "segmentation":
                 _check_targets(files)
         except ERRORS as error:

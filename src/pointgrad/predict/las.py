@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pointgrad.data import Cloud
+from pointgrad.data.classes import count_codes
 from pointgrad.data.files import las
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.las_check import open_checked
@@ -46,10 +47,15 @@ def label_las(
 ) -> Report:
     """`label_file` for LAS and LAZ."""
 
+    classes = map_of(trained, codes)
+
     def clouds() -> Iterator[Cloud]:
         with naming(source, READABLE):
             for table in las.chunks(source):
-                yield replace(to_cloud(table, None, str(source)), category=category)
+                cloud = replace(to_cloud(table, None, str(source)), category=category)
+                if evaluate and cloud.labels is not None:
+                    classes.check(count_codes(cloud.labels), str(source))
+                yield cloud
 
     with naming(source, READABLE):
         header, names = _header(source, trained, codes)
@@ -59,7 +65,7 @@ def label_las(
             scene = collect(clouds, file, trained.prepare.features, evaluate, progress)
             report = Report(target, torch.zeros(len(trained.classes), dtype=torch.long))
             if evaluate:
-                compared = Comparison(map_of(trained, codes))
+                compared = Comparison(classes)
                 report.metrics, report.ignored = compared.metrics, compared.ignored
             with disk_errors(results):
                 _reserve(results, scene.total)

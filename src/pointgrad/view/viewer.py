@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pointgrad.data import Cloud
-from pointgrad.data.names import class_names
+from pointgrad.data import ClassMap, Cloud
 from pointgrad.data.stream import Source
 from pointgrad.errors import one_line, printable
 from pointgrad.render import Palette, Scale, first_choice
@@ -47,6 +46,7 @@ class Viewer(Page):
         columns: Column names, as for `pointgrad.data.read`.
         category: Object category of the files, for part segmentation networks.
         palette: Rule for the colors of classes.
+        classes: Classes that replace the codes of the labels. By default those of the network.
 
     Attributes:
         levels: The open cloud, None before a file is open.
@@ -63,10 +63,12 @@ class Viewer(Page):
         columns: str | None = None,
         category: int | None = None,
         palette: Palette | None = None,
+        classes: ClassMap | None = None,
     ) -> None:
         super().__init__(server)
         self._palette = palette or Palette()
         self.paths, self.trained = list(paths), trained
+        self._class_map = classes or (None if trained is None else trained.class_map)
         self._budget, self._columns, self._category = budget, columns, category
         self.levels: Levels | None = None
         self.picked: Picked | None = None
@@ -130,9 +132,10 @@ class Viewer(Page):
         started = time.monotonic()
         self._progress.visible = True
         try:
-            clouds = self._stream(path)
+            source = Source(path, self._columns, self._class_map)
+            clouds = self._stream(source)
             levels = build(clouds, self._show_progress)
-            names = {by: class_names(path, by) for by in levels.choices()}
+            names = {by: source.names(by) for by in levels.choices()}
         except (ValueError, OSError, MemoryError, ImportError) as error:
             self._file.value = _display_name(self._path)
             self.report_error(text.describe_error(path, error))
@@ -194,9 +197,8 @@ class Viewer(Page):
         self._draw()
         self._prediction_status.content = columns.summary()
 
-    def _stream(self, path: Path) -> Callable[[], Iterable[Cloud]]:
+    def _stream(self, file: Source) -> Callable[[], Iterable[Cloud]]:
         """Function that streams the chunks of a file from the beginning."""
-        file = Source(path, self._columns)
         if self._category is None:
             return file.parts
         return lambda: (replace(part, category=self._category) for part in file.parts())
