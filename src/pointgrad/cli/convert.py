@@ -1,5 +1,6 @@
 """`pointgrad convert IN OUT`: convert a file to another format, or reduce its points."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -54,6 +55,8 @@ class Convert:
 
     def run(self) -> int:
         try:
+            if not 0 <= self.voxel < math.inf:
+                raise ValueError(f"voxel must be 0 or a positive edge length, got {self.voxel}")
             generator = torch.Generator().manual_seed(self.seed)
             cloud = data.read(
                 self.source, columns=self.columns, labels=self.labels, sample=self.sample, generator=generator
@@ -64,6 +67,8 @@ class Convert:
             like = self.source if both else None
             data.write(self.target, cloud, encoding=self.encoding, like=like, lossy=self.lossy)
         except (ValueError, ModuleNotFoundError) as error:
-            return fail("convert", ExitStatus.USAGE, one_line(error, first=True))
+            return fail(
+                "convert", ExitStatus.USAGE, one_line(error, first=True).replace("a lossy write", "--lossy"), self
+            )
         print(f"{printable(self.target)}: {len(cloud):,} points")
         return ExitStatus.OK

@@ -89,7 +89,7 @@ class Evaluate:
         except WriteError as error:
             return fail("evaluate", ExitStatus.FAILED, error)
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("evaluate", ExitStatus.USAGE, error)
+            return fail("evaluate", ExitStatus.USAGE, error, self)
         print(printable(f"evaluated: {self._part} of {self.data}, {self._method(trained)}"))
         print(table(trained.classes, metrics))
         if self.ignored:

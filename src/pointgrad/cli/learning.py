@@ -143,6 +143,22 @@ class DataFlags:
     skip_bad: bool = False
     """Skip and count unreadable samples instead of stopping."""
 
+    def check_data(self) -> None:
+        """Raise ValueError for values out of range."""
+        for name, value, least in (
+            ("batch_size", self.batch_size, 0),
+            ("workers", self.workers, -1),
+            ("samples_per_cloud", self.samples_per_cloud, 1),
+            ("crop_points", self.crop_points, 0),
+            ("points", self.prepare.points, 0),
+            ("voxel", self.prepare.voxel, 0),
+        ):
+            if value is not None and value < least:
+                inner = "prepare." if hasattr(self.prepare, name) else ""
+                raise ValueError(f"{inner}{name} must be at least {least}, got {value}")
+        if self.crop_balance is not None and not 0 <= self.crop_balance <= 1:
+            raise ValueError(f"crop_balance must be in [0, 1], got {self.crop_balance}")
+
 
 def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     """Return the flags with all defaults that depend on the data filled in."""

@@ -97,7 +97,7 @@ class Predict:
             if trained.task == "segmentation":
                 _check_targets(files)
         except ERRORS as error:
-            return fail("predict", ExitStatus.USAGE, error)
+            return fail("predict", ExitStatus.USAGE, error, self)
         try:
             if trained.task == "classification":
                 return self._classify(trained, [source for source, _ in files])
@@ -122,7 +122,7 @@ class Predict:
                 except ERRORS as error:
                     report, reason = None, _reason(source, error)
             if report is None:
-                status = fail("predict", ExitStatus.FAILED, reason)
+                status = fail("predict", ExitStatus.FAILED, reason, self)
                 continue
             print(printable(f"{source} -> {report.target}: {_shares(trained.classes, report.counts)}"))
             if report.unlabelled:
@@ -152,7 +152,7 @@ class Predict:
                     chances = predict.classify(trained, [cloud], votes=self.votes, max_points=self.max_points)
                     truth = _truth(cloud, source, trained.classes) if self.evaluate else None
                 except ERRORS as error:
-                    status = fail("predict", ExitStatus.FAILED, _reason(source, error))
+                    status = fail("predict", ExitStatus.FAILED, _reason(source, error), self)
                     continue
                 best = chances.probabilities[0].topk(min(TOP, len(trained.classes)))
                 named = [(trained.classes[k], f"{p:.4f}") for p, k in zip(*(x.tolist() for x in best), strict=True)]

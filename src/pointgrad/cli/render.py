@@ -118,7 +118,7 @@ class Render:
                 raise ValueError(f"--titles must have one title for each of {len(files)} files, got {len(self.titles)}")
             targets = self._targets(files)
         except ERRORS as error:
-            return fail("render", ExitStatus.USAGE, error)
+            return fail("render", ExitStatus.USAGE, error, self)
         done = [self._draw(target, sources, look, palette, classes) for target, sources in targets.items()]
         drawn = sum(done)
         if drawn == len(files):
@@ -167,7 +167,7 @@ class Render:
                 scene = scene.sampled() if frames else scene
                 names = {**source.names(scene.scale(self.by, None).by), **names}
             except ERRORS as error:
-                fail("render", ExitStatus.USAGE, _about(path, error))
+                fail("render", ExitStatus.USAGE, _about(path, error), self)
                 continue
             scenes.append(scene)
             titles.append(Title(title))
@@ -182,7 +182,7 @@ class Render:
             images = list(compose(scenes, scales, look, shown, frames=frames))
             save(target, images if frames else images[0], seconds=self.seconds, overwrite=self.overwrite)
         except ERRORS as error:
-            fail("render", ExitStatus.USAGE, _about(target, error))
+            fail("render", ExitStatus.USAGE, _about(target, error), self)
             return 0
         print(f"{printable(target)}: {sum(scene.count for scene in scenes):,} points by {scales[0].by}")
         return len(scenes)

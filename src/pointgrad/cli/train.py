@@ -76,10 +76,11 @@ class Train(TrainConfig, DataFlags):
             reason = f"{one_line(error, first=True)} Try a smaller --batch-size, with --accumulate"
             return fail("train", ExitStatus.FAILED, reason)
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("train", ExitStatus.USAGE, error)
+            return fail("train", ExitStatus.USAGE, error, self)
 
     def _run(self) -> int:
         check_numbers(self)
+        self.check_data()
         if not self.data:
             raise ValueError("--data is required: shapes, a file of arrays, or a folder of point clouds")
         if self.resume and self.out is None:

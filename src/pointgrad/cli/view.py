@@ -105,7 +105,7 @@ class View:
             token = None if self.token == "auto" else self.token == "on"
             web = server.start(self.host, self.port, "pointgrad", allow_hosts=self.allow_host, token=token)
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("view", ExitStatus.USAGE, error)
+            return fail("view", ExitStatus.USAGE, error, self)
         if runs:
             RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=self.device), palette=palette)
         else:

@@ -150,11 +150,12 @@ class ClassMap:
         known = self.known()
         return {code: count for code, count in sorted(counts.items()) if code >= 0 and code not in known}
 
-    def check(self, counts: Mapping[int, int], where: str) -> None:
-        """Raise `FileError`, which begins with `where`, if other codes are refused and occur in the counts by code."""
+    def check(self, counts: Mapping[int, int], where: str = "") -> None:
+        """Raise `FileError` if other codes are refused and occur in the counts by code; `where`: the file."""
         if self.other == "refuse" and (others := self.others(counts)):
             wanted, found = " ".join(self.texts()), describe_codes(others, {})
-            raise FileError(f"{where}: expected only codes of the classes {wanted}, found also {found}")
+            prefix = f"{where}: " if where else ""
+            raise FileError(f"{prefix}expected only codes of the classes {wanted}, found also {found}")
 
     def ordered(self, names: Sequence[str]) -> "ClassMap | None":
         """Return the classes in the order of `names`, or None if these are not the same names."""

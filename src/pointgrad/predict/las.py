@@ -54,7 +54,7 @@ def label_las(
             for table in las.chunks(source):
                 cloud = replace(to_cloud(table, None, str(source)), category=category)
                 if evaluate and cloud.labels is not None:
-                    classes.check(count_codes(cloud.labels), str(source))
+                    classes.check(count_codes(cloud.labels))
                 yield cloud
 
     with naming(source, READABLE):

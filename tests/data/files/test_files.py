@@ -580,7 +580,12 @@ def test_file_keeps_its_mode_and_link_is_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("name", "cloud", "options", "reason"),
     [
-        ("a.off", Cloud(torch.rand(2, 3), {"t": torch.rand(2)}), {}, "expected only x, y, z for off, got t; lossy"),
+        (
+            "a.off",
+            Cloud(torch.rand(2, 3), {"t": torch.rand(2)}),
+            {},
+            "expected only x, y, z for off, got t, which a lossy",
+        ),
         ("a.obj", Cloud(torch.rand(2, 3), labels=torch.zeros(2)), {}, "expected only x, y, z for obj, got label"),
         ("a.bin", Cloud(torch.rand(2, 3, dtype=torch.float64)), {}, "expected coordinates that float32 can represent"),
         ("a.stl", Cloud(torch.rand(2, 3)), {}, "expected a format that can be written, got stl"),

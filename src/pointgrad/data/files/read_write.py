@@ -62,7 +62,7 @@ def read(
         chosen = choose(path, format)
         table = read_table(path, chosen, columns)
         if sample < 0:
-            raise FileError(f"expected sample to be at least 0, got {sample}")
+            raise FileError(f"sample must be at least 0, got {sample}")
         if sample := sample or FORMATS[chosen].sampled:
             table = sample_points(table, sample, generator)
         return to_cloud(table, labels, str(path))
@@ -116,18 +116,20 @@ def write(
         >>> write("a.obj", Cloud(torch.zeros(1, 3), {"height": torch.zeros(1)}))
         Traceback (most recent call last):
             ...
-        pointgrad.data.files.errors.FileError: a.obj: expected only x, y, z for obj, got height; lossy=True drops it
+        pointgrad.data.files.errors.FileError: a.obj: expected only x, y, z for obj, got height, which a lossy write drops
     """
     path = Path(path)
     with naming(path, "a file that can be written"):
         name = choose(path, format)
         chosen = FORMATS[name]
         if chosen.write is None:
-            raise FileError(f"expected a format that can be written, got {name}")
+            writable = ", ".join(suffix for suffix, each in FORMATS.items() if each.write is not None)
+            raise FileError(f"expected a format that can be written ({writable}), got {name}")
         if path.name.lower().endswith(".copc.laz"):
             raise FileError("expected another name: cloud-optimized files cannot be written; use .laz")
         if encoding is not None and encoding not in chosen.encodings:
-            raise FileError(f"expected the encoding {' or '.join(chosen.encodings) or None}, got {encoding!r}")
+            allowed = f"the encoding {' or '.join(chosen.encodings)}" if chosen.encodings else f"no encoding for {name}"
+            raise FileError(f"expected {allowed}, got {encoding!r}")
         if like is not None and name not in LAS:
             raise FileError(f"expected like only for las and laz, got {like}")
         if not len(cloud):
@@ -145,12 +147,12 @@ def _limit(table: Table, name: str, chosen: Format, lossy: bool) -> None:
         lost = [column for column in table.columns if column not in chosen.holds]
         if lost and not lossy:
             known, found = ", ".join(["x", "y", "z", *chosen.holds]), ", ".join(lost)
-            raise FileError(f"expected only {known} for {name}, got {found}; lossy=True drops it")
+            raise FileError(f"expected only {known} for {name}, got {found}, which a lossy write drops")
         for column in lost:
             del table.columns[column]
     if chosen.single and not lossy:
         for column, values in {"coordinates": table.xyz, **table.columns}.items():
             if not survives(values, np.float32):
                 raise FileError(
-                    f"expected {column} that float32 can represent for {name}, got more digits; lossy=True rounds"
+                    f"expected {column} that float32 can represent for {name}, got more digits, which a lossy write rounds"
                 )
