@@ -67,8 +67,7 @@ class Convert:
             like = self.source if both else None
             data.write(self.target, cloud, encoding=self.encoding, like=like, lossy=self.lossy)
         except (ValueError, ModuleNotFoundError) as error:
-            return fail(
-                "convert", ExitStatus.USAGE, one_line(error, first=True).replace("a lossy write", "--lossy"), self
-            )
+            reason = one_line(error, first=True).replace("if lossy)", "with --lossy)")
+            return fail("convert", ExitStatus.USAGE, reason, self)
         print(f"{printable(self.target)}: {len(cloud):,} points")
         return ExitStatus.OK

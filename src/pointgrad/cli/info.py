@@ -15,14 +15,14 @@ from .status import ExitStatus, fail
 
 @dataclass
 class Info:
-    """Show the contents of point cloud files: format, counts, bounds, coordinate system, spacing, duplicate and isolated
-    points, attributes, and labels with the names of their classes.
+    """Show the contents of point cloud files: format, counts, bounds, coordinate system, spacing, duplicate and
+    isolated points, attributes, and labels with the names of their classes.
 
     Exit status: 0; 2 if a file cannot be read (the others are shown), or for an invalid command line.
     """
 
     files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]
-    """Point cloud files: PLY, PCD, LAS, LAZ, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
+    """Point cloud files: PLY, PCD, LAS, LAZ, E57, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
 
     format: str | None = None
     """Format (ply, pcd, las, ...), if the suffix does not determine it."""

@@ -14,9 +14,7 @@ PROJECTED, GEOGRAPHIC, VERTICAL = 3072, 2048, 4096  # GeoTIFF keys with EPSG cod
 CITATIONS = (3073, 1026, 2049)  # GeoTIFF keys with names
 USER_DEFINED = 32767
 NAME = re.compile(r'^\s*[A-Za-z_]+\s*\[\s*"([^"]{1,200})"')
-AUTHORITY = re.compile(
-    r'(?:AUTHORITY\s*\[\s*"EPSG"\s*,\s*"?(\d+)"?\s*\]|ID\s*\[\s*"EPSG"\s*,\s*(\d+)[^\]]*\])\s*\]\s*$'
-)
+AUTHORITY = re.compile(r'(?:AUTHORITY|ID)\s*\[\s*"EPSG"\s*,\s*"?(\d+)"?[^\[\]]*\]\s*\]\s*$')  # of the whole system
 
 
 def coordinate_system(path: Path) -> str | None:
@@ -43,7 +41,7 @@ def _from_wkt(text: str) -> str | None:
     name, code = NAME.search(text), AUTHORITY.search(text)
     if name is None:
         return None
-    return name[1] + (f" (EPSG:{code[1] or code[2]})" if code is not None else "")
+    return name[1] + (f" (EPSG:{code[1]})" if code is not None else "")
 
 
 def _from_keys(keys: bytes, texts: bytes) -> str | None:

@@ -116,15 +116,14 @@ def write(
         >>> write("a.obj", Cloud(torch.zeros(1, 3), {"height": torch.zeros(1)}))
         Traceback (most recent call last):
             ...
-        pointgrad.data.files.errors.FileError: a.obj: expected only x, y, z for obj, got height, which a lossy write drops
+        pointgrad.data.files.errors.FileError: a.obj: expected only x, y, z for obj, got height (dropped if lossy)
     """
     path = Path(path)
     with naming(path, "a file that can be written"):
         name = choose(path, format)
         chosen = FORMATS[name]
         if chosen.write is None:
-            writable = ", ".join(suffix for suffix, each in FORMATS.items() if each.write is not None)
-            raise FileError(f"expected a format that can be written ({writable}), got {name}")
+            raise FileError(f"expected a format that can be written, got {name}")
         if path.name.lower().endswith(".copc.laz"):
             raise FileError("expected another name: cloud-optimized files cannot be written; use .laz")
         if encoding is not None and encoding not in chosen.encodings:
@@ -147,12 +146,12 @@ def _limit(table: Table, name: str, chosen: Format, lossy: bool) -> None:
         lost = [column for column in table.columns if column not in chosen.holds]
         if lost and not lossy:
             known, found = ", ".join(["x", "y", "z", *chosen.holds]), ", ".join(lost)
-            raise FileError(f"expected only {known} for {name}, got {found}, which a lossy write drops")
+            raise FileError(f"expected only {known} for {name}, got {found} (dropped if lossy)")
         for column in lost:
             del table.columns[column]
     if chosen.single and not lossy:
         for column, values in {"coordinates": table.xyz, **table.columns}.items():
             if not survives(values, np.float32):
                 raise FileError(
-                    f"expected {column} that float32 can represent for {name}, got more digits, which a lossy write rounds"
+                    f"expected {column} that float32 can represent for {name}, got more digits (rounded if lossy)"
                 )
