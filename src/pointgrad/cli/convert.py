@@ -55,6 +55,8 @@ class Convert:
 
     def run(self) -> int:
         try:
+            if self.sample < 0:
+                raise ValueError(f"sample must be at least 0, got {self.sample}")
             if not 0 <= self.voxel < math.inf:
                 raise ValueError(f"voxel must be 0 or a positive edge length, got {self.voxel}")
             generator = torch.Generator().manual_seed(self.seed)

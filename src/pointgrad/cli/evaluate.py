@@ -237,8 +237,8 @@ def match(trained: tuple[str, ...], own: tuple[str, ...], source: str) -> Tensor
     unknown = [name for name in own if name not in trained]
     if unknown:
         raise ValueError(
-            f"{source}: classes must be among those of the network, {', '.join(trained)}, got {', '.join(unknown)}; "
-            "--classes maps the codes of files to classes"
+            f"{source}: classes must be among those of the network, {', '.join(trained)}, got {', '.join(unknown)}"
+            + ("; --classes maps codes to classes" if has_codes(source) else "")
         )
     return torch.tensor([trained.index(name) for name in own])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pointgrad.errors import one_line, printable
 
-COLUMNS = ("points", "labels")  # of clouds, which messages about data name too
+OF_DATA = ("points", "labels", "classes")  # messages about the content of files name them too
 
 
 class ExitStatus(IntEnum):
@@ -62,8 +62,9 @@ def _flags(flags: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
     for each in dataclasses.fields(flags):
         name, value = f"{prefix}{each.name}", getattr(flags, each.name)
         flag = f"--{name.replace('_', '-')}"
-        yield name, flag
-        if prefix and each.name not in COLUMNS:
+        if prefix:
+            yield name, flag
+        if each.name not in OF_DATA:
             yield each.name, flag
         if dataclasses.is_dataclass(value):
             yield from _flags(value, f"{name}.")

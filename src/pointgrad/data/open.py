@@ -17,7 +17,7 @@ PUBLISHED: dict[str, Any] = {
     "semantickitti": SemanticKITTI,
 }
 ARRAYS = (".npz", ".h5", ".hdf5")
-FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHED), "a folder or a file of points")
+FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHED), "a folder", "a file of points")
 
 
 def open_dataset(

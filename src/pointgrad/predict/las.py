@@ -47,8 +47,6 @@ def label_las(
 ) -> Report:
     """`label_file` for LAS and LAZ."""
 
-    classes = map_of(trained, codes)
-
     def clouds() -> Iterator[Cloud]:
         with naming(source, READABLE):
             for table in las.chunks(source):
@@ -59,6 +57,7 @@ def label_las(
 
     with naming(source, READABLE):
         header, names = _header(source, trained, codes)
+    classes = map_of(trained, codes)
     with workspace(target, temp or target.parent) as work, workspace(target, target.parent) as drafts:
         results = work / "results"
         with disk_errors(work / "points"), open(work / "points", "w+b") as file:

@@ -49,7 +49,7 @@ def test_scans_are_moved_by_their_poses(tmp_path):
     cloud = data.read(tmp_path / "a.e57")
     x, y, z = (first[f"cartesian{axis}"] for axis in "XYZ")
     turned = np.stack([100 - y, 200 + x, 5 + z], 1)
-    moved = np.stack([second[f"cartesian{axis}"] for axis in "XYZ"], 1) + [6e5, 5e6, 0]
+    moved = np.stack([second[f"cartesian{axis}"] for axis in "XYZ"], 1) + np.array([6e5, 5e6, 0.0])
     np.testing.assert_allclose(cloud.world().numpy(), np.concatenate([turned, moved]), rtol=0, atol=1e-8)
     assert list(cloud.features) == ["scan"]  # only one of the scans has intensities
     assert cloud.features["scan"].tolist() == [0] * 20 + [1] * 30

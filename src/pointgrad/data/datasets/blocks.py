@@ -5,6 +5,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+EXACT = 1e-9  # sums of fractions are exact up to this
 LEVELS, HELD_OUT = 4, 3  # 16 blocks, of which 3 are for validation
 
 
@@ -12,8 +13,8 @@ def in_validation(points: Tensor, labels: Tensor) -> Tensor:
     """Choose blocks of a scan for validation.
 
     The scan is halved four times, along the longer horizontal side of each part, into 16 blocks with equally many
-    points. Of all choices of three blocks, the one is taken in which the fraction of every class is closest to 3/16, so
-    that a class occurs in both parts if it occurs in several blocks.
+    points. Three blocks are chosen such that as few classes as possible are missing in one of the parts, and that the
+    fraction of every class is close to 3/16.
 
     Args:
         points: Coordinates (N, 3).
@@ -35,8 +36,10 @@ def in_validation(points: Tensor, labels: Tensor) -> Tensor:
     counts = torch.bincount(cells, minlength=len(codes) << LEVELS).view(-1, len(codes)).double()
     shares = counts / counts.sum(0)
     choices = torch.tensor(list(combinations(range(1 << LEVELS), HELD_OUT)))
-    distance = (shares[choices].sum(1) - HELD_OUT / (1 << LEVELS)).square().sum(1)
-    return torch.isin(block, choices[distance.argmin()])
+    held_out = shares[choices].sum(1)
+    missing = 2.0 * (held_out > 1 - EXACT) + 1.0 * (held_out < EXACT)  # a class that is not trained is worse
+    cost = (held_out - HELD_OUT / (1 << LEVELS)).square() + missing
+    return torch.isin(block, choices[cost.sum(1).argmin()])
 
 
 def _blocks(points: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def read(
         chosen = choose(path, format)
         table = read_table(path, chosen, columns)
         if sample < 0:
-            raise FileError(f"sample must be at least 0, got {sample}")
+            raise FileError(f"expected sample to be at least 0, got {sample}")
         if sample := sample or FORMATS[chosen].sampled:
             table = sample_points(table, sample, generator)
         return to_cloud(table, labels, str(path))
