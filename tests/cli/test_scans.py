@@ -202,7 +202,7 @@ def test_one_scan_is_enough(inside, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"train: blocks of one file, 13,8\d\d points\nval: blocks of one file, 3,1\d\d points\n", printed)
     assert "classes: ground=2 medium vegetation=4 high vegetation=5 building=6 water=9\n" in printed
-    assert "warning: val has nothing of water: validation does not measure it\n" in printed
+    assert re.search(r"warning: val has nothing of (medium vegetation, )?water: validation does not measure", printed)
     assert "validation on whole scans" not in printed
     assert main(["evaluate", "single", "--data", "raw/val/2.laz", "--votes", "1"]) == 0
     out, error = capsys.readouterr()
