@@ -334,9 +334,28 @@ def test_las_columns_that_do_not_fit_into_dimensions(tmp_path):
     again = data.read(tmp_path / "a.las")
     assert again.features["intensity"].tolist() == [0.25, 0.5, 1.0]
     assert again.labels.tolist() == [-1, 0, 300]
-    assert "original_intensity" in laspy.read(tmp_path / "a.las").point_format.dimension_names
+    las = laspy.read(tmp_path / "a.las")
+    assert "original_intensity" in las.point_format.dimension_names
+    assert np.asarray(las.intensity).tolist() == [16384, 32768, 65535]  # for other programs
     data.write(tmp_path / "b.las", Cloud(torch.rand(2, 3), labels=torch.tensor([40, 255])))
     assert np.array(laspy.read(tmp_path / "b.las").classification).tolist() == [40, 255]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 0.99, 0.5], [0, 64880, 32768]),
+        ([3.4, 70_000.0, -5.0], [3, 65535, 0]),
+        ([torch.nan, 0.5, 1.0], [0, 32768, 65535]),
+        ([0.0, 1.0, 65535.0], [0, 1, 65535]),
+    ],
+)
+def test_las_intensity_for_other_programs(tmp_path, values, expected):
+    laspy = pytest.importorskip("laspy")
+    data.write(tmp_path / "a.laz", Cloud(torch.rand(3, 3), {"intensity": torch.tensor(values)}))
+    assert np.asarray(laspy.read(tmp_path / "a.laz").intensity).tolist() == expected
+    again = data.read(tmp_path / "a.laz").features["intensity"]
+    assert torch.equal(again.float().nan_to_num(nan=-1), torch.tensor(values).nan_to_num(nan=-1))
 
 
 @pytest.mark.parametrize("suffix", ["off", "obj", "stl"])
