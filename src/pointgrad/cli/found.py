@@ -23,7 +23,7 @@ from .learning import first_cloud, spacing, workers
 if TYPE_CHECKING:
     from .train import Train
 
-READ = 256  # clouds of each split that are counted
+READ = 128  # clouds of each split that are counted
 FORWARD = 1 / 3  # time of a validation step, in training steps
 
 
@@ -36,7 +36,7 @@ class Inventory:
 
     Attributes:
         total: Number of clouds.
-        read: Number of clouds that were counted: at most 256, evenly distributed.
+        read: Number of clouds that were counted: at most 128, evenly distributed.
         points: Number of points in them.
         classes: Number of points, or clouds, of each class (classes,).
         unlabelled: Number of points, or clouds, without a class.
@@ -178,7 +178,9 @@ def _time(flags: "Train", training: Any, validation: Any, model: nn.Module) -> l
     checks = -(-len(validation) * (flags.samples_per_cloud or 1) // size)
     seconds = steps * each + checks * (each - step + step * FORWARD)
     text = span(seconds) if seconds >= 10 else f"{seconds:.2g} s"
-    return [f"time: about {text} per epoch, for {steps:,} steps of {each:.2g} s and validation"]
+    return [
+        f"time: about {text} per epoch, for {steps:,} {'step' if steps == 1 else 'steps'} of {each:.2g} s and validation"
+    ]
 
 
 def _times(network: nn.Module, loader: Any, device: torch.device) -> tuple[float, float]:

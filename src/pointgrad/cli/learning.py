@@ -183,6 +183,11 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     statistics = prepare.feature_center, prepare.feature_scale
     if prepare.features and prepare.scale_features and statistics == ((), ()):
         statistics = feature_statistics(dataset, prepare.features)
+    elif statistics[0] and len(statistics[0]) != (width := channels(dataset, prepare.features)):
+        raise ValueError(
+            f"prepare.feature_center must have a value for each of {width} feature columns, got {len(statistics[0])}; "
+            "without it and feature_scale, they are computed from the data"
+        )
     return replace(
         flags,
         task=dataset.task,
