@@ -178,9 +178,8 @@ def _time(flags: "Train", training: Any, validation: Any, model: nn.Module) -> l
     checks = -(-len(validation) * (flags.samples_per_cloud or 1) // size)
     seconds = steps * each + checks * (each - step + step * FORWARD)
     text = span(seconds) if seconds >= 10 else f"{seconds:.2g} s"
-    return [
-        f"time: about {text} per epoch, for {steps:,} {'step' if steps == 1 else 'steps'} of {each:.2g} s and validation"
-    ]
+    count = f"{steps:,} {'step' if steps == 1 else 'steps'}"
+    return [f"time: about {text} per epoch, for {count} of {each:.2g} s and validation"]
 
 
 def _times(network: nn.Module, loader: Any, device: torch.device) -> tuple[float, float]:
