@@ -181,7 +181,7 @@ class Train(TrainConfig, DataFlags):
 
 def evaluate_best(trainer: Trainer, validation: Any, out: Path) -> None:
     """Evaluate the best weights on whole validation scans, if the network sees crops of scenes."""
-    trained = load(out)
+    trained = load(out, trainer.fabric.device)
     if not sees_scenes(trained):
         return
     metrics, skipped = evaluate_scans(trained, validation, votes=VOTES, skip_bad=True)

@@ -16,6 +16,7 @@ PUBLISHED: dict[str, Any] = {
     "s3dis": S3DIS,
     "semantickitti": SemanticKITTI,
 }
+BUILT_IN = "shapes"
 ARRAYS = (".npz", ".h5", ".hdf5")
 FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHED), "a folder", "a file of points")
 
@@ -47,7 +48,7 @@ def open_dataset(
     name, colon, root = text.partition(":")
     if classes is not None and not has_codes(text):
         raise ValueError(f"classes can be mapped for a folder or a file of points, got {text!r}")
-    if text == "shapes":
+    if text == BUILT_IN:
         return Shapes(split, task or "classification", **options)
     if colon and name in PUBLISHED:
         if not root:
@@ -69,7 +70,7 @@ def open_dataset(
 def has_codes(spec: str | Path) -> bool:
     """Whether `open_dataset` returns a `Folder`, whose labels may be codes: for a folder, or one file of points."""
     path = Path(spec).expanduser()
-    return path.is_dir() or (path.suffix not in ARRAYS and is_cloud(path))
+    return str(spec) != BUILT_IN and (path.is_dir() or (path.suffix not in ARRAYS and is_cloud(path)))
 
 
 def default_split(spec: str | Path, *, trained_on: bool) -> str:
@@ -87,6 +88,8 @@ def default_split(spec: str | Path, *, trained_on: bool) -> str:
         'test'
     """
     name, path = str(spec).partition(":")[0], Path(spec).expanduser()
+    if name == BUILT_IN:
+        return "test"
     if name == "semantickitti":  # the labels of its test data are not published
         return "val"
     if (path / "train").is_dir():

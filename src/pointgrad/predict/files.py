@@ -172,6 +172,8 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
     wanted = output(source, target.parent)
     if wanted.suffix.lower() != target.suffix.lower():
         raise FileError(f"{target}: expected a name that ends in {wanted.suffix} for the labels of {source}")
+    if target.name.lower().endswith(".copc.laz"):
+        raise FileError(f"{target}: expected another name: cloud-optimized files cannot be written; use .laz")
     if target.exists():
         if source.exists() and os.path.samefile(source, target):
             raise FileError(f"{target}: expected a target other than the source, got the source itself")

@@ -622,6 +622,7 @@ def test_file_keeps_its_mode_and_link_is_replaced(tmp_path):
         ("a.las", Cloud(torch.tensor([[0.0, 0.0, 0.0], [1e30, 0.0, 0.0]])), {}, "expected coordinates within"),
         ("a.npz", Cloud(torch.rand(1, 3), {"points": torch.rand(1)}), {}, "feature names other than points"),
         ("a.e57", Cloud(torch.rand(1, 3)), {}, "expected a format that can be written, got e57"),
+        ("a.copc.laz", Cloud(torch.rand(1, 3)), {}, "expected another name: cloud-optimized files cannot be written"),
         ("a.dxf", Cloud(torch.rand(1, 3)), {}, "expected one of the formats ply, pcd, las, .* got dxf"),
         ("folder.ply", Cloud(torch.rand(1, 3)), {}, "expected a file that can be written, got: Is a folder"),
         ("no/a.ply", Cloud(torch.rand(1, 3)), {}, "No such file or directory"),
