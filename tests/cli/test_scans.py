@@ -184,7 +184,12 @@ def test_classes_of_other_data(inside, capsys, tmp_path):
             assert json.load(file)["confusion"] == expected["confusion"]
     # predict does not guess: names next to the file give other codes to the same classes
     assert main(["predict", "run", str(folder), "--out", str(tmp_path / "out"), "--evaluate"]) == 1
-    assert "expected the codes of the network, ground=2 vegetation=5,4 building=6, found" in capsys.readouterr().err
+    assert "expected the codes of the training, ground=2 vegetation=5,4 building=6, found" in capsys.readouterr().err
+    for flags, count in ((["building=0", "vegetation=1", "ground=2"], int((number >= 0).sum())), (MAP, None)):
+        predict = ["predict", "run", str(folder), "--out", str(tmp_path / "out"), "--evaluate", "--overwrite"]
+        assert main([*predict, "--votes", "1", "--classes", *flags]) == 0
+        if count is not None:
+            assert f" of {count} points" in capsys.readouterr().out
     for command, message in (
         (["predict", "run", "raw/val", "--classes", "ground=2"], "--classes must name the classes of the network"),
         (["evaluate", "run", "--data", "raw", "--classes", "road=2"], "classes must be among those of the network"),

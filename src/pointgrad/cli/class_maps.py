@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from pointgrad.data import ClassMap
+from pointgrad.data.names import declared_classes
 from pointgrad.predict.report import map_of
 from pointgrad.train import Trained
 
@@ -33,3 +35,13 @@ def with_classes(trained: Trained, texts: Sequence[str], other: Literal["ignore"
         return trained
     known = known or map_of(trained)
     return replace(trained, class_map=replace(known, other=other or known.other))
+
+
+def check_declared(trained: Trained, source: Path) -> None:
+    """Raise ValueError if names next to a file give other codes to the classes of the network than the training."""
+    own, known = declared_classes(source.parent), trained.class_map
+    if known is not None and own is not None and set(own.names) == set(known.names) and own.known() != known.known():
+        raise ValueError(
+            f"{source}: expected the codes of the training, {' '.join(known.texts())}, "
+            f"found {' '.join(own.texts())} in its folder; choose with --classes"
+        )

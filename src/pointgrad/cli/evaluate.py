@@ -48,7 +48,7 @@ class Evaluate:
 
     classes: tuple[str, ...] = ()
     """Classes of the points in a folder or file: --classes ground=2 building=6, or a YAML file with lines name: code.
-    By default those of the training, or of a classes.yaml or classes.txt in the folder with classes of the network."""
+    By default those of the training; for other data, those of a classes.yaml or classes.txt next to them, if any."""
 
     other_classes: Literal["ignore", "refuse"] | None = None
     """Points whose code belongs to no class: ignored, or an error. By default as in training."""
@@ -188,7 +188,7 @@ class Evaluate:
         if known is None or not has_codes(self.data):
             return None
         path = Path(self.data).expanduser()
-        own = declared_classes(path if path.is_dir() else path.parent)
+        own = None if self._trained_on() else declared_classes(path if path.is_dir() else path.parent)
         chosen = own if own is not None and set(own.names) <= set(trained.classes) else known
         return replace(chosen, other=self.other_classes or known.other)
 

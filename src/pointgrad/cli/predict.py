@@ -22,7 +22,7 @@ from pointgrad.errors import one_line, printable
 from pointgrad.predict.labels import Settings
 from pointgrad.writing import make_folder
 
-from .class_maps import with_classes
+from .class_maps import check_declared, with_classes
 from .device import device
 from .inputs import cloud_files
 from .status import ExitStatus, fail
@@ -111,6 +111,8 @@ class Predict:
         for source, folder in files:
             with _progress_bar(source) as progress:
                 try:
+                    if self.evaluate and not self.classes:
+                        check_declared(trained, source)
                     with naming(folder, "a folder to write to"):
                         make_folder(self.out, folder.relative_to(self.out))
                     report = predict.label_file(

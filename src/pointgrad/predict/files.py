@@ -19,7 +19,6 @@ from pointgrad.data.files.mesh import sample
 from pointgrad.data.files.read_write import read_table
 from pointgrad.data.files.table import Table, to_cloud
 from pointgrad.data.files.workspace import exists, publish, publish_bytes, workspace
-from pointgrad.data.names import declared_classes
 from pointgrad.data.sidecar import CONFIDENCE, NO_CLASS
 from pointgrad.data.tiles import Progress
 from pointgrad.ops.scatter import histogram
@@ -130,8 +129,6 @@ def label_file(
         raise FileError(f"{temp}: expected a folder for temporary files, found none")
     if evaluate and trained.class_map is None:
         _check_classes(source.parent / CLASSES, trained.classes)
-    elif evaluate:
-        _check_codes(source, map_of(trained))
     _write_names(trained, target.parent, overwrite)
     if name in LAS:
         return label_las(
@@ -211,16 +208,6 @@ def _check_classes(path: Path, classes: Sequence[str]) -> None:
     if path.exists() and lines(path) != list(classes):
         raise FileError(
             f"{path}: expected the classes of the network, {', '.join(classes)}, found {', '.join(lines(path))}"
-        )
-
-
-def _check_codes(source: Path, classes: ClassMap) -> None:
-    """Check that names next to the source do not give other codes to the same classes."""
-    own = declared_classes(source.parent)
-    if own is not None and set(own.names) == set(classes.names) and own.known() != classes.known():
-        raise FileError(
-            f"{source}: expected the codes of the network, {' '.join(classes.texts())}, "
-            f"found {' '.join(own.texts())} in its folder; give the classes of the file to use these"
         )
 
 
