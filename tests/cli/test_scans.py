@@ -10,6 +10,7 @@ import torch
 from pointgrad import data, train
 from pointgrad.cli import main
 from pointgrad.cli.crops import Repeated
+from pointgrad.cli.found import Inventory, missing_classes
 from pointgrad.cli.status import with_flags
 from pointgrad.cli.train import Train
 from pointgrad.train.evaluation import EVALUATION
@@ -265,3 +266,31 @@ def test_errors_name_flags():
         ("the lr must be small", "the lr must be small"),
     ):
         assert with_flags(text, flags) == expected
+
+
+def test_counts_of_a_sample_of_clouds():
+    class Clouds:
+        classes, task = ("a", "b", "c"), "segmentation"
+
+        def __init__(self, count):
+            self.count = count
+
+        def __len__(self):
+            return self.count
+
+        def __getitem__(self, index):
+            if index == 3:
+                raise ValueError("unreadable")
+            return data.Cloud(torch.zeros(5, 3), labels=torch.tensor([0, 0, 1, -1, -1]))
+
+    some = Inventory(Clouds(10), ())
+    assert some.describe(Clouds(10)) == "10 clouds; 45 points in the 9 that were counted"
+    assert (some.classes.tolist(), some.unlabelled) == ([18, 9, 0], 18)
+    assert Inventory(Clouds(5000), ()).read <= 128
+    unsure = "warning: train has nothing of c: the clouds that were not counted may have some"
+    assert missing_classes(Clouds.classes, {"train": some, "val": some})[0] == unsure
+    found = {"train": Inventory(Clouds(3), ()), "val": Inventory(Clouds(0), ())}
+    assert missing_classes(Clouds.classes, found) == [
+        "warning: train has nothing of c: the network cannot learn it",
+        "warning: there are no validation data: the training metrics select the best epoch",
+    ]

@@ -73,8 +73,9 @@ class Inventory:
         clouds = f"{self.total:,} {'cloud' if self.total == 1 else 'clouds'}"
         if getattr(dataset, "by_area", False):
             clouds = "blocks of one file"
-        counted = "" if self.read == self.total else f", counted in {self.read:,} clouds"
-        return f"{clouds}, {self.points:,} points{counted}"
+        if self.read < self.total:
+            return f"{clouds}; {self.points:,} points in the {self.read:,} that were counted"
+        return f"{clouds}, {self.points:,} points"
 
 
 def describe(flags: "Train", training: Any, validation: Any, model: nn.Module, labels: str) -> list[str]:
@@ -92,7 +93,7 @@ def describe(flags: "Train", training: Any, validation: Any, model: nn.Module, l
     sets = {"train": training, "val": validation}
     lines = [*labels.splitlines(), *(f"{split}: {each.describe(sets[split])}" for split, each in found.items())]
     lines += _table(training.classes, found)
-    lines += _warnings(training.classes, found)
+    lines += missing_classes(training.classes, found)
     lines += _preparation(flags, training)
     lines += _features(flags, found["train"])
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -110,7 +111,8 @@ def _table(classes: Sequence[str], found: dict[str, Inventory]) -> list[str]:
     return [head, *(f"  {name:{width}}" + "".join(f"{count:14,}" for count in row) for name, row in rows.items())]
 
 
-def _warnings(classes: Sequence[str], found: dict[str, Inventory]) -> list[str]:
+def missing_classes(classes: Sequence[str], found: dict[str, Inventory]) -> list[str]:
+    """Return warnings about classes that are missing in a split."""
     lines = []
     for split, each in found.items():
         missing = [name for name, count in zip(classes, each.classes.tolist(), strict=True) if not count]
@@ -119,6 +121,8 @@ def _warnings(classes: Sequence[str], found: dict[str, Inventory]) -> list[str]:
             effect = f"the network cannot learn {'it' if few else 'them'}"
             if split == "val":
                 effect = f"validation does not measure {'it' if few else 'them'}"
+            if each.read < each.total:
+                effect = "the clouds that were not counted may have some"
             lines.append(f"warning: {split} has nothing of {', '.join(missing)}: {effect}")
     if not found["val"].total:
         lines.append("warning: there are no validation data: the training metrics select the best epoch")
