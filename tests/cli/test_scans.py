@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import pointgrad
 from pointgrad import data, train
 from pointgrad.cli import main
 from pointgrad.cli.crops import Repeated
@@ -294,3 +295,8 @@ def test_counts_of_a_sample_of_clouds():
         "warning: train has nothing of c: the network cannot learn it",
         "warning: there are no validation data: the training metrics select the best epoch",
     ]
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pointgrad {pointgrad.__version__}\n"
