@@ -8,6 +8,8 @@ import signal
 import time
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from pointgrad import data
 from pointgrad.train import run_folder, trainer
 
@@ -37,7 +39,7 @@ def worker_fault(kind: str, sample: int) -> None:
     read = data.Arrays.__getitem__
 
     def disturbed(self: data.Arrays, index: int) -> data.Cloud:
-        if index == sample and next(times) == 1:  # the second epoch
+        if index == sample and get_worker_info() is not None and next(times) == 1:  # the second epoch
             if kind == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif kind == "crashes":

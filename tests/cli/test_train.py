@@ -10,7 +10,8 @@ import torch
 from pointgrad import data, models, train
 from pointgrad.cli import main
 from pointgrad.cli.config import ConfigError, read_config
-from pointgrad.cli.learning import DataFlags, Repeated, cropped, preparation, resolve, spacing
+from pointgrad.cli.crops import crops
+from pointgrad.cli.learning import DataFlags, preparation, resolve, spacing
 from pointgrad.cli.train import Train
 from pointgrad.train.report import Report
 from tests.support.tiny import arrays
@@ -229,12 +230,13 @@ def test_defaults_for_scenes(tmp_path):
     assert resolve(DataFlags(model="pointnet"), dataset).options == ()
     assert resolve(DataFlags(model="minkunet"), dataset).options == ("voxel=0.1",)
     assert resolve(DataFlags(options=("radius=1",)), dataset).options == ("radius=1",)
-    assert (flags.samples_per_cloud, flags.prepare.points, flags.augment.rotate) == (8, 500, "z")
-    piece = cropped(preparation(flags), 500)(dataset[0], torch.Generator().manual_seed(0))
+    assert (flags.samples_per_cloud, flags.prepare.points, flags.augment.rotate) == (64, 500, "z")  # of one scene
+    scenes = crops(dataset, preparation(flags), 500, 3, workers=0)
+    piece = scenes.transform(scenes.dataset[1], torch.Generator().manual_seed(0))
     assert len(piece) == 500
     assert (piece.points.amax(0) - piece.points.amin(0)).max() < 0.1 * 60  # of 150 voxels
     torch.testing.assert_close(piece.points.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
-    assert len(Repeated(dataset, 3)) == 3
+    assert len(scenes.dataset) == 3
     assert train.Metrics(2, train.metrics.parts_of(dataset)).compute().keys() == {"accuracy", "class_accuracy", "miou"}
 
 

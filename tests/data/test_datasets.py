@@ -524,7 +524,7 @@ def test_open_dataset(tmp_path):
 def test_open_dataset_errors(tmp_path):
     forms = (
         "data must be shapes, a .npz or .h5 file, modelnet:FOLDER, scanobjectnn:FOLDER, shapenetpart:FOLDER, "
-        "s3dis:FOLDER, semantickitti:FOLDER or a folder, got "
+        "s3dis:FOLDER, semantickitti:FOLDER, a folder or a file of points, got "
     )
     with raises(ValueError, f"{forms}'shape', which does not exist; did you mean shapes?"):
         open_dataset("shape", "train")
@@ -532,9 +532,9 @@ def test_open_dataset_errors(tmp_path):
         open_dataset("ModelNet40:/x", "train")
     with raises(ValueError, f"{forms}'qqq', which does not exist"):
         open_dataset("qqq", "train")
-    put(tmp_path / "a.ply")
+    (tmp_path / "a.jpg").write_bytes(b"x")
     with raises(ValueError, f"{forms}a file of a different format"):
-        open_dataset(tmp_path / "a.ply", "train")
+        open_dataset(tmp_path / "a.jpg", "train")
     with raises(ValueError, "data must be s3dis:FOLDER, got 's3dis:'"):
         open_dataset("s3dis:", "train")
     modelnet_meshes(tmp_path)

@@ -154,6 +154,9 @@ def test_cloud_optimized_file_becomes_a_plain_one(tmp_path):
     assert np.array_equal(after.label, before.z > 0)
     assert "copc" not in [vlr.user_id for vlr in after.header.vlrs]
     assert "someone" in [vlr.user_id for vlr in after.header.vlrs]
+    for name in ("b.copc.laz", "b.COPC.LAZ"):
+        with pytest.raises(FileError, match="expected another name: cloud-optimized files cannot be written"):
+            predict.label_file(trained(), tmp_path / "a.copc.laz", tmp_path / "out" / name)
 
 
 def test_many_classes_need_more_bits(tmp_path):

@@ -8,13 +8,13 @@ from pointgrad.train.running_statistics import RunningStatistics
 
 
 @pytest.mark.parametrize("batches", [1, 3])
-def test_statistics_are_averages_over_all_steps_at_first_and_moving_averages_later(batches):
+def test_first_steps_have_larger_weights_than_the_momentum(batches):
     torch.manual_seed(0)
     layer = nn.BatchNorm1d(4).double()
     statistics = RunningStatistics(nn.Sequential(layer), batches)
     own = 1 - 0.9**batches
     mean, variance = torch.zeros(4).double(), torch.ones(4).double()
-    for step in range(20):
+    for step in range(60):
         statistics.before_step(step)
         step_mean, step_variance = torch.zeros(4).double(), torch.zeros(4).double()
         for batch in range(batches):
@@ -24,7 +24,7 @@ def test_statistics_are_averages_over_all_steps_at_first_and_moving_averages_lat
             step_mean += share * rows.mean(0)
             step_variance += share * rows.var(0)
         statistics.after_step(step)
-        weight = max(own, 1 / (step + 1))
+        weight = max(own, 5 / (5 + step))
         mean += weight * (step_mean - mean)
         variance += weight * (step_variance - variance)
         torch.testing.assert_close(layer.running_mean, mean)

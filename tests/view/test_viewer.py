@@ -1,5 +1,6 @@
 """The cloud page without a browser: texts, prediction, the worker, files and the command."""
 
+import dataclasses
 import errno
 import os
 import re
@@ -189,6 +190,21 @@ def test_columns_with_reserved_names(opened, capfd):
     while not labelling._prediction_status.content.startswith("predicted ") and time.monotonic() < end:
         time.sleep(0.05)
     assert (labelling._by.value, labelling._compare.value) == ("prediction", "label")
+
+
+def test_labels_are_mapped_to_the_classes_of_the_network(opened):
+    """So that the comparison with the prediction is between classes, not between a class and a code."""
+    classes = data.ClassMap(("low", "high"), ((2,), (5, 6)))
+    network = dataclasses.replace(trained(Relative(), normalize="center"), class_map=classes)
+    codes = torch.tensor([2, 5, 6, 7]).repeat(50)
+    cloud = data.Cloud(torch.rand(200, 3), labels=codes)
+    viewer = opened(cloud, trained=network)
+    assert viewer.names("label") == {0: "low", 1: "high"}
+    expected = classes.apply(codes)
+    labels = viewer.sample.cloud.labels
+    assert sorted(labels.tolist()) == sorted(expected.tolist())
+    plain = opened(cloud, classes=classes)
+    assert plain.names("label") == {0: "low", 1: "high"}
 
 
 def test_panels_reject_huge_extents(opened, capfd):

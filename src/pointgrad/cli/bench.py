@@ -45,7 +45,7 @@ class Bench:
         try:
             record = bench.run(self.families, self.device, self.only, self.out, self.quick)
         except bench.RequestError as error:
-            return fail("bench", ExitStatus.USAGE, error)
+            return fail("bench", ExitStatus.USAGE, error, self)
         except KeyboardInterrupt:
             return fail("bench", ExitStatus.INTERRUPTED, "interrupted; no results were written")
         wrong = any(row["state"] in ("wrong", "failed") for row in record["rows"])

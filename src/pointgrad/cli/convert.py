@@ -1,5 +1,6 @@
 """`pointgrad convert IN OUT`: convert a file to another format, or reduce its points."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -54,6 +55,10 @@ class Convert:
 
     def run(self) -> int:
         try:
+            if self.sample < 0:
+                raise ValueError(f"sample must be at least 0, got {self.sample}")
+            if not 0 <= self.voxel < math.inf:
+                raise ValueError(f"voxel must be 0 or a positive edge length, got {self.voxel}")
             generator = torch.Generator().manual_seed(self.seed)
             cloud = data.read(
                 self.source, columns=self.columns, labels=self.labels, sample=self.sample, generator=generator
@@ -64,6 +69,7 @@ class Convert:
             like = self.source if both else None
             data.write(self.target, cloud, encoding=self.encoding, like=like, lossy=self.lossy)
         except (ValueError, ModuleNotFoundError) as error:
-            return fail("convert", ExitStatus.USAGE, one_line(error, first=True))
+            reason = one_line(error, first=True).replace("if lossy)", "with --lossy)")
+            return fail("convert", ExitStatus.USAGE, reason, self)
         print(f"{printable(self.target)}: {len(cloud):,} points")
         return ExitStatus.OK

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,14 +13,19 @@ from torch import Tensor
 from tyro.conf import Positional
 
 from pointgrad import data, train
-from pointgrad.data import Cloud
+from pointgrad.data import ClassMap, Cloud
+from pointgrad.data.classes import ignored_note
+from pointgrad.data.names import declared_classes
+from pointgrad.data.open import default_split, has_codes
+from pointgrad.data.untrusted import read_yaml
 from pointgrad.errors import printable
 from pointgrad.predict.labels import VOTES
 from pointgrad.train import Metrics, Trained, WriteError
 from pointgrad.train.files import write_atomically
 
+from .crops import crops
 from .evaluate_scans import evaluate_scans, sees_scenes
-from .learning import Repeated, cropped, workers
+from .learning import workers
 from .status import ExitStatus, fail
 
 
@@ -36,8 +42,16 @@ class Evaluate:
     data: str
     """Data, as for `pointgrad train`. Classes are matched by name: any subset of those of the network, in any order."""
 
-    split: Literal["train", "val", "test"] = "test"
-    """Part of the data."""
+    split: Literal["train", "val", "test"] | None = None
+    """Part of the data. By default test if there is one, else val; all of a folder, array file or scan that is not
+    divided and that the network was not trained on."""
+
+    classes: tuple[str, ...] = ()
+    """Classes of the points in a folder or file: --classes ground=2 building=6, or a YAML file with lines name: code.
+    By default those of the training; for other data, those of a classes.yaml or classes.txt next to them, if any."""
+
+    other_classes: Literal["ignore", "refuse"] | None = None
+    """Points whose code belongs to no class: ignored, or an error. By default as in training."""
 
     votes: int | None = None
     """Predictions that are averaged. Scans: per point, as in `pointgrad predict`; by default 3.
@@ -66,6 +80,8 @@ class Evaluate:
     """JSON file for the metrics."""
 
     def run(self) -> int:
+        self.ignored: dict[int, int] = {}
+        self._part = ""
         try:
             trained, metrics, skipped = self._evaluate()
             if self.json is not None:
@@ -73,53 +89,61 @@ class Evaluate:
         except WriteError as error:
             return fail("evaluate", ExitStatus.FAILED, error)
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("evaluate", ExitStatus.USAGE, error)
-        print(f"evaluated: {self._method(trained)}")
+            return fail("evaluate", ExitStatus.USAGE, error, self)
+        print(printable(f"evaluated: {self._part} of {self.data}, {self._method(trained)}"))
         print(table(trained.classes, metrics))
+        if self.ignored:
+            print(ignored_note(self.ignored))
         if skipped:
             print(printable(f"unreadable samples skipped: {len(skipped)}; the first: {next(iter(skipped.values()))}"))
         return ExitStatus.OK
 
     def _evaluate(self) -> tuple[Trained, Metrics, dict[int, str]]:
-        for name in ("votes", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive, got {value}")
-        if self.crops < 0:
-            raise ValueError(f"crops must not be negative, got {self.crops}")
+        for flag, value, least in (
+            ("--votes", self.votes, 1),
+            ("--batch-size", self.batch_size, 1),
+            ("--crops", self.crops, 0),
+        ):
+            if value is not None and value < least:
+                raise ValueError(f"{flag} must be at least {least}, got {value}")
         accelerator = self.accelerator
         if accelerator == "auto":
             accelerator = "cuda" if torch.cuda.is_available() else "cpu"
         device = torch.device(accelerator)
         trained = train.load(self.checkpoint, device)
+        self.split = self.split or default_split(self.data, trained_on=self._trained_on())  # type: ignore[assignment]
         dataset: Any = data.open_dataset(
             self.data,
-            self.split,
+            self.split,  # type: ignore[arg-type]
             trained.task,  # type: ignore[arg-type]
-            classes=_class_map(trained, self.data),
+            classes=self._class_map(trained),
         )
+        self._part = str(self.split)
+        if not len(dataset):
+            raise ValueError(f"{self.data}: its {self.split} part has no clouds")
         relabel = Relabel(match(trained.classes, dataset.classes, self.data))
         parts = [relabel.numbers[list(own)].tolist() for own in getattr(dataset, "parts", ())]
         prepare = trained.prepare
-        scenes = sees_scenes(trained)
-        if self.crops and not scenes:
-            raise ValueError(f"crops must be 0 for a network that was not trained on scenes, got {self.crops}")
-        if scenes and not self.crops:
+        has_scenes = sees_scenes(trained)
+        if self.crops and not has_scenes:
+            raise ValueError(f"--crops must be 0 for a network that was not trained on scenes, got {self.crops}")
+        if has_scenes and not self.crops:
             self.votes = self.votes or VOTES
             metrics, skipped = evaluate_scans(
                 trained, dataset, votes=self.votes, relabel=relabel, skip_bad=self.skip_bad
             )
             self._check(dataset, metrics)
             return trained, metrics, skipped
-        piece, samples = (prepare.points, self.crops) if scenes else (0, 1)
         self.votes = self.votes or 1
+        count = workers(self.workers, device)
+        scenes = crops(dataset, prepare, prepare.points if self.crops else 0, self.crops or 1, workers=count)
         loader = data.Loader(
-            Repeated(dataset, samples),
+            scenes.dataset,
             batch_size=self.batch_size,
-            transform=data.Compose(relabel, cropped(prepare, piece)),
+            transform=data.Compose(relabel, scenes.transform),
             features=prepare.features,
             seed=self.seed,
-            workers=workers(self.workers, device),
+            workers=count,
             skip_bad=self.skip_bad,
         )
         torch.manual_seed(self.seed)
@@ -130,10 +154,13 @@ class Evaluate:
         return trained, metrics, loader.skipped
 
     def _check(self, dataset: Any, metrics: Metrics) -> None:
+        self.ignored = getattr(dataset, "ignored", {})
         if not int(metrics.confusion.sum()):
-            raise ValueError(f"{self.data}: its {self.split} part has no labels")
+            note = f"; {ignored_note(self.ignored)}" if self.ignored else ""
+            raise ValueError(f"{self.data}: its {self.split} part has no labels of the network's classes{note}")
         if getattr(dataset, "whole", False):
-            note = f"evaluating all {len(dataset)} clouds of {self.data}, which has no test part"
+            self._part = f"all {len(dataset)} {'cloud' if len(dataset) == 1 else 'clouds'}"
+            note = f"evaluating {self._part} of {self.data}, which has no test part"
             print(f"{printable(note)}; if the network was trained on it, use --split val", file=sys.stderr)
 
     def _method(self, trained: Trained) -> str:
@@ -142,6 +169,28 @@ class Evaluate:
         if not sees_scenes(trained):
             return f"whole clouds, {votes}"
         return f"{self.crops} random crops of each scan, {votes}" if self.crops else f"whole scans, {votes}"
+
+    def _trained_on(self) -> bool:
+        """Whether the configuration of the run names the same data."""
+        folder = self.checkpoint if self.checkpoint.is_dir() else self.checkpoint.parent
+        try:
+            known = read_yaml(folder / "config.yaml")
+        except (ValueError, OSError, ModuleNotFoundError):
+            return False
+        used = known.get("data") if isinstance(known, Mapping) else None
+        return isinstance(used, str) and _resolved(used) == _resolved(self.data)
+
+    def _class_map(self, trained: Trained) -> ClassMap | None:
+        """Return the codes of the network's classes in the data; None if the data have names for their classes."""
+        if self.classes:
+            return ClassMap.parse(self.classes, self.other_classes or "ignore")
+        known = trained.class_map
+        if known is None or not has_codes(self.data):
+            return None
+        path = Path(self.data).expanduser()
+        own = None if self._trained_on() else declared_classes(path if path.is_dir() else path.parent)
+        chosen = own if own is not None and set(own.names) <= set(trained.classes) else known
+        return replace(chosen, other=self.other_classes or known.other)
 
     def _report(self, trained: Trained, metrics: Metrics) -> dict[str, Any]:
         rows = [{"class": name, **row} for name, row in zip(trained.classes, metrics.per_class(), strict=True)]
@@ -153,14 +202,14 @@ class Evaluate:
             "crops": self.crops,
             "votes": self.votes,
             **metrics.compute(),
+            "ignored": {str(code): count for code, count in self.ignored.items()},
             "classes": [{name: _number(value) for name, value in row.items()} for row in rows],
             "confusion": metrics.confusion.tolist(),
         }
 
 
-def _class_map(trained: Trained, source: str) -> data.ClassMap | None:
-    """Return the codes of the network's classes, unless the data are not a folder and have classes of their own."""
-    return trained.class_map if Path(source).expanduser().is_dir() else None
+def _resolved(source: str) -> Path:
+    return Path(source).expanduser().resolve()
 
 
 @dataclass(frozen=True)
@@ -189,6 +238,7 @@ def match(trained: tuple[str, ...], own: tuple[str, ...], source: str) -> Tensor
     if unknown:
         raise ValueError(
             f"{source}: classes must be among those of the network, {', '.join(trained)}, got {', '.join(unknown)}"
+            + ("; --classes maps codes to classes" if has_codes(source) else "")
         )
     return torch.tensor([trained.index(name) for name in own])
 

@@ -15,13 +15,14 @@ from .status import ExitStatus, fail
 
 @dataclass
 class Info:
-    """Show the contents of point cloud files: format, counts, bounds, attributes, labels, spacing, duplicate points.
+    """Show the contents of point cloud files: format, counts, bounds, coordinate system, spacing, duplicate and
+    isolated points, attributes, and labels with the names of their classes.
 
     Exit status: 0; 2 if a file cannot be read (the others are shown), or for an invalid command line.
     """
 
     files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]
-    """Point cloud files: PLY, PCD, LAS, LAZ, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
+    """Point cloud files: PLY, PCD, LAS, LAZ, E57, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
 
     format: str | None = None
     """Format (ply, pcd, las, ...), if the suffix does not determine it."""
@@ -40,21 +41,24 @@ class Info:
             return fail("info", ExitStatus.USAGE, "expected at least one file, got none")
         found = [each for path in self.files if (each := self._describe(path)) is not None]
         if self.json:
-            print(json.dumps([asdict(each) for each in found], indent=2))
+            print(json.dumps([{**asdict(each), "classes": names} for each, names in found], indent=2))
         return ExitStatus.OK if len(found) == len(self.files) else ExitStatus.USAGE
 
-    def _describe(self, path: Path) -> data.FileInfo | None:
+    def _describe(self, path: Path) -> tuple[data.FileInfo, dict[int, str]] | None:
+        """Return the description of a file, and the names of the classes that occur in it."""
         try:
             found = data.info(path, format=self.format, columns=self.columns, labels=self.labels)
+            known = {} if found.labels is None or self.format else data.class_names(path, self.labels or "label")
+            names = {code: known[code] for code in found.labels or () if code in known}
         except (data.FileError, ModuleNotFoundError) as error:
-            fail("info", ExitStatus.USAGE, error)
+            fail("info", ExitStatus.USAGE, error, self)
             return None
         if not self.json:
-            _show(found)
-        return found
+            _show(found, names)
+        return found, names
 
 
-def _show(found: data.FileInfo) -> None:
+def _show(found: data.FileInfo, names: dict[int, str]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -68,17 +72,26 @@ def _show(found: data.FileInfo) -> None:
     row("size", f"{found.size:,} bytes")
     row("points", f"{found.points:,}" + (f", {found.faces:,} faces" if found.faces else ""))
     row("coordinates", found.coordinates)
+    if found.crs is not None:
+        row("coordinate system", found.crs)
     if found.lower is not None and found.upper is not None:
         for axis, low, high in zip("xyz", found.lower, found.upper, strict=True):
             row(f"  {axis}", f"{low:.12g} to {high:.12g}")
     row("spacing", "none" if found.spacing is None else f"{found.spacing:.4g}")
     row("duplicate points", f"{found.doubled:,}")
     row("non-finite points", f"{found.nonfinite:,}")
+    share = found.isolated / found.points
+    row("isolated points", f"{found.isolated:,}" + (f" ({share:.2%}): noise, or far away" if found.isolated else ""))
     for attribute in found.attributes:
         bounds = "not numeric" if attribute.low is None else f"{attribute.low:.12g} to {attribute.high:.12g}"
         row(f"  {attribute.name}", f"{attribute.dtype}, {bounds}")
     if found.labels is not None:
-        row("labels", ", ".join(f"{label}: {count:,}" for label, count in found.labels.items()))
+        row("labels", ", ".join(_label(code, count, names) for code, count in found.labels.items()))
     for warning in found.warnings:
         row("warning", warning)
     Console().print(table)
+
+
+def _label(code: int, count: int, names: dict[int, str]) -> str:
+    name = f" ({printable(names[code])})" if code in names else ""
+    return f"{code}{name}: {count:,}"

@@ -12,9 +12,10 @@ from torch import Tensor
 import pointgrad
 from pointgrad import data, models
 from pointgrad.data import Cloud, Prepare, Transform
-from pointgrad.data.scaling import ComputeFeatures, feature_statistics, with_computed
+from pointgrad.data.scaling import feature_statistics, with_computed
 
 SCENE = 16384  # labelled clouds with more points are scenes, which are cropped
+CROPS = 8, 64  # crops per epoch of each scene, and at least of all scenes together
 SCENE_VOXEL = 0.04  # voxel size in metres for which the radii of networks are designed
 
 
@@ -97,14 +98,15 @@ class DataFlags:
     """Flags for the data and the network."""
 
     data: str = ""
-    """Data set: shapes (built in); an .npz or .h5 file of arrays; a folder of point clouds; or a published one:
-    modelnet:ROOT, scanobjectnn:ROOT, shapenetpart:ROOT, s3dis:ROOT, semantickitti:ROOT."""
+    """Data set: shapes (built in); an .npz or .h5 file of arrays; a folder of point clouds, or one file with a class
+    for each point, which is divided by area; or a published one: modelnet:ROOT, scanobjectnn:ROOT,
+    shapenetpart:ROOT, s3dis:ROOT, semantickitti:ROOT."""
 
     task: Literal["auto", "classification", "segmentation"] = "auto"
     """One class per cloud, or per point; auto: depends on the labels of the data."""
 
     classes: tuple[str, ...] = ()
-    """Classes of the labels in a folder of clouds: --classes ground=2 vegetation=3,4,5 building=6, or a YAML file with
+    """Classes of the points in a folder or file: --classes ground=2 vegetation=3,4,5 building=6, or a YAML file with
     lines name: code. By default those of classes.yaml or classes.txt in the folder, else the codes that occur."""
 
     other_classes: Literal["ignore", "refuse"] = "ignore"
@@ -132,7 +134,7 @@ class DataFlags:
     cloud are, so that rare ones are seen). By default 1. Validation always uses 0."""
 
     samples_per_cloud: int | None = None
-    """Random crops of each cloud per epoch. By default 8 for scenes, else 1."""
+    """Random crops of each cloud per epoch. By default 8 for scenes, more if there are fewer than 8, else 1."""
 
     workers: int = -1
     """Processes that read and transform clouds; -1: one per core, up to 8, with a GPU, else 0.
@@ -141,29 +143,28 @@ class DataFlags:
     skip_bad: bool = False
     """Skip and count unreadable samples instead of stopping."""
 
-
-class Repeated(torch.utils.data.Dataset[Cloud]):
-    """Data set that repeats every cloud several times in a row, each time with different random numbers."""
-
-    def __init__(self, dataset: Any, times: int) -> None:
-        self.dataset, self.times = dataset, times
-        self.classes, self.task = dataset.classes, dataset.task
-        for name in ("categories", "parts", "class_map"):
-            if hasattr(dataset, name):
-                setattr(self, name, getattr(dataset, name))
-
-    def __len__(self) -> int:
-        return len(self.dataset) * self.times
-
-    def __getitem__(self, index: int) -> Cloud:
-        return self.dataset[index // self.times]
+    def check_data(self) -> None:
+        """Raise ValueError for values out of range."""
+        for name, value, least in (
+            ("batch_size", self.batch_size, 0),
+            ("workers", self.workers, -1),
+            ("samples_per_cloud", self.samples_per_cloud, 1),
+            ("crop_points", self.crop_points, 0),
+            ("points", self.prepare.points, 0),
+            ("voxel", self.prepare.voxel, 0),
+        ):
+            if value is not None and value < least:
+                inner = "prepare." if hasattr(self.prepare, name) else ""
+                raise ValueError(f"{inner}{name} must be at least {least}, got {value}")
+        if self.crop_balance is not None and not 0 <= self.crop_balance <= 1:
+            raise ValueError(f"crop_balance must be in [0, 1], got {self.crop_balance}")
 
 
 def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     """Return the flags with all defaults that depend on the data filled in."""
     classify = dataset.task == "classification"
     first = first_cloud(dataset)
-    scene = not classify and len(first) > SCENE
+    scene = not classify and (len(first) > SCENE or getattr(dataset, "by_area", False))
     kind = 0 if classify else 2 if scene else 1
 
     def default(value: Any, *choices: Any) -> Any:
@@ -182,6 +183,11 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     statistics = prepare.feature_center, prepare.feature_scale
     if prepare.features and prepare.scale_features and statistics == ((), ()):
         statistics = feature_statistics(dataset, prepare.features)
+    elif statistics[0] and len(statistics[0]) != (width := channels(dataset, prepare.features)):
+        raise ValueError(
+            f"prepare.feature_center must have a value for each of {width} feature columns, got {len(statistics[0])}; "
+            "without it and feature_scale, they are computed from the data"
+        )
     return replace(
         flags,
         task=dataset.task,
@@ -189,7 +195,7 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
         batch_size=flags.batch_size or (32, 16, 8)[kind],
         crop_points=crop,
         crop_balance=default(flags.crop_balance, 0.0, 0.0, 1.0),
-        samples_per_cloud=default(flags.samples_per_cloud, 1, 1, 8),
+        samples_per_cloud=default(flags.samples_per_cloud, 1, 1, max(CROPS[0], -(-CROPS[1] // len(dataset)))),
         prepare=replace(
             prepare,
             points=default(prepare.points, 1024, 0, crop),
@@ -243,18 +249,6 @@ def preparation(flags: DataFlags) -> Prepare:
     assert own.normalize is not None
     assert own.voxel is not None
     return Prepare(own.points, own.normalize, own.voxel, own.features, own.feature_center, own.feature_scale)
-
-
-def cropped(prepare: Prepare, points: int, balance: float = 0.0) -> Transform:
-    """Return a preparation that first thins voxels and crops to `points` points around a random center; 0: no crop.
-
-    `balance` is that of `data.Crop`.
-    """
-    if not points:
-        return prepare
-    thin: list[Transform] = [data.VoxelSample(prepare.voxel)] if prepare.voxel else []
-    compute = ComputeFeatures(prepare.features)  # before cropping: the ground depends on the surroundings
-    return data.Compose(compute, *thin, data.Crop(points, balance), replace(prepare, voxel=0.0))
 
 
 def workers(wanted: int, device: torch.device) -> int:

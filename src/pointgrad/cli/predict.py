@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from tyro.conf import Positional
@@ -21,6 +22,7 @@ from pointgrad.errors import one_line, printable
 from pointgrad.predict.labels import Settings
 from pointgrad.writing import make_folder
 
+from .class_maps import check_declared, with_classes
 from .device import device
 from .inputs import cloud_files
 from .status import ExitStatus, fail
@@ -67,6 +69,13 @@ class Predict:
     category: int | None = None
     """Part segmentation: number of the category of the objects in the files."""
 
+    classes: tuple[str, ...] = ()
+    """Codes of the network's classes in the files, for the results and for --evaluate: --classes ground=2 building=6,
+    or a YAML file with lines name: code. By default those of the training."""
+
+    other_classes: Literal["ignore", "refuse"] | None = None
+    """With --evaluate: points whose code belongs to no class are ignored, or an error. By default as in training."""
+
     classification: tuple[int, ...] | None = None
     """LAS and LAZ: write the labels to the classification field of the points as well;
     with numbers, these codes of the classes, in order."""
@@ -84,11 +93,11 @@ class Predict:
         try:
             Settings(self.tile, self.votes, self.max_points)
             files = [(file, self.out / place) for file, place in cloud_files(self.inputs, "label", self.out)]
-            trained = train.load(self.network, device(self.device))
+            trained = with_classes(train.load(self.network, device(self.device)), self.classes, self.other_classes)
             if trained.task == "segmentation":
                 _check_targets(files)
         except ERRORS as error:
-            return fail("predict", ExitStatus.USAGE, error)
+            return fail("predict", ExitStatus.USAGE, error, self)
         try:
             if trained.task == "classification":
                 return self._classify(trained, [source for source, _ in files])
@@ -102,6 +111,8 @@ class Predict:
         for source, folder in files:
             with _progress_bar(source) as progress:
                 try:
+                    if self.evaluate and not self.classes:
+                        check_declared(trained, source)
                     with naming(folder, "a folder to write to"):
                         make_folder(self.out, folder.relative_to(self.out))
                     report = predict.label_file(
@@ -113,7 +124,7 @@ class Predict:
                 except ERRORS as error:
                     report, reason = None, _reason(source, error)
             if report is None:
-                status = fail("predict", ExitStatus.FAILED, reason)
+                status = fail("predict", ExitStatus.FAILED, reason, self)
                 continue
             print(printable(f"{source} -> {report.target}: {_shares(trained.classes, report.counts)}"))
             if report.unlabelled:
@@ -143,7 +154,7 @@ class Predict:
                     chances = predict.classify(trained, [cloud], votes=self.votes, max_points=self.max_points)
                     truth = _truth(cloud, source, trained.classes) if self.evaluate else None
                 except ERRORS as error:
-                    status = fail("predict", ExitStatus.FAILED, _reason(source, error))
+                    status = fail("predict", ExitStatus.FAILED, _reason(source, error), self)
                     continue
                 best = chances.probabilities[0].topk(min(TOP, len(trained.classes)))
                 named = [(trained.classes[k], f"{p:.4f}") for p, k in zip(*(x.tolist() for x in best), strict=True)]

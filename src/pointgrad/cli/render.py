@@ -4,15 +4,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from pointgrad.data import ClassMap
 from pointgrad.data.files.formats import choose
 from pointgrad.data.files.workspace import exists
 from pointgrad.data.stream import Source
 from pointgrad.errors import one_line, printable
-from pointgrad.render import class_names, save
+from pointgrad.render import save
 from pointgrad.render.legend import Title
 from pointgrad.render.palette import Palette, PaletteName
 from pointgrad.render.save import LONGEST, SECONDS, check_suffix
@@ -67,6 +68,13 @@ class Render:
     legend: bool = True
     """Show a legend: names of classes, or the range of the quantity."""
 
+    classes: tuple[str, ...] = ()
+    """Classes of the labels: --classes ground=2 vegetation=3,4,5, or a YAML file with lines name: code.
+    By default those next to the file, or those of the LAS standard."""
+
+    other_classes: Literal["ignore", "refuse"] = "ignore"
+    """Points whose code belongs to none of --classes: drawn without a class, or an error."""
+
     colors: tuple[str, ...] = ()
     """Colors of classes, by name or number: --colors ground=#8c6d31 water=#2a7ab8."""
 
@@ -100,6 +108,7 @@ class Render:
                 (self.width, self.height), self.azimuth, self.elevation, self.point_size, self.background, self.legend
             )
             palette = Palette.parse(self.palette, self.colors)
+            classes = ClassMap.parse(self.classes, self.other_classes) if self.classes else None
             if not 0 < self.seconds <= LONGEST:
                 raise ValueError(f"--seconds must be above 0 and at most {LONGEST:.0f}, got {self.seconds}")
             if self.frames is not None and not 2 <= self.frames <= MAX_FRAMES:
@@ -109,8 +118,8 @@ class Render:
                 raise ValueError(f"--titles must have one title for each of {len(files)} files, got {len(self.titles)}")
             targets = self._targets(files)
         except ERRORS as error:
-            return fail("render", ExitStatus.USAGE, error)
-        done = [self._draw(target, sources, look, palette) for target, sources in targets.items()]
+            return fail("render", ExitStatus.USAGE, error, self)
+        done = [self._draw(target, sources, look, palette, classes) for target, sources in targets.items()]
         drawn = sum(done)
         if drawn == len(files):
             return ExitStatus.OK
@@ -138,7 +147,14 @@ class Render:
     def _frames(self, target: Path) -> int:
         return self.frames or (FRAMES if target.suffix.lower() == ".gif" else 0)
 
-    def _draw(self, target: Path, sources: Sequence[tuple[Path, str]], look: Look, palette: Palette) -> int:
+    def _draw(
+        self,
+        target: Path,
+        sources: Sequence[tuple[Path, str]],
+        look: Look,
+        palette: Palette,
+        classes: ClassMap | None,
+    ) -> int:
         """Draw the files that can be read, and return their number."""
         frames = self._frames(target)
         scenes: list[Scene] = []
@@ -146,13 +162,12 @@ class Render:
         names: dict[int, str] = {}
         for path, title in sources:
             try:
-                scene = Scene(
-                    Source(path, self.columns).parts, look.view, self.by, TURNTABLE_POINTS if frames else SAMPLE
-                )
+                source = Source(path, self.columns, classes)
+                scene = Scene(source.parts, look.view, self.by, TURNTABLE_POINTS if frames else SAMPLE)
                 scene = scene.sampled() if frames else scene
-                names = {**class_names(path, scene.scale(self.by, None).by), **names}
+                names = {**source.names(scene.scale(self.by, None).by), **names}
             except ERRORS as error:
-                fail("render", ExitStatus.USAGE, _about(path, error))
+                fail("render", ExitStatus.USAGE, _about(path, error), self)
                 continue
             scenes.append(scene)
             titles.append(Title(title))
@@ -167,7 +182,7 @@ class Render:
             images = list(compose(scenes, scales, look, shown, frames=frames))
             save(target, images if frames else images[0], seconds=self.seconds, overwrite=self.overwrite)
         except ERRORS as error:
-            fail("render", ExitStatus.USAGE, _about(target, error))
+            fail("render", ExitStatus.USAGE, _about(target, error), self)
             return 0
         print(f"{printable(target)}: {sum(scene.count for scene in scenes):,} points by {scales[0].by}")
         return len(scenes)

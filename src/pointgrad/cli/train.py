@@ -11,6 +11,7 @@ import tyro
 from pointgrad import data, models
 from pointgrad.data.untrusted import parse_yaml
 from pointgrad.errors import one_line, printable
+from pointgrad.predict.labels import VOTES
 from pointgrad.train import (
     CheckpointError,
     Interrupted,
@@ -20,13 +21,19 @@ from pointgrad.train import (
     Trainer,
     WriteError,
     launch,
+    load,
     load_weights,
 )
 from pointgrad.train.processes import is_first_process
+from pointgrad.train.report import replace_confusion
 from pointgrad.train.run_folder import RunFolder
 
 from .config import ConfigError, check_numbers, read_config
-from .learning import DataFlags, Repeated, channels, cropped, preparation, resolve, workers
+from .crops import crops
+from .evaluate import table
+from .evaluate_scans import evaluate_scans, sees_scenes
+from .found import describe
+from .learning import DataFlags, channels, preparation, resolve, workers
 from .status import ExitStatus, fail
 
 NOT_SAVED = ("config", "resume")
@@ -46,6 +53,10 @@ class Train(TrainConfig, DataFlags):
 
     out: Path | None = None
     """Run folder. By default a new one under runs/."""
+
+    final_evaluation: bool = True
+    """Scenes: after the last epoch, label every point of the validation scans with the best weights, as
+    `pointgrad evaluate` does. Validation after each epoch uses crops, which are the same in all epochs."""
 
     resume: bool = False
     """Continue the run in --out from its last checkpoint, with its configuration; start a new run if there is none."""
@@ -70,10 +81,11 @@ class Train(TrainConfig, DataFlags):
             reason = f"{one_line(error, first=True)} Try a smaller --batch-size, with --accumulate"
             return fail("train", ExitStatus.FAILED, reason)
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("train", ExitStatus.USAGE, error)
+            return fail("train", ExitStatus.USAGE, error, self)
 
     def _run(self) -> int:
         check_numbers(self)
+        self.check_data()
         if not self.data:
             raise ValueError("--data is required: shapes, a file of arrays, or a folder of point clouds")
         if self.resume and self.out is None:
@@ -93,13 +105,11 @@ class Train(TrainConfig, DataFlags):
         classes = data.ClassMap.parse(self.classes, self.other_classes) if self.classes else None
         training: Any = data.open_dataset(self.data, "train", task, classes=classes)
         mapped = getattr(training, "class_map", None)
-        validation = data.open_dataset(self.data, "val", task, classes=mapped)
-        if mapped is not None:
-            note = training.describe_classes()
-            if is_first_process():
-                print(note)
+        validation: Any = data.open_dataset(self.data, "val", task, classes=mapped)
         if len(training.classes) < 2:
             raise ValueError(f"{self.data}: expected at least two classes, found only {', '.join(training.classes)}")
+        continued = self.resume and any(path.exists() for path in (folder.last, folder.previous))
+        labels = training.describe_classes() if mapped is not None and not continued else ""
         flags = resolve(self, training)
         if mapped is not None:
             flags = replace(flags, classes=mapped.texts(), other_classes=mapped.other)
@@ -126,6 +136,7 @@ class Train(TrainConfig, DataFlags):
         fabric = launch(self)
         batches = flags.loader(training, fabric, training=True)
         val_batches = flags.loader(validation, fabric, training=False) if len(validation) else None
+        found = [] if continued or not is_first_process() else describe(flags, training, validation, model, labels)
         trainer = Trainer(
             model,
             batches,
@@ -137,36 +148,63 @@ class Train(TrainConfig, DataFlags):
             fabric=fabric,
             record={name: value for name, value in asdict(flags).items() if name not in NOT_SAVED},
         )
+        for line in found:
+            trainer.log(line)
         try:
             best = trainer.fit()
         finally:
             for loader in filter(None, (batches, val_batches)):
                 loader.close()
+        if self.final_evaluation and is_first_process() and len(validation):
+            evaluate_best(trainer, validation, folder.path)
         metric = f"{trainer.monitor.replace('_', ' ')} {best[trainer.monitor]:.4f}"
         trainer.log(f"best epoch {best['epoch']}: {metric}; see {self.out}")
         return ExitStatus.OK
 
     def loader(self, dataset: Any, fabric: Any, *, training: bool) -> data.Loader:
         """Return a loader of the batches of this process."""
-        if self.samples_per_cloud and self.samples_per_cloud > 1:
-            dataset = Repeated(dataset, self.samples_per_cloud)
+        count = workers(self.workers, fabric.device)
         balance = self.crop_balance or 0.0 if training else 0.0  # validation measures the data as they are
-        prepare = cropped(preparation(self), self.crop_points or 0, balance)
+        scenes = crops(
+            dataset,
+            preparation(self),
+            self.crop_points or 0,
+            self.samples_per_cloud or 1,
+            workers=count,
+            balance=balance,
+        )
         augment = self.augment.transforms() if training else []
         return data.Loader(
-            dataset,
+            scenes.dataset,
             batch_size=self.batch_size,
-            transform=data.Compose(prepare, *augment),
+            transform=data.Compose(scenes.transform, *augment),
             features=self.prepare.features,
             shuffle=training,
             seed=self.seed,
-            workers=workers(self.workers, fabric.device),
+            workers=count,
             rank=fabric.global_rank,
             world=fabric.world_size,
             skip_bad=self.skip_bad,
             # Batch norm needs more than one cloud. The dropped clouds differ from epoch to epoch.
-            drop_last=training and len(dataset) >= self.batch_size * fabric.world_size,
+            drop_last=training and len(scenes.dataset) >= self.batch_size * fabric.world_size,
         )
+
+
+def evaluate_best(trainer: Trainer, validation: Any, out: Path) -> None:
+    """Evaluate the best weights on whole validation scans, if the network sees crops of scenes."""
+    trained = load(out, trainer.fabric.device)
+    if not sees_scenes(trained):
+        return
+    metrics, skipped = evaluate_scans(trained, validation, votes=VOTES, skip_bad=True)
+    if not bool(metrics.confusion.any()):
+        trainer.log("the validation scans cannot be evaluated as a whole: no labelled points could be read")
+        return
+    trainer.log(f"validation on whole scans, {VOTES} votes, epoch {trainer.best_epoch}:")
+    for line in table(trained.classes, metrics).splitlines():
+        trainer.log(f"  {line}")
+    if skipped:
+        trainer.log(f"unreadable scans skipped: {len(skipped)}; the first: {next(iter(skipped.values()))}")
+    replace_confusion(out, metrics.confusion)
 
 
 def command(arguments: list[str]) -> Callable[..., Train]:

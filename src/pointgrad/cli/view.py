@@ -13,11 +13,13 @@ from typing import Literal, NoReturn
 from tyro.conf import Positional
 
 from pointgrad import train
+from pointgrad.data import ClassMap
 from pointgrad.render.palette import Palette, PaletteName
 from pointgrad.view import RunViewer, Viewer, server
 from pointgrad.view.run_data import is_run
 from pointgrad.view.viewer import BUDGET
 
+from .class_maps import with_classes
 from .device import device
 from .evaluate_run import evaluate_run
 from .inputs import cloud_files
@@ -56,6 +58,13 @@ class View:
     points: int = BUDGET
     """Maximum number of points drawn. Larger clouds are drawn in detail near the camera, and coarsely elsewhere."""
 
+    classes: tuple[str, ...] = ()
+    """Classes of the labels: --classes ground=2 vegetation=3,4,5, or a YAML file with lines name: code.
+    By default those of the checkpoint, those next to the file, or those of the LAS standard."""
+
+    other_classes: Literal["ignore", "refuse"] = "ignore"
+    """Points whose code belongs to none of --classes: shown without a class, or an error."""
+
     colors: tuple[str, ...] = ()
     """Colors of classes, by name or number: --colors ground=#8c6d31 water=#2a7ab8."""
 
@@ -86,11 +95,17 @@ class View:
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
             palette = Palette.parse(self.palette, self.colors)
+            classes = ClassMap.parse(self.classes, self.other_classes) if self.classes else None
+            if runs and classes is not None:
+                raise ValueError(f"{runs[0]}: --classes must not be given for a run folder, which has its own classes")
             trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))
+            if trained is not None and classes is not None:
+                trained = with_classes(trained, self.classes, self.other_classes)
+                classes = trained.class_map  # in the order of the network
             token = None if self.token == "auto" else self.token == "on"
             web = server.start(self.host, self.port, "pointgrad", allow_hosts=self.allow_host, token=token)
         except (ValueError, OSError, ModuleNotFoundError) as error:
-            return fail("view", ExitStatus.USAGE, error)
+            return fail("view", ExitStatus.USAGE, error, self)
         if runs:
             RunViewer(web, runs[0], evaluate=partial(evaluate_run, device=self.device), palette=palette)
         else:
@@ -102,6 +117,7 @@ class View:
                 columns=self.columns,
                 category=self.category,
                 palette=palette,
+                classes=classes,
             )
         try:
             print(f"{server.address(web)}  (Ctrl-C quits)", flush=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from pointgrad.data.files.errors import FileError
 from pointgrad.data.untrusted import read_yaml
 from pointgrad.errors import printable
 
@@ -149,6 +150,19 @@ class ClassMap:
         known = self.known()
         return {code: count for code, count in sorted(counts.items()) if code >= 0 and code not in known}
 
+    def check(self, counts: Mapping[int, int], where: str = "") -> None:
+        """Raise `FileError` if other codes are refused and occur in the counts by code; `where`: the file."""
+        if self.other == "refuse" and (others := self.others(counts)):
+            wanted, found = " ".join(self.texts()), describe_codes(others, {})
+            prefix = f"{where}: " if where else ""
+            raise FileError(f"{prefix}expected only codes of the classes {wanted}, found also {found}")
+
+    def ordered(self, names: Sequence[str]) -> "ClassMap | None":
+        """Return the classes in the order of `names`, or None if these are not the same names."""
+        if set(names) != set(self.names):
+            return None
+        return ClassMap(tuple(names), tuple(self.codes[self.names.index(name)] for name in names), self.other)
+
     def sums(self, counts: Mapping[int, int]) -> list[int]:
         """Return the number of points of each class, from counts by code."""
         return [sum(counts.get(code, 0) for code in codes) for codes in self.codes]
@@ -182,12 +196,18 @@ def asprs(code: int) -> str:
     return ASPRS[code] if 0 <= code < len(ASPRS) else f"class {code}"
 
 
+def count_codes(labels: Tensor) -> dict[int, int]:
+    """Return the number of points of each label in (N,)."""
+    values, counts = labels.unique(return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+
 def describe_codes(counts: Mapping[int, int], names: Mapping[int, str]) -> str:
-    """List counts by code: "2 (ground) 1,204, 7 10"."""
-    each = (
-        (f"{code} ({names[code]})" if code in names else f"{code}", count) for code, count in sorted(counts.items())
+    """List counts by code: "2 (ground): 1,204, 7: 10"."""
+    return ", ".join(
+        f"{code} ({names[code]}): {count:,}" if code in names else f"{code}: {count:,}"
+        for code, count in sorted(counts.items())
     )
-    return ", ".join(f"{text} {count:,}" for text, count in each)
 
 
 def ignored_note(counts: Mapping[int, int]) -> str:

@@ -47,6 +47,16 @@ def class_names(path: str | Path, by: str = "label") -> dict[int, str]:
     return written if written is not None else _names_next_to(path, standard)
 
 
+def declared_classes(folder: Path) -> ClassMap | None:
+    """Return the classes that `classes.yaml` or `classes.txt` in a folder names, None without such a file."""
+    if (folder / CODES).is_file():
+        return ClassMap.read(folder / CODES)
+    if not (folder / NAMES).is_file():
+        return None
+    names = lines(folder / NAMES)
+    return ClassMap(tuple(names), tuple((number,) for number in range(len(names))))
+
+
 def _names_next_to(path: Path, standard: dict[int, str]) -> dict[int, str]:
     """Read the names next to the file, or in the root of a dataset with the folders `train`, `val` and `test`.
 

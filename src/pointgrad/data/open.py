@@ -6,6 +6,7 @@ from typing import Any
 
 from pointgrad.data.classes import ClassMap
 from pointgrad.data.datasets import S3DIS, Arrays, Folder, ModelNet, ScanObjectNN, SemanticKITTI, ShapeNetPart, Shapes
+from pointgrad.data.datasets.folder import is_cloud
 from pointgrad.data.datasets.split import Task
 
 PUBLISHED: dict[str, Any] = {
@@ -15,7 +16,9 @@ PUBLISHED: dict[str, Any] = {
     "s3dis": S3DIS,
     "semantickitti": SemanticKITTI,
 }
-FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHED), "a folder")
+BUILT_IN = "shapes"
+ARRAYS = (".npz", ".h5", ".hdf5")
+FORMS = ("shapes", "a .npz or .h5 file", *(f"{name}:FOLDER" for name in PUBLISHED), "a folder", "a file of points")
 
 
 def open_dataset(
@@ -25,10 +28,10 @@ def open_dataset(
 
     Args:
         spec: `shapes`; an `.npz` or `.h5` file (`Arrays`); `modelnet:FOLDER`, `scanobjectnn:FOLDER`,
-            `shapenetpart:FOLDER`, `s3dis:FOLDER`, `semantickitti:FOLDER`; or a folder (`Folder`).
+            `shapenetpart:FOLDER`, `s3dis:FOLDER`, `semantickitti:FOLDER`; or a folder or one file of points (`Folder`).
         split: "train", "val" or "test".
         task: Required task, "classification" or "segmentation". Default: the task of the dataset.
-        classes: Classes of the points' labels, for a folder; see `Folder`.
+        classes: Classes of the points' labels, for a folder or one file of points; see `Folder`.
         options: Further arguments of the dataset, such as `variant` of `ScanObjectNN`.
 
     Returns:
@@ -43,9 +46,9 @@ def open_dataset(
     """
     text, path = str(spec), Path(spec).expanduser()
     name, colon, root = text.partition(":")
-    if classes is not None and not path.is_dir():
-        raise ValueError(f"classes can be mapped for a folder of clouds, got {text!r}")
-    if text == "shapes":
+    if classes is not None and not has_codes(text):
+        raise ValueError(f"classes can be mapped for a folder or a file of points, got {text!r}")
+    if text == BUILT_IN:
         return Shapes(split, task or "classification", **options)
     if colon and name in PUBLISHED:
         if not root:
@@ -54,11 +57,41 @@ def open_dataset(
         if task not in (None, dataset.task):
             raise ValueError(f"task must be {dataset.task} for {name}, got {task}")
         return dataset
-    if path.suffix in (".npz", ".h5", ".hdf5"):
+    if path.suffix in ARRAYS:
         return Arrays(path, split, task, **options)
-    if path.is_dir():
+    if has_codes(text):
         return Folder(path, split, task, classes=classes, **options)
     near = difflib.get_close_matches(name.lower(), ["shapes", *PUBLISHED], n=1)
     hint = f"; did you mean {near[0]}{':FOLDER' if near[0] in PUBLISHED else ''}?" if near else ""
     found = "a file of a different format" if path.is_file() else f"{text!r}, which does not exist"
     raise ValueError(f"data must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {found}{hint}")
+
+
+def has_codes(spec: str | Path) -> bool:
+    """Whether `open_dataset` returns a `Folder`, whose labels may be codes: for a folder, or one file of points."""
+    path = Path(spec).expanduser()
+    return str(spec) != BUILT_IN and (path.is_dir() or (path.suffix not in ARRAYS and is_cloud(path)))
+
+
+def default_split(spec: str | Path, *, trained_on: bool) -> str:
+    """Choose the split to evaluate a network on.
+
+    Args:
+        spec: The dataset; see `open_dataset`.
+        trained_on: Whether the network was trained on this dataset.
+
+    Returns:
+        "test" if there is test data, or data that are not divided and were not used for training; else "val".
+
+    Example:
+        >>> default_split("shapes", trained_on=True)
+        'test'
+    """
+    name, path = str(spec).partition(":")[0], Path(spec).expanduser()
+    if name == BUILT_IN:
+        return "test"
+    if name == "semantickitti":  # the labels of its test data are not published
+        return "val"
+    if (path / "train").is_dir():
+        return "test" if (path / "test").is_dir() else "val"
+    return "val" if trained_on and path.exists() else "test"

@@ -53,8 +53,8 @@ class Prepare:
             0 < each < math.inf for each in self.feature_scale
         ):
             raise ValueError(
-                f"feature_scale must have a positive value for each of {len(self.feature_center)} values of "
-                f"feature_center, got {self.feature_scale}"
+                f"feature_scale must have a positive value for each of {len(self.feature_center)} values of the "
+                f"center, got {self.feature_scale}"
             )
         if self.points < 0:
             raise ValueError(f"points must be at least 0, got {self.points}")

@@ -1,11 +1,13 @@
 """Point cloud files read in parts, with the labels stored next to them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import torch
 
+from pointgrad.data.classes import ClassMap, count_codes
 from pointgrad.data.cloud import Cloud
 from pointgrad.data.files import las
 from pointgrad.data.files.errors import FileError, naming
@@ -15,6 +17,7 @@ from pointgrad.data.files.memory import check_file
 from pointgrad.data.files.mesh import sample
 from pointgrad.data.files.read_write import read_table
 from pointgrad.data.files.table import label_column, to_cloud
+from pointgrad.data.names import class_names
 from pointgrad.data.sidecar import attach, read_sidecar, with_labels
 
 READABLE = "a file that can be read"
@@ -30,15 +33,32 @@ class Source:
     Args:
         path: The file.
         columns: Column names for formats that do not store them; see `pointgrad.data.read`.
+        classes: Classes that replace the codes of the labels.
     """
 
-    def __init__(self, path: Path, columns: str | None = None) -> None:
-        self.path, self.columns = path, columns
+    def __init__(self, path: Path, columns: str | None = None, classes: ClassMap | None = None) -> None:
+        self.path, self.columns, self.classes = path, columns, classes
         with naming(path, READABLE):
             self.format = choose(path, None)
 
     def parts(self) -> Iterator[Cloud]:
         """Iterate over the parts of the file, from its first point."""
+        return map(self._with_classes, self._parts())
+
+    def names(self, by: str) -> dict[int, str]:
+        """Return the class names of a column, by label; see `pointgrad.data.class_names`."""
+        if self.classes is None or not by.lower().endswith("label"):
+            return class_names(self.path, by)
+        return dict(enumerate(self.classes.names)) if by == "label" else self.classes.known()
+
+    def _with_classes(self, part: Cloud) -> Cloud:
+        if self.classes is None or part.labels is None:
+            return part
+        if self.classes.other == "refuse":
+            self.classes.check(count_codes(part.labels), str(self.path))
+        return replace(part, labels=self.classes.apply(part.labels))
+
+    def _parts(self) -> Iterator[Cloud]:
         if self.format not in LAS:
             yield self._whole
             return

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pointgrad.data import ClassMap, FileError
+from pointgrad.data.classes import count_codes
 from pointgrad.data.datasets.folder import CODES, point_labels
 from pointgrad.data.datasets.folder import NAMES as CLASSES
 from pointgrad.data.datasets.layout import lines
@@ -145,6 +146,7 @@ def label_file(
     compared = None
     if evaluate:
         truth = point_labels(source, cloud)
+        map_of(trained).check(count_codes(truth), str(source))
         compared = Comparison(map_of(trained))
     result = label(trained, cloud, tile=tile, votes=votes, max_points=max_points, progress=progress)
     if compared is not None:
@@ -167,6 +169,8 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
     wanted = output(source, target.parent)
     if wanted.suffix.lower() != target.suffix.lower():
         raise FileError(f"{target}: expected a name that ends in {wanted.suffix} for the labels of {source}")
+    if target.name.lower().endswith(".copc.laz"):
+        raise FileError(f"{target}: expected another name: cloud-optimized files cannot be written; use .laz")
     if target.exists():
         if source.exists() and os.path.samefile(source, target):
             raise FileError(f"{target}: expected a target other than the source, got the source itself")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pointgrad.data import Cloud
+from pointgrad.data.classes import count_codes
 from pointgrad.data.files import las
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.las_check import open_checked
@@ -49,17 +50,21 @@ def label_las(
     def clouds() -> Iterator[Cloud]:
         with naming(source, READABLE):
             for table in las.chunks(source):
-                yield replace(to_cloud(table, None, str(source)), category=category)
+                cloud = replace(to_cloud(table, None, str(source)), category=category)
+                if evaluate and cloud.labels is not None:
+                    classes.check(count_codes(cloud.labels))
+                yield cloud
 
     with naming(source, READABLE):
         header, names = _header(source, trained, codes)
+    classes = map_of(trained, codes)
     with workspace(target, temp or target.parent) as work, workspace(target, target.parent) as drafts:
         results = work / "results"
         with disk_errors(work / "points"), open(work / "points", "w+b") as file:
             scene = collect(clouds, file, trained.prepare.features, evaluate, progress)
             report = Report(target, torch.zeros(len(trained.classes), dtype=torch.long))
             if evaluate:
-                compared = Comparison(map_of(trained, codes))
+                compared = Comparison(classes)
                 report.metrics, report.ignored = compared.metrics, compared.ignored
             with disk_errors(results):
                 _reserve(results, scene.total)

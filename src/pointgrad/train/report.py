@@ -1,11 +1,15 @@
 """Result files of a run: curves, evaluation, confusion matrix and examples."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from . import pictures
-from .evaluation import BEST, EVALUATION, Evaluation, Examples
+from .evaluation import BEST, EVALUATION, Evaluation, Examples, read
 from .files import write_atomically
 from .metrics import Metrics
 
@@ -64,3 +68,11 @@ class Report:
     def _write(self, name: str, content: bytes) -> None:
         assert self._trainer.folder is not None
         write_atomically(self._trainer.folder.path / name, content)
+
+
+def replace_confusion(folder: Path, confusion: Tensor) -> None:
+    """Replace the confusion matrix in a run folder, and its figure if matplotlib is installed."""
+    found = replace(read(folder / EVALUATION), confusion=confusion.cpu())
+    write_atomically(folder / EVALUATION, found.to_bytes())
+    if find_spec("matplotlib") is not None:
+        write_atomically(folder / "confusion.png", pictures.confusion(found.confusion, found.classes))

@@ -4,14 +4,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+RECENT = 5.0  # step n has the weight RECENT / (RECENT + n), while this is more than the momentum
+
 
 class RunningStatistics:
-    """Make the running statistics of batch norm an average over all steps, until there are enough steps.
+    """Give the first steps of a run a larger weight in the running statistics of batch norm.
 
     Batch norm updates a statistic as `running += momentum * (batch - running)`, from mean 0 and variance 1. With a
-    momentum of 0.1, these initial values dominate for a dozen steps, and a network that is evaluated then predicts one
-    class. Step n (from 0) therefore has the weight 1 / (n + 1), as long as this is more than the momentum. The weight
-    depends on the number of the step only, so that a resumed run continues exactly.
+    momentum of 0.1 these initial values dominate for dozens of steps, because the variance of a layer is often far
+    below 1, and a network that is evaluated then predicts one class. Step n (from 0) therefore has the weight
+    5 / (5 + n), as long as this is more than the momentum: the first step replaces the initial values, and later steps
+    count more than earlier ones, whose weights were different. The weight depends on the number of the step only, so
+    that a resumed run continues exactly.
 
     Args:
         module: The network; nothing is stored in it.
@@ -26,7 +30,7 @@ class RunningStatistics:
 
     def before_step(self, step: int) -> None:
         """Remember the statistics before step `step` of the run, if the step will have a larger weight."""
-        early = [layer for layer in self._layers if 1 / (step + 1) > self._momentum(layer)]
+        early = [layer for layer in self._layers if _weight(step) > self._momentum(layer)]
         self._before = [[tensor.clone() for tensor in _statistics(layer)] for layer in early]
         self._early = early
 
@@ -36,7 +40,7 @@ class RunningStatistics:
         for layer, saved in zip(self._early, self._before, strict=True):
             for tensor, before in zip(_statistics(layer), saved, strict=True):
                 # running = before + momentum * (batch - before)
-                tensor.copy_(before + (tensor - before) / (self._momentum(layer) * (step + 1)))
+                tensor.copy_(before + (tensor - before) * (_weight(step) / self._momentum(layer)))
         self._before = []
         self._early = []
 
@@ -44,6 +48,10 @@ class RunningStatistics:
         """Weight of all batches of a step together."""
         assert layer.momentum is not None
         return 1 - (1 - layer.momentum) ** self._batches
+
+
+def _weight(step: int) -> float:
+    return RECENT / (RECENT + step)
 
 
 def _statistics(layer: _BatchNorm) -> list[Tensor]:

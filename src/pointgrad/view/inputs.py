@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pointgrad.data import Cloud
-from pointgrad.data.names import class_names
+from pointgrad.data import ClassMap, Cloud
 from pointgrad.data.stream import Source
 from pointgrad.errors import printable
 from pointgrad.render import choices, colors, first_choice
@@ -59,11 +58,13 @@ class File:
         path: The file.
         columns: Column names, as for `pointgrad.data.read`.
         category: Object category, for part segmentation networks.
+        classes: Classes that replace the codes of the labels.
     """
 
     path: Path
     columns: str | None = None
     category: int | None = None
+    classes: ClassMap | None = None
 
     @property
     def title(self) -> str:
@@ -75,14 +76,14 @@ class File:
 
     @cached_property
     def _source(self) -> Source:
-        return Source(self.path, self.columns)
+        return Source(self.path, self.columns, self.classes)
 
     def parts(self) -> Iterable[Cloud]:
         parts = self._source.parts()
         return parts if self.category is None else (replace(part, category=self.category) for part in parts)
 
     def names(self, by: str) -> dict[int, str]:
-        return class_names(self.path, by)
+        return self._source.names(by)
 
     @property
     def preferred(self) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pointgrad.data import ClassMap
 from pointgrad.errors import one_line
 from pointgrad.render import Palette, Scale
 from pointgrad.render.colors import ERROR, LABEL, RIGHT_OR_WRONG
@@ -48,6 +49,7 @@ class Viewer(Page):
         columns: Column names, as for `pointgrad.data.read`.
         category: Object category of the files, for part segmentation networks.
         palette: Rule for the colors of classes.
+        classes: Classes that replace the codes of the labels. By default those of the network.
 
     Attributes:
         levels: The open cloud, None before a file is open.
@@ -64,10 +66,12 @@ class Viewer(Page):
         columns: str | None = None,
         category: int | None = None,
         palette: Palette | None = None,
+        classes: ClassMap | None = None,
     ) -> None:
         super().__init__(server)
         self._palette = palette or Palette()
         self.paths, self.trained = list(paths), trained
+        self._class_map = classes or (None if trained is None else trained.class_map)
         self._budget, self._columns, self._category = budget, columns, category
         self.levels: Levels | None = None
         self.picked: Picked | None = None
@@ -136,7 +140,7 @@ class Viewer(Page):
         self._clear()
 
     def _open_path(self, path: Path) -> None:
-        self._open(File(path, self._columns, self._category))
+        self._open(File(path, self._columns, self._category, self._class_map))
 
     def _open(self, source: Input) -> None:
         started = time.monotonic()

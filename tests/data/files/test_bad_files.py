@@ -226,9 +226,9 @@ def test_wrong_suffix(originals, tmp_path):
             if installed and other != suffix(name) and {other, suffix(name)} not in alike:
                 (tmp_path / f"a.{other}").write_bytes(raw)
                 refused(tmp_path / f"a.{other}")
-    path = tmp_path / "a.e57"
+    path = tmp_path / "a.dxf"
     path.write_bytes(b"x")
-    assert "expected one of the formats ply, pcd, las, laz, off, obj, stl, xyz" in refused(path)
+    assert "expected one of the formats ply, pcd, las, laz, e57, off, obj, stl, xyz" in refused(path)
     path = tmp_path / "README"
     path.write_bytes(b"x")
     assert refused(path).endswith("got no suffix")

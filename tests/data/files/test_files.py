@@ -334,9 +334,28 @@ def test_las_columns_that_do_not_fit_into_dimensions(tmp_path):
     again = data.read(tmp_path / "a.las")
     assert again.features["intensity"].tolist() == [0.25, 0.5, 1.0]
     assert again.labels.tolist() == [-1, 0, 300]
-    assert "original_intensity" in laspy.read(tmp_path / "a.las").point_format.dimension_names
+    las = laspy.read(tmp_path / "a.las")
+    assert "original_intensity" in las.point_format.dimension_names
+    assert np.asarray(las.intensity).tolist() == [16384, 32768, 65535]  # for other programs
     data.write(tmp_path / "b.las", Cloud(torch.rand(2, 3), labels=torch.tensor([40, 255])))
     assert np.array(laspy.read(tmp_path / "b.las").classification).tolist() == [40, 255]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 0.99, 0.5], [0, 64880, 32768]),
+        ([3.4, 70_000.0, -5.0], [3, 65535, 0]),
+        ([torch.nan, 0.5, 1.0], [0, 32768, 65535]),
+        ([0.0, 1.0, 65535.0], [0, 1, 65535]),
+    ],
+)
+def test_las_intensity_for_other_programs(tmp_path, values, expected):
+    laspy = pytest.importorskip("laspy")
+    data.write(tmp_path / "a.laz", Cloud(torch.rand(3, 3), {"intensity": torch.tensor(values)}))
+    assert np.asarray(laspy.read(tmp_path / "a.laz").intensity).tolist() == expected
+    again = data.read(tmp_path / "a.laz").features["intensity"]
+    assert torch.equal(again.float().nan_to_num(nan=-1), torch.tensor(values).nan_to_num(nan=-1))
 
 
 @pytest.mark.parametrize("suffix", ["off", "obj", "stl"])
@@ -580,12 +599,17 @@ def test_file_keeps_its_mode_and_link_is_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("name", "cloud", "options", "reason"),
     [
-        ("a.off", Cloud(torch.rand(2, 3), {"t": torch.rand(2)}), {}, "expected only x, y, z for off, got t; lossy"),
+        (
+            "a.off",
+            Cloud(torch.rand(2, 3), {"t": torch.rand(2)}),
+            {},
+            "expected only x, y, z for off, got t \\(dropped if lossy\\)",
+        ),
         ("a.obj", Cloud(torch.rand(2, 3), labels=torch.zeros(2)), {}, "expected only x, y, z for obj, got label"),
         ("a.bin", Cloud(torch.rand(2, 3, dtype=torch.float64)), {}, "expected coordinates that float32 can represent"),
         ("a.stl", Cloud(torch.rand(2, 3)), {}, "expected a format that can be written, got stl"),
         ("a.ply", Cloud(torch.rand(2, 3)), {"encoding": "utf-8"}, "expected the encoding binary_little_endian or "),
-        ("a.npy", Cloud(torch.rand(2, 3)), {"encoding": "ascii"}, "expected the encoding None, got 'ascii'"),
+        ("a.npy", Cloud(torch.rand(2, 3)), {"encoding": "ascii"}, "expected no encoding for npy, got 'ascii'"),
         ("a.ply", Cloud(torch.rand(2, 3)), {"like": "b.las"}, "expected like only for las and laz, got b.las"),
         ("a.las", Cloud(torch.rand(2, 3)), {"like": "b.las"}, "b.las: expected a LAS file as template"),
         ("a.ply", Cloud(torch.rand(0, 3)), {}, "expected at least one point to write, got none"),
@@ -597,7 +621,9 @@ def test_file_keeps_its_mode_and_link_is_replaced(tmp_path):
         ("a.las", Cloud(torch.tensor([[0.0, torch.nan, 0.0]])), {}, "expected finite coordinates"),
         ("a.las", Cloud(torch.tensor([[0.0, 0.0, 0.0], [1e30, 0.0, 0.0]])), {}, "expected coordinates within"),
         ("a.npz", Cloud(torch.rand(1, 3), {"points": torch.rand(1)}), {}, "feature names other than points"),
-        ("a.e57", Cloud(torch.rand(1, 3)), {}, "expected one of the formats ply, pcd, las, .* got e57"),
+        ("a.e57", Cloud(torch.rand(1, 3)), {}, "expected a format that can be written, got e57"),
+        ("a.copc.laz", Cloud(torch.rand(1, 3)), {}, "expected another name: cloud-optimized files cannot be written"),
+        ("a.dxf", Cloud(torch.rand(1, 3)), {}, "expected one of the formats ply, pcd, las, .* got dxf"),
         ("folder.ply", Cloud(torch.rand(1, 3)), {}, "expected a file that can be written, got: Is a folder"),
         ("no/a.ply", Cloud(torch.rand(1, 3)), {}, "No such file or directory"),
     ],

@@ -138,3 +138,87 @@ def test_every_flag_has_help(main, command, capsys):
     assert "Exit status" in text
     for flag in ("--columns", "--labels"):
         assert flag in text
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_isolated_points(tmp_path, seed):
+    """Outliers above and far below a surface are counted, single or in pairs; the surface and its border are not."""
+    rng = np.random.default_rng(seed)
+    ground = np.stack([*rng.uniform(0, 60, (2, 20_000)), rng.normal(0, 0.02, 20_000)], 1)
+    single = np.stack([*rng.uniform(0, 60, (2, 15)), rng.choice([-400.0, 90.0, 300.0], 15)], 1)
+    single[:, 0] = np.arange(15) * 30.0
+    pairs = np.repeat([[10.0, 10, 700], [50, 50, 900]], 2, axis=0) + rng.normal(0, 0.05, (4, 3))
+    np.save(tmp_path / "a.npy", np.concatenate([ground, single, pairs])[rng.permutation(20_019)] + [5e5, 5e6, 0])
+    assert data.info(tmp_path / "a.npy").isolated == 19
+
+
+def test_isolated_points_of_las_in_chunks(tmp_path, monkeypatch):
+    need("laz")
+    points = torch.rand(3000, 3, generator=torch.Generator().manual_seed(0)).double() * torch.tensor([9.0, 9, 0.1])
+    points[::500, 2] = torch.arange(6) * 50 + 50
+    data.write(tmp_path / "a.laz", data.Cloud(points))
+    monkeypatch.setattr(las_module, "CHUNK", 700)
+    assert data.info(tmp_path / "a.laz").isolated == 6
+
+
+@pytest.mark.parametrize(
+    "points", [[[0.0, 0, 0]], [[1.0, 2, 3]] * 9, [[0, 0, 0], [0, 0, 1]], [[0, 0, 0], [np.nan] * 3]]
+)
+def test_isolated_points_of_tiny_files(tmp_path, points):
+    np.save(tmp_path / "a.npy", np.array(points, float))
+    assert data.info(tmp_path / "a.npy").isolated in (0, 2)  # two points have a spacing, and nothing around them
+
+
+UTM = (
+    'PROJCS["WGS 84 / UTM zone 32N",GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.25,'
+    'AUTHORITY["EPSG","7030"]],AUTHORITY["EPSG","6326"]],AUTHORITY["EPSG","4326"]],AUTHORITY["EPSG","32632"]]'
+)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([], None),
+        ([(2112, UTM.encode() + b"\0")], "WGS 84 / UTM zone 32N (EPSG:32632)"),
+        ([(2112, b'COMPD_CS["one + two",PROJCS["one",AUTHORITY["EPSG","1"]],VERT_CS["two"]]')], "one + two"),
+        ([(2112, b'PROJCRS["new",BASEGEOGCRS["x",ID["EPSG",4258]],ID["EPSG",25832]]')], "new (EPSG:25832)"),
+        ([(2112, b"junk")], None),
+        ([(34735, np.array([1, 1, 0, 1, 3072, 0, 1, 26912], "<u2").tobytes())], "EPSG:26912"),
+        ([(34735, np.array([1, 1, 0, 2, 3072, 0, 1, 25832, 4096, 0, 1, 7837], "<u2").tobytes())], "EPSG:25832+7837"),
+        (
+            [
+                (34735, np.array([1, 1, 0, 2, 1026, 34737, 6, 0, 2048, 0, 1, 4326], "<u2").tobytes()),
+                (34737, b"Earth|rest\0"),
+            ],
+            "Earth (EPSG:4326)",
+        ),
+        ([(34735, np.array([1, 1, 0, 1, 3072, 0, 1, 32767], "<u2").tobytes())], None),
+        ([(34735, b"\1\0\1")], None),
+    ],
+)
+def test_coordinate_systems(tmp_path, records, expected):
+    laspy = pytest.importorskip("laspy")
+    las = laspy.LasData(laspy.LasHeader(version="1.4", point_format=6))
+    las.x, las.y, las.z = np.random.default_rng(0).random((3, 20))
+    for number, content in records:
+        las.header.vlrs.append(laspy.VLR("LASF_Projection", number, "", content))
+    las.write(tmp_path / "a.las")
+    assert data.info(tmp_path / "a.las").crs == expected
+
+
+def test_info_shows_class_names_and_coordinate_system(main, tmp_path, capsys):
+    laspy = pytest.importorskip("laspy")
+    las = laspy.LasData(laspy.LasHeader(version="1.4", point_format=6))
+    las.x, las.y, las.z = np.random.default_rng(0).random((3, 30))
+    las.classification = np.repeat([2, 9, 200], 10)
+    las.header.vlrs.append(laspy.VLR("LASF_Projection", 2112, "", UTM.encode()))
+    las.write(tmp_path / "a.las")
+    assert main(["info", str(tmp_path / "a.las")]) == 0
+    printed = capsys.readouterr().out
+    assert "2 (ground): 10, 9 (water): 10, 200: 10" in printed
+    assert "WGS 84 / UTM zone 32N (EPSG:32632)" in printed
+    assert main(["info", str(tmp_path / "a.las"), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["classes"] == {"2": "ground", "9": "water"}
+    assert found["labels"] == {"2": 10, "9": 10, "200": 10}
+    assert found["crs"].startswith("WGS 84")

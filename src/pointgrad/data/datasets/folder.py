@@ -1,7 +1,8 @@
-"""A dataset stored as a folder of point cloud files."""
+"""A dataset stored as a folder of point cloud files, or as one file."""
 
 import csv
 from collections import Counter
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,8 +11,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from pointgrad.data.classes import MAX_CODE, ClassMap, asprs, choose_classes, describe_codes, ignored_note
+from pointgrad.data.classes import (
+    MAX_CODE,
+    ClassMap,
+    asprs,
+    choose_classes,
+    count_codes,
+    describe_codes,
+    ignored_note,
+)
 from pointgrad.data.cloud import Cloud
+from pointgrad.data.datasets.blocks import in_validation
 from pointgrad.data.datasets.layout import lines, missing
 from pointgrad.data.datasets.split import SPLITS, Task, check_split, part_of_training
 from pointgrad.data.files import FileError, read
@@ -49,7 +59,8 @@ class Folder(Dataset[Cloud]):
     Args:
         root: The folder. If it contains a folder `train` and optionally `val` and `test`, each with one of the layouts
             above, these are the splits. Without `val`, a random tenth of each class of the training data is "val".
-            Without such folders, "test" and None are all clouds.
+            Without such folders, "test" and None are all clouds. A single file with a label for each point, or a
+            folder with one, is divided by area: three of 16 blocks with equally many points are "val".
         split: "train", "val", "test" or None.
         task: "classification" or "segmentation". Default: segmentation if there are neither class folders nor a table.
         sample: Number of points drawn from each file, from the surface of a mesh or from the points of a cloud; the
@@ -59,6 +70,12 @@ class Folder(Dataset[Cloud]):
 
     Raises:
         FileError: If the folder has none of these layouts, or a file cannot be read.
+
+    Attributes:
+        files: Files of this split.
+        whole: Whether this split is all data, because there are no folders for splits.
+        by_area: Whether this split is a part of a single file.
+        class_map: Classes with their codes in the files; None if labels are class numbers.
     """
 
     def __init__(
@@ -73,14 +90,17 @@ class Folder(Dataset[Cloud]):
     ) -> None:
         check_split(split, (*SPLITS, None))
         self.root, self.sample, self.seed = Path(root), sample, seed
-        if not self.root.is_dir():
+        if not self.root.is_dir() and not is_cloud(self.root):
             raise missing(self.root, "a folder of clouds", LAYOUTS)
+        self._folder = self.root if self.root.is_dir() else self.root.parent  # of classes.yaml or classes.txt
         parts = {name: self.root / name for name in SPLITS if (self.root / name).is_dir()}
         if parts and "train" not in parts:
             raise FileError(f"{self.root}: expected a folder train in addition to {' and '.join(parts)}, found none")
         folders = list(parts.values()) or [self.root]
         self.whole = not parts and split not in ("train", "val")  # all clouds, including those used for training
         self.task: Task = task or ("classification" if any(map(_has_classes, folders)) else "segmentation")
+        if self.root.is_file() and self.task == "classification":
+            raise FileError(f"{self.root}: expected a folder for classification, got one file")
         found = {folder: _labelled(folder, self.task) for folder in folders}
         if not any(found.values()):
             raise missing(self.root, "clouds", LAYOUTS)
@@ -103,10 +123,14 @@ class Folder(Dataset[Cloud]):
         number = {name: label for label, name in enumerate(self.classes)}
         labels = [number.get(name, 0) for name in names]
         keep = list(range(len(files)))
-        if split in ("train", "val") and "val" not in parts:
+        single = self.task == "segmentation" and len(files) == 1 and "val" not in parts
+        self.by_area = single and split in ("train", "val")
+        self._is_val = split == "val"
+        if split in ("train", "val") and "val" not in parts and not single:
             keep = part_of_training(labels, split, seed)
         if not keep:
             raise FileError(f"{folder}: expected clouds for {split}, found {len(files)} in total")
+        self._others: dict[int, dict[int, int]] = {}  # by index
         self.files = [files[i] for i in keep]
         self._labels = [labels[i] for i in keep]
 
@@ -120,22 +144,38 @@ class Folder(Dataset[Cloud]):
         if self.task == "classification":
             cloud.label, cloud.labels = self._labels[index], None
             return cloud
-        cloud.label, cloud.labels = None, point_labels(path, cloud)
+        labels = point_labels(path, cloud)
+        cloud.label, cloud.labels = None, labels
+        if self.by_area:  # by the codes of the file, so that the division does not depend on the classes
+            cloud = cloud.select(in_validation(cloud.points, labels) == self._is_val)
+            assert cloud.labels is not None
+            labels = cloud.labels
+            if not len(cloud):
+                raise FileError(f"{path}: expected enough points to divide into blocks, got too few")
         if self.class_map is not None:
-            self._check_codes(_count(cloud.labels), str(path))
-            cloud.labels = self.class_map.apply(cloud.labels)
-            return cloud
-        low, high = int(cloud.labels.min()), int(cloud.labels.max())
+            counts = count_codes(labels)
+            self.class_map.check(counts, str(path))
+            self._others[index] = self.class_map.others(counts)
+            return replace(cloud, labels=self.class_map.apply(labels))
+        low, high = int(labels.min()), int(labels.max())
         if low < -1 or high >= len(self.classes):
             raise FileError(f"{path}: expected labels from -1 to {len(self.classes) - 1}, got {low} to {high}")
         return cloud
 
+    @property
+    def ignored(self) -> dict[int, int]:
+        """Number of points of each code that belongs to no class, in the clouds read so far."""
+        total: Counter[int] = Counter()
+        for counts in self._others.values():
+            total.update(counts)
+        return dict(sorted(total.items()))
+
     def _point_classes(self) -> tuple[str, ...]:
-        if (self.root / CODES).is_file():
-            self.class_map = ClassMap.read(self.root / CODES)
+        if (self._folder / CODES).is_file():
+            self.class_map = ClassMap.read(self._folder / CODES)
             return self.class_map.names
-        if (self.root / NAMES).is_file():
-            return tuple(lines(self.root / NAMES))
+        if (self._folder / NAMES).is_file():
+            return tuple(lines(self._folder / NAMES))
         self.class_map = choose_classes(self.codes, las=self._is_las)
         return tuple(map(str, range(max(self.codes) + 1))) if self.class_map is None else self.class_map.names
 
@@ -146,7 +186,7 @@ class Folder(Dataset[Cloud]):
         errors = []
         for path in self._all:
             try:
-                found = _count(point_labels(path, None))
+                found = count_codes(point_labels(path, None))
             except (ValueError, OSError) as error:  # raised again when this cloud is read
                 errors.append(error)
                 continue
@@ -171,27 +211,15 @@ class Folder(Dataset[Cloud]):
         found = f"labels found: {describe_codes({c: n for c, n in self.codes.items() if c >= 0}, names)}"
         if self.class_map is None:
             return found
-        self._check_codes(self.codes, str(self.root))
+        self.class_map.check(self.codes, str(self.root))
         sums = self.class_map.sums(self.codes)
         if not any(sums):
             wanted = " ".join(self.class_map.texts())
             raise FileError(f"{self.root}: expected points of the classes {wanted}, found none; {found}")
-        each = zip(self.class_map.texts(), sums, strict=True)
-        text = [found, f"classes: {', '.join(f'{name} {count:,}' for name, count in each)}"]
+        text = [found, f"classes: {' '.join(self.class_map.texts())}"]
         if others := self.class_map.others(self.codes):
             text.append(ignored_note(others))
         return "\n".join(text)
-
-    def _check_codes(self, counts: dict[int, int], where: str) -> None:
-        assert self.class_map is not None
-        if self.class_map.other == "refuse" and (others := self.class_map.others(counts)):
-            wanted, found = " ".join(self.class_map.texts()), describe_codes(others, {})
-            raise FileError(f"{where}: expected only codes of the classes {wanted}, found also {found}")
-
-
-def _count(labels: Tensor) -> dict[int, int]:
-    values, counts = labels.unique(return_counts=True)
-    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def has_sidecar(path: Path) -> bool:
@@ -217,6 +245,8 @@ def _has_classes(folder: Path) -> bool:
 
 def _labelled(folder: Path, task: Task) -> list[tuple[Path, str]]:
     """List the files of a folder, each with its class name (empty for segmentation)."""
+    if folder.is_file():
+        return [(folder, "")]
     if task == "segmentation":
         return [(path, "") for path in sorted(folder.rglob("*")) if is_cloud(path)]
     if (folder / LABELS).is_file():
@@ -241,7 +271,11 @@ def _table(path: Path) -> list[tuple[Path, str]]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return (
+        []
+        if folder.is_file()
+        else sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    )
 
 
 def is_cloud(path: Path) -> bool:

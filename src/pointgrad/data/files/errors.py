@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from pointgrad.errors import PrintableError, one_line, printable
 
+EXTRAS = {"pye57": "e57"}  # by package; all others are in io
 MAX_LENGTH = 1000  # characters of a message, which may contain names from a file
 
 
@@ -31,8 +32,9 @@ def naming(path: str | PathLike[str], task: str) -> Iterator[None]:
     except FileError as error:
         raise FileError(f"{path}: {one_line(error, limit=MAX_LENGTH)}") from error.__cause__
     except ModuleNotFoundError as error:
+        extra = EXTRAS.get(error.name or "", "io")
         raise ModuleNotFoundError(
-            f"{printable(path)}: needs {error.name}: pip install 'pointgrad[io]'", name=error.name
+            f"{printable(path)}: needs {error.name}: pip install 'pointgrad[{extra}]'", name=error.name
         ) from None
     except OSError as error:
         raise FileError(f"{path}: expected {task}, got: {error.strerror or _line(error)}") from error

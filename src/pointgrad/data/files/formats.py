@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from . import hdf5, kitti, las, npy, obj, off, pcd, ply, stl, text
+from . import e57, hdf5, kitti, las, npy, obj, off, pcd, ply, stl, text
 from .errors import FileError
 from .table import Table
 
@@ -49,6 +49,7 @@ FORMATS = {
     "pcd": Format(pcd.read, pcd.write, pcd.ENCODINGS),
     "las": Format(las.read, partial(las.write, packed=False)),
     "laz": Format(las.read, partial(las.write, packed=True)),
+    "e57": Format(e57.read, None),
     "off": Format(off.read, off.write, holds=()),
     "obj": Format(obj.read, obj.write, holds=()),
     "stl": Format(stl.read, None, sampled=10_000),

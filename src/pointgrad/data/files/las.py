@@ -20,6 +20,7 @@ INT32 = np.iinfo(np.int32)
 # Decimal digits tried for the scale. Common ones come first, so that the integers of real files are restored.
 DIGITS = (2, 3, 4, 5, 6, 7, 8, 9, 1, 0, -1, -2, -3)
 POINT_FORMATS = (0, 1, 2, 3, 6, 7, 8)  # from simple to rich, without those that store waveforms
+UINT16 = np.iinfo(np.uint16)
 KEPT = "original_"  # prefix of columns that do not fit into the standard dimension of the same name
 
 
@@ -84,6 +85,8 @@ def write(stream: IO[bytes], table: Table, *, packed: bool, like: str | os.PathL
     for name, column in list(columns.items()):
         if name not in dimensions or not _holds(dimensions[name], column):
             columns.pop(name)
+            if name == "intensity":
+                columns[name] = _as_uint16(column)
             name = name if name not in dimensions else KEPT + name
             kind = "uint8" if column.dtype == bool else column.dtype.name
             header.add_extra_dim(laspy.ExtraBytesParams(name=name, type=kind))
@@ -130,6 +133,13 @@ def _holds(dimension: Any, column: Array) -> bool:
     signed = dimension.kind.name == "SignedInteger"
     low, high = (-(2 ** (dimension.num_bits - 1)), 2 ** (dimension.num_bits - 1) - 1) if signed else (0, dimension.max)
     return bool(column.min() >= low and column.max() <= high)
+
+
+def _as_uint16(column: Array) -> Array:
+    """Round intensities to 16 bits: fractions from 0 to 1 become 0 to 65535, other values are clipped."""
+    values = np.nan_to_num(column.astype(np.float64), nan=0.0)
+    fraction = values.min() >= 0 and values.max() <= 1
+    return np.rint((values * UINT16.max if fraction else values).clip(0, UINT16.max)).astype(np.uint16)
 
 
 def _grid(axis: NDArray[np.float64]) -> tuple[float, float]:

@@ -116,7 +116,7 @@ def write(
         >>> write("a.obj", Cloud(torch.zeros(1, 3), {"height": torch.zeros(1)}))
         Traceback (most recent call last):
             ...
-        pointgrad.data.files.errors.FileError: a.obj: expected only x, y, z for obj, got height; lossy=True drops it
+        pointgrad.data.files.errors.FileError: a.obj: expected only x, y, z for obj, got height (dropped if lossy)
     """
     path = Path(path)
     with naming(path, "a file that can be written"):
@@ -127,7 +127,8 @@ def write(
         if path.name.lower().endswith(".copc.laz"):
             raise FileError("expected another name: cloud-optimized files cannot be written; use .laz")
         if encoding is not None and encoding not in chosen.encodings:
-            raise FileError(f"expected the encoding {' or '.join(chosen.encodings) or None}, got {encoding!r}")
+            allowed = f"the encoding {' or '.join(chosen.encodings)}" if chosen.encodings else f"no encoding for {name}"
+            raise FileError(f"expected {allowed}, got {encoding!r}")
         if like is not None and name not in LAS:
             raise FileError(f"expected like only for las and laz, got {like}")
         if not len(cloud):
@@ -145,12 +146,12 @@ def _limit(table: Table, name: str, chosen: Format, lossy: bool) -> None:
         lost = [column for column in table.columns if column not in chosen.holds]
         if lost and not lossy:
             known, found = ", ".join(["x", "y", "z", *chosen.holds]), ", ".join(lost)
-            raise FileError(f"expected only {known} for {name}, got {found}; lossy=True drops it")
+            raise FileError(f"expected only {known} for {name}, got {found} (dropped if lossy)")
         for column in lost:
             del table.columns[column]
     if chosen.single and not lossy:
         for column, values in {"coordinates": table.xyz, **table.columns}.items():
             if not survives(values, np.float32):
                 raise FileError(
-                    f"expected {column} that float32 can represent for {name}, got more digits; lossy=True rounds"
+                    f"expected {column} that float32 can represent for {name}, got more digits (rounded if lossy)"
                 )

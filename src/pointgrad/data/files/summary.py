@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from pointgrad.ops.neighbors import knn
 
 from . import las
+from .crs import coordinate_system
 from .errors import FileError, naming
 from .formats import LAS, choose
+from .isolation import count_isolated
 from .memory import check_file
 from .read_write import read_table
 from .table import Array, Table, label_column, to_labels
@@ -62,6 +64,9 @@ class FileInfo:
         doubled: Number of points whose position equals that of an earlier point; an estimate for files of more than
             4 million points.
         nonfinite: Number of points with NaN or infinite coordinates.
+        isolated: Number of points with at most two others within about 15 spacings: an estimate of noise, which also
+            counts sparse measurements far from a scanner.
+        crs: Coordinate system, as name and EPSG code, of a LAS file that declares one; else None.
         warnings: Possible problems, one sentence each.
     """
 
@@ -78,6 +83,8 @@ class FileInfo:
     spacing: float | None
     doubled: int
     nonfinite: int
+    isolated: int
+    crs: str | None
     warnings: tuple[str, ...]
 
 
@@ -90,7 +97,7 @@ def info(
 ) -> FileInfo:
     """Describe a point cloud file.
 
-    LAS and LAZ files are read in chunks, twice, so that memory does not grow with the file.
+    LAS and LAZ files are read in chunks, three times, so that memory does not grow with the file.
 
     Args:
         path: The file.
@@ -119,12 +126,12 @@ def info(
             check_file(path)
             if columns is not None:
                 raise FileError(f"expected no column names for {chosen}, which stores them, got {columns!r}")
-            return _describe(path, lambda: las.chunks(path), labels)
+            return _describe(path, lambda: las.chunks(path), labels, coordinate_system(path))
         table = read_table(path, chosen, columns)
         return _describe(path, lambda: [table], labels)
 
 
-def _describe(path: Path, parts: Callable[[], Iterable[Table]], labels: str | None) -> FileInfo:
+def _describe(path: Path, parts: Callable[[], Iterable[Table]], labels: str | None, crs: str | None = None) -> FileInfo:
     """Summarize a file. Each call of `parts` iterates over the file from its beginning."""
     found = _Summary(labels)
     for part in parts():
@@ -146,6 +153,8 @@ def _describe(path: Path, parts: Callable[[], Iterable[Table]], labels: str | No
         spacing=spacing,
         doubled=found.positions.doubled(),
         nonfinite=found.nonfinite,
+        isolated=0 if spacing is None else count_isolated(parts, spacing, position_hashes),
+        crs=crs,
         warnings=tuple(found.warnings(spacing)),
     )
 

@@ -1,0 +1,302 @@
+"""Commands on raw LAS scans: class maps, features, what `train` prints, and one mIoU in all commands."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import pointgrad
+from pointgrad import data, train
+from pointgrad.cli import main
+from pointgrad.cli.crops import Repeated
+from pointgrad.cli.found import Inventory, missing_classes
+from pointgrad.cli.status import with_flags
+from pointgrad.cli.train import Train
+from pointgrad.train.evaluation import EVALUATION
+from pointgrad.train.evaluation import read as read_evaluation
+
+laspy = pytest.importorskip("laspy")
+pytest.importorskip("lightning_fabric")
+pytest.importorskip("yaml")
+
+CODES = (1, 6, 5, 4, 1, 2)  # of car, building, tree, pole, fence, ground
+MAP = ("ground=2", "vegetation=5,4", "building=6")
+NUMBERS = {2: 0, 5: 1, 4: 1, 6: 2}
+FAST = [
+    *("--epochs", "2", "--samples-per-cloud", "4", "--crop-points", "512", "--batch-size", "4"),
+    *("--options", "width=0.125", "--accelerator", "cpu"),
+]
+
+
+def street(path, seed, extra=()):
+    """Write a street with LAS codes and intensities from 0 to 7000; `extra`: codes of the first points."""
+    cloud = data.street(17_000, length=15, seed=seed)
+    labels = torch.tensor(CODES)[cloud.labels]
+    labels[: len(extra)] = torch.tensor(extra)
+    intensity = (cloud.features["intensity"] * 7000 / cloud.features["intensity"].max()).round().int()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data.write(path, data.Cloud(cloud.points, {"intensity": intensity}, labels=labels))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Folder with raw scans, a run on them, and what the training printed."""
+    path = tmp_path_factory.mktemp("scans")
+    for number in range(2):
+        street(path / "raw" / "train" / f"{number}.laz", number)
+    street(path / "raw" / "val" / "2.laz", 2, extra=(9,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        flags = ["--classes", *MAP, "--prepare.features", "intensity", "height_above_ground"]
+        assert main(["train", "--data", "raw", "--out", "run", "--no-tensorboard", *FAST, *flags]) == 0
+    return path
+
+
+@pytest.fixture
+def inside(place, monkeypatch):
+    monkeypatch.chdir(place)
+    return place
+
+
+def metrics_of(capsys, *arguments):
+    """Run evaluate, and return its metrics and its output."""
+    assert main(["evaluate", "run", "--data", "raw", "--json", "metrics.json", *arguments]) == 0
+    with open("metrics.json") as file:
+        return json.load(file), capsys.readouterr().out
+
+
+def test_train_prints_what_it_found(inside):
+    log = re.sub(r"^\S+ \S+ ", "", (inside / "run" / "log.txt").read_text(), flags=re.M)
+    scans = {name: [data.read(path) for path in sorted((inside / "raw" / name).iterdir())] for name in ("train", "val")}
+    labels = {name: torch.cat([scan.labels for scan in each]) for name, each in scans.items()}
+    assert "labels found: 1 (unclassified): " in log
+    assert "classes: ground=2 vegetation=5,4 building=6\n" in log
+    assert "points with codes 1, 9 are ignored\n" in log
+    assert "train: 2 clouds, 34,000 points\nval: 1 cloud, 17,000 points\n" in log
+    for name, codes in (("ground", [2]), ("vegetation", [4, 5]), ("building", [6]), ("no class", [1, 9])):
+        counts = [int(torch.isin(labels[split], torch.tensor(codes)).sum()) for split in ("train", "val")]
+        (row,) = re.findall(rf"^  {name} +([\d,]+) +([\d,]+)$", log, flags=re.M)
+        assert [int(cell.replace(",", "")) for cell in row] == counts
+    low, high = torch.cat([scan.features["intensity"] for scan in scans["train"]]).aminmax()
+    assert f"features: intensity {int(low)} to {int(high)}, height_above_ground " in log
+    trained = train.load("run")
+    count = sum(parameter.numel() for parameter in trained.model.parameters())
+    assert re.search(rf"network: pointnet2 width=0.125 radius=[\d.]+, {count:,} parameters\n", log)
+    assert (
+        "validation: 4 random crops of each cloud, the same in all epochs; the last validation of the run is on whole"
+        in log
+    )
+    assert re.search(r"time: about [\d.]+ (m?s|min.*) per epoch, for 2 steps of ", log)
+    assert log.index("time: about") < log.index("epoch 1/2")
+    assert "warning" not in log
+
+
+def test_the_map_and_the_scaling_are_kept_in_the_run(inside):
+    trained = train.load("run")
+    assert trained.class_map.texts() == MAP
+    intensity = torch.cat([data.read(path).features["intensity"] for path in (inside / "raw" / "train").iterdir()])
+    assert trained.prepare.feature_center[0] == pytest.approx(float(intensity.double().median()), rel=0.02)
+    assert 0 < trained.prepare.feature_scale[0] < 7000
+    prepared = trained.prepare(data.read(inside / "raw" / "val" / "2.laz"), torch.Generator())
+    assert prepared.features["intensity"].abs().max() <= 10
+
+
+def test_one_miou_in_all_commands(inside, capsys):
+    """Training, `evaluate` and `predict --evaluate` label the same points with the same weights."""
+    found, printed = metrics_of(capsys)
+    assert printed.startswith("evaluated: val of raw, whole scans, 3 votes\n")
+    assert re.search(r"\d+ points with codes 1, 9 are ignored", printed)
+    last = read_evaluation(inside / "run" / EVALUATION)
+    assert last.confusion.tolist() == found["confusion"]
+    log = (inside / "run" / "log.txt").read_text()
+    assert "validation on whole scans, 3 votes, epoch" in log
+    assert f"miou: {found['miou']:.4f}" in log
+    assert main(["predict", "run", "raw/val", "--out", "one", "--evaluate"]) == 0
+    printed = capsys.readouterr().out
+    confusion = np.array(found["confusion"])
+    assert f"accuracy {found['accuracy']:.4f}, mIoU {found['miou']:.4f} of {confusion.sum()} points" in printed
+    written = laspy.read("one/2.laz")
+    truth = np.array([NUMBERS.get(code, -1) for code in np.asarray(written.classification).tolist()])
+    predicted = np.array([NUMBERS[code] for code in np.asarray(written.label).tolist()])
+    cells = np.bincount(truth[truth >= 0] * 3 + predicted[truth >= 0], minlength=9)
+    assert np.array_equal(cells.reshape(3, 3), confusion)
+
+
+def test_crops_are_an_option_that_says_so(inside, capsys):
+    found, printed = metrics_of(capsys, "--crops", "3")
+    assert printed.startswith("evaluated: val of raw, 3 random crops of each scan, 1 vote\n")
+    assert sum(map(sum, found["confusion"])) < 3 * 512
+    assert main(["evaluate", "run", "--data", "raw", "--split", "train", "--votes", "1"]) == 0
+    assert capsys.readouterr().out.startswith("evaluated: train of raw, whole scans, 1 vote\n")
+
+
+def test_predictions_have_the_codes_of_the_files(inside, capsys):
+    assert main(["predict", "run", "raw/val", "--out", "codes", "--votes", "1", "--classification"]) == 0
+    written = laspy.read("codes/2.laz")
+    assert set(np.unique(written.label).tolist()) <= {2, 5, 6}  # 5 is the first code of vegetation
+    assert np.array_equal(written.label, written.classification)
+    assert (inside / "codes" / "classes.yaml").read_text() == '"ground": [2]\n"vegetation": [5, 4]\n"building": [6]\n'
+    assert data.class_names("codes/2.laz") == {2: "ground", 5: "vegetation", 4: "vegetation", 6: "building"}
+    capsys.readouterr()
+    assert main(["info", "codes/2.laz"]) == 0
+    assert re.search(r"2\s+\(ground\): ", capsys.readouterr().out.replace("│", ""))
+    assert main(["predict", "run", "raw/val", "--out", "own", "--votes", "1", "--evaluate",
+                 "--classes", "building=66", "ground=22", "vegetation=55"]) == 0  # fmt: skip
+    assert "no point has a label of the network's classes" in capsys.readouterr().out
+    again = np.asarray(laspy.read("own/2.laz").label)
+    assert np.array_equal(again, np.asarray(written.label) * 11)
+
+
+def test_codes_that_are_unknown_or_refused(inside, capsys):
+    assert main(["predict", "run", "raw/val", "--out", "other", "--votes", "1", "--evaluate"]) == 0
+    assert re.search(r"points with codes 1, 9 are ignored", capsys.readouterr().out)
+    refused = ["--evaluate", "--other-classes", "refuse"]
+    assert main(["predict", "run", "raw/val", "--out", "refused", "--votes", "1", *refused]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "pointgrad predict: raw/val/2.laz: expected only codes of the classes ground=2 vegetation=5,4"
+    )
+    assert error.count("2.laz") == 1
+    assert main(["evaluate", "run", "--data", "raw", "--other-classes", "refuse"]) == 2
+    assert "found also 1: " in capsys.readouterr().err
+    assert main(["train", "--data", "raw", "--out", "none", "--classes", *MAP, "--other-classes", "refuse"]) == 2
+    assert (
+        "raw: expected only codes of the classes ground=2 vegetation=5,4 building=6, found also"
+        in capsys.readouterr().err
+    )
+    assert not (inside / "none").exists()
+
+
+def test_classes_of_other_data(inside, capsys, tmp_path):
+    """Evaluation data with other codes: given by a flag, or by names next to the files."""
+    scan = data.read(inside / "raw" / "val" / "2.laz")
+    number = torch.tensor([NUMBERS.get(code, -1) for code in scan.labels.tolist()])
+    expected, _ = metrics_of(capsys, "--votes", "1")
+    folder = tmp_path / "other"
+    folder.mkdir()
+    scan.labels = torch.where(number < 0, -1, 2 - number)
+    data.write(folder / "a.ply", scan)
+    (folder / "classes.txt").write_text("building\nvegetation\nground\n")
+    for flags in ([], ["--classes", "building=0", "vegetation=1", "ground=2"]):
+        assert main(["evaluate", "run", "--data", str(folder), "--votes", "1", "--json", "m.json", *flags]) == 0
+        assert capsys.readouterr().out.startswith(f"evaluated: all 1 cloud of {folder}, whole scans")
+        with open("m.json") as file:
+            assert json.load(file)["confusion"] == expected["confusion"]
+    # predict does not guess: names next to the file give other codes to the same classes
+    assert main(["predict", "run", str(folder), "--out", str(tmp_path / "out"), "--evaluate"]) == 1
+    assert "expected the codes of the training, ground=2 vegetation=5,4 building=6, found" in capsys.readouterr().err
+    for flags, count in ((["building=0", "vegetation=1", "ground=2"], int((number >= 0).sum())), (MAP, None)):
+        predict = ["predict", "run", str(folder), "--out", str(tmp_path / "out"), "--evaluate", "--overwrite"]
+        assert main([*predict, "--votes", "1", "--classes", *flags]) == 0
+        if count is not None:
+            assert f" of {count} points" in capsys.readouterr().out
+    for command, message in (
+        (["predict", "run", "raw/val", "--classes", "ground=2"], "--classes must name the classes of the network"),
+        (["evaluate", "run", "--data", "raw", "--classes", "road=2"], "classes must be among those of the network"),
+        (["view", "raw/val/2.laz", "--checkpoint", "run", "--classes", "road=2"], "--classes must name the classes"),
+    ):
+        assert main(command) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+
+
+def test_one_scan_is_enough(inside, capsys):
+    """It is divided by area; a class that is missing in a part is a warning."""
+    flags = ["--out", "single", "--no-tensorboard", "--epochs", "1", "--no-final-evaluation", *FAST[2:]]
+    assert main(["train", "--data", "raw/val/2.laz", *flags]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"train: blocks of one file, 13,8\d\d points\nval: blocks of one file, 3,1\d\d points\n", printed)
+    assert "classes: ground=2 medium vegetation=4 high vegetation=5 building=6 water=9\n" in printed
+    assert re.search(r"warning: val has nothing of (medium vegetation, )?water: validation does not measure", printed)
+    assert "validation on whole scans" not in printed
+    assert main(["evaluate", "single", "--data", "raw/val/2.laz", "--votes", "1"]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith("evaluated: val of raw/val/2.laz, whole scans, 1 vote\n")
+    assert not error
+
+
+def test_pictures_with_classes(inside, capsys):
+    pytest.importorskip("PIL")
+    render = ["render", "raw/val/2.laz", "--width", "100", "--height", "80", "--overwrite"]
+    assert main([*render, "--out", "a.png", "--classes", *MAP, "--colors", "vegetation=#00ff00"]) == 0
+    assert main([*render, "--out", "b.png", "--classes", *MAP, "--colors", "high vegetation=#00ff00"]) == 2
+    assert "--colors must name classes of the data (ground, vegetation, building)" in capsys.readouterr().err
+    assert main([*render, "--out", "b.png", "--classes", *MAP, "--other-classes", "refuse"]) == 2
+    assert "expected only codes of the classes" in capsys.readouterr().err
+
+
+def test_features_are_not_scaled_if_asked(inside, capsys):
+    flags = ["--out", "raw_features", "--no-tensorboard", "--epochs", "1", "--no-final-evaluation", *FAST[2:]]
+    features = ["--prepare.features", "intensity", "--prepare.no-scale-features"]
+    assert main(["train", "--data", "raw", "--classes", *MAP, *flags, *features]) == 0
+    assert re.search(r"features: intensity \d+ to 7000; not scaled\n", capsys.readouterr().out)
+    assert train.load("raw_features").prepare.feature_center == ()
+
+
+def test_scenes_stay_in_memory_up_to_a_limit():
+    class Counted:
+        classes, task = ("a",), "segmentation"
+
+        def __init__(self):
+            self.reads = []
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            self.reads.append(index)
+            return data.Cloud(torch.full((10, 3), float(index)))
+
+    size = 120  # bytes of a cloud
+    for keep, reads in ((0, [0, 0, 1, 1, 2, 2]), (size, [0, 1, 1, 2, 2]), (3 * size, [0, 1, 2])):
+        dataset = Counted()
+        repeated = Repeated(dataset, 2, keep=keep)
+        assert [float(repeated[index].points[0, 0]) for index in range(6)] == [0, 0, 1, 1, 2, 2]
+        assert dataset.reads == reads
+
+
+def test_errors_name_flags():
+    flags = Train()
+    for text, expected in (
+        ("batch_size must be at least 1, got 0", "--batch-size must be at least 1, got 0"),
+        ("a b.ply: features must contain x, got y", "a b.ply: --prepare.features must contain x, got y"),
+        ("prepare.voxel must be at least 0", "--prepare.voxel must be at least 0"),
+        ("a.ply: points must be (N, 3), got (3,)", "a.ply: points must be (N, 3), got (3,)"),
+        ("the lr must be small", "the lr must be small"),
+    ):
+        assert with_flags(text, flags) == expected
+
+
+def test_counts_of_a_sample_of_clouds():
+    class Clouds:
+        classes, task = ("a", "b", "c"), "segmentation"
+
+        def __init__(self, count):
+            self.count = count
+
+        def __len__(self):
+            return self.count
+
+        def __getitem__(self, index):
+            if index == 3:
+                raise ValueError("unreadable")
+            return data.Cloud(torch.zeros(5, 3), labels=torch.tensor([0, 0, 1, -1, -1]))
+
+    some = Inventory(Clouds(10), ())
+    assert some.describe(Clouds(10)) == "10 clouds; 45 points in the 9 that were counted"
+    assert (some.classes.tolist(), some.unlabelled) == ([18, 9, 0], 18)
+    assert Inventory(Clouds(5000), ()).read <= 128
+    unsure = "warning: train has nothing of c: the clouds that were not counted may have some"
+    assert missing_classes(Clouds.classes, {"train": some, "val": some})[0] == unsure
+    found = {"train": Inventory(Clouds(3), ()), "val": Inventory(Clouds(0), ())}
+    assert missing_classes(Clouds.classes, found) == [
+        "warning: train has nothing of c: the network cannot learn it",
+        "warning: there are no validation data: the training metrics select the best epoch",
+    ]
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pointgrad {pointgrad.__version__}\n"
