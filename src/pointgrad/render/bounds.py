@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 TAIL = 0.02  # fraction of the points at either end of each axis that does not determine the core
-CELLS = 8  # cells along the diagonal of the core: smaller gaps do not separate points
+CELLS = 6  # cells along the diagonal of the core: smaller gaps do not separate points
 CROWD = 0.01  # minimum number of points of a cell, relative to the median in the core
-FEWEST = 100  # smaller samples have no outliers
+FEWEST = 1000  # smaller samples are too sparse to tell outliers from the rest
 WORTH = 0.95  # outliers are kept in the frame if the diagonal without them is longer than this fraction
 BITS = 21  # of a cell number along each axis; three fit into 64 bits
 _STEPS = np.stack(np.meshgrid(*[(-1, 0, 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
@@ -46,7 +46,7 @@ def bounds(points: np.ndarray) -> Bounds:
     """Find the region that a picture of a cloud should show.
 
     The core is the box between the 2nd and 98th percentile of each axis. The region is the core, and everything that
-    is connected to it by cells with points, an eighth of its diagonal wide. So a tower belongs to the ground below it,
+    is connected to it by cells with points, a sixth of its diagonal wide. So a tower belongs to the ground below it,
     but a few points far away or far below do not belong to anything. Nearly empty cells do not connect others. If the
     region is nearly as large as the cloud, it contains the whole cloud.
 
