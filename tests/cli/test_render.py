@@ -109,7 +109,7 @@ def test_damaged_las_file(tmp_path, command):
     ("arguments", "message"),
     [
         (["--out", "a.bmp"], "a.bmp: expected a name that ends in .png, .jpg, .jpeg, .webp, .gif"),
-        (["--out", "a.png", "--by", "nothing"], "street.npz: by must be one of label, rgb, height, red"),
+        (["--out", "a.png", "--by", "nothing"], "street.npz: --by must be one of label, rgb, height, red"),
         (["--out", "a.jpg", "--background", "transparent"], "a.jpg: expected a name that ends in .png, .webp for"),
         (["--out", "a.png", "--frames", "4"], "a.png: expected a name that ends in .gif, .webp for several frames"),
         (["--out", "a.gif", "--frames", "1"], "--frames must be from 2 to 360, got 1"),
