@@ -1,4 +1,4 @@
-"""What an import receives where a program or an installed library has modules of the same name."""
+"""Imports where a program or an installed library has modules of the same name."""
 
 import importlib
 import importlib.util
@@ -16,7 +16,7 @@ COMPILED = EXTENSION_SUFFIXES[0]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A program's folder on `sys.path`; its modules are forgotten afterwards."""
+    """A program's folder on `sys.path`; its modules are removed from `sys.modules` afterwards."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
@@ -217,7 +217,7 @@ class TestInstalledLibraries:
         assert pytorch3d.ops.knn._Heap is pytorch3d.ops._Heap
         assert pytorch3d.ops._Heap.__module__ == "pytorch3d.ops.knn"
 
-    def test_names_that_nobody_has(self):
+    def test_names_that_neither_package_has(self):
         pointgrad.compat.install()
         import pytorch3d.ops
 
