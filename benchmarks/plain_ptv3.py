@@ -123,7 +123,10 @@ class PlainAttention(nn.Module):
 
 
 def padding(counts: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """The padded places of all clouds, and the padded place of each place. The last patch is filled up from the one before."""
+    """The padded places of all clouds, and the padded place of each place.
+
+    The last patch is filled up from the one before.
+    """
     device, padded = counts.device, torch.div(counts + patch - 1, patch, rounding_mode="trunc") * patch
     padded = torch.where(counts > patch, padded, counts)
     begin, padded_begin = (functional.pad(numbers.cumsum(0), (1, 0)) for numbers in (counts, padded))

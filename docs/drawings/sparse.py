@@ -53,7 +53,7 @@ def kernel_map() -> None:
     order = found.source_schedule[: len(used)].long()
     orders = {"in order of x, y, z": used, "in order of the schedule": used[order]}
     for place, (title, rows) in enumerate(orders.items()):
-        _draw_table(figure.add_subplot(tables[place]), title, rows, labelled=place == 0)
+        _draw_table(figure.add_subplot(tables[place]), title, rows, labeled=place == 0)
     save_png(figure, "sparse")
 
 
@@ -99,7 +99,7 @@ def _draw_window(axes: Axes, coordinates: Tensor, sources: Tensor, output: int) 
     return len(read)
 
 
-def _draw_table(axes: Axes, title: str, used: Tensor, labelled: bool) -> None:
+def _draw_table(axes: Axes, title: str, used: Tensor, labeled: bool) -> None:
     """Draw how many rows of each tile use each kernel position; white: none."""
     tiles = -(-len(used) // TILE)
     padded = used.new_zeros(tiles * TILE, used.shape[1])
@@ -113,7 +113,7 @@ def _draw_table(axes: Axes, title: str, used: Tensor, labelled: bool) -> None:
     axes.set_title(text, fontsize=12, color=INK)
     axes.set_xlabel("kernel position", fontsize=12, color=INK)
     axes.set(xticks=(0, 13, 26), yticks=())
-    if labelled:
+    if labeled:
         axes.set_ylabel(f"tiles of {TILE} outputs", fontsize=12, color=INK)
     for side in axes.spines.values():
         side.set_color(PALE)

@@ -53,7 +53,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {  # our network,
 def voxels() -> Tensor:
     """The voxels (N, 3) of a sphere.
 
-    Its extent is not a power of two, for which torch-pointcloud and the published programs use different numbers of bits.
+    Its extent is not a power of two, where torch-pointcloud and the published programs differ in the number of bits.
     """
     axis = torch.arange(48)
     grid = torch.cartesian_prod(axis, axis, axis)
@@ -76,7 +76,7 @@ def published(network: models.Network) -> dict[str, Tensor]:
 
 
 def convert(weights: dict[str, Tensor], theirs: nn.Module) -> dict[str, Tensor]:
-    """Published weights in the names of torch-pointcloud: by its own function, and those that the function leaves out."""
+    """Published weights in the names of torch-pointcloud: from its own function, plus those that it leaves out."""
     from torch_pointcloud.models import point_transformer_v3 as module
 
     expected = theirs.state_dict()

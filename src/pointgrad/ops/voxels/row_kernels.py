@@ -1,4 +1,4 @@
-"""Functions that the Triton kernels of this family share: the voxel and cloud of each row, their extent, and a look-back.
+"""Shared by the Triton kernels of this family: the voxel and cloud of each row, their extent, and a look-back.
 
 Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` marks the lanes in range. Rows are those
 of the input. A cell is a voxel of the box around all voxels; cells are numbered in the order of cloud, x, y and z.
