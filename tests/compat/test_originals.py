@@ -72,13 +72,13 @@ class TestProgramsOwnModules:
 
         assert ours_below is ours("extensions.emd.emd")
 
-    def test_folder_added_to_the_path_later(self, tmp_path, folder):
+    def test_folder_added_to_the_path_later(self, tmp_path, folder, monkeypatch):
         pointgrad.compat.install()
         import pointnet2._ext
 
         write(tmp_path / "later", {"pointnet2/pointnet2_modules.py": "from . import _ext\nfrom .mlp import WIDTH\n"})
         write(tmp_path / "later", {"pointnet2/mlp.py": "WIDTH = 3\n"})
-        sys.path.insert(0, str(tmp_path / "later"))  # `syspath_prepend` restores the path
+        monkeypatch.syspath_prepend(tmp_path / "later")
         from pointnet2 import mlp, pointnet2_modules
 
         assert pointnet2_modules._ext is pointnet2._ext is ours("pointnet2._ext")
