@@ -152,7 +152,7 @@ def measure(steps: dict[str, Callable[[], None]], device: str, rounds: int) -> d
 def profiled(call: Callable[[], None], device: str) -> tuple[float, list[dict[str, Any]]]:
     """Share of pointgrad's operators in the time of a step, and the operators that take most time.
 
-    On a CPU the step runs with one thread, since the profiler does not see others.
+    On a CPU the step runs with one thread, since the profiler does not record other threads.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if device == "cpu" else threads)

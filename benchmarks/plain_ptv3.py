@@ -53,7 +53,7 @@ class Voxels:
         self.codes = codes | self.cloud << 3 * self.bits
 
     def sort(self, shuffle: bool) -> None:
-        """Sort the voxels along all curves, in random order of the curves if asked for."""
+        """Sort the voxels along all curves, in random order of the curves if `shuffle` is set."""
         self.orders = (self.codes[torch.randperm(len(CURVES))] if shuffle else self.codes).argsort(1)
         place = torch.arange(self.codes.shape[1], device=self.codes.device).expand_as(self.orders)
         self.inverses = torch.zeros_like(self.orders).scatter_(1, self.orders, place)
@@ -123,7 +123,10 @@ class PlainAttention(nn.Module):
 
 
 def padding(counts: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """The padded places of all clouds, and the padded place of each place. A last patch borrows from the one before."""
+    """The padded places of all clouds, and the padded place of each place.
+
+    The last patch is filled up from the one before.
+    """
     device, padded = counts.device, torch.div(counts + patch - 1, patch, rounding_mode="trunc") * patch
     padded = torch.where(counts > patch, padded, counts)
     begin, padded_begin = (functional.pad(numbers.cumsum(0), (1, 0)) for numbers in (counts, padded))

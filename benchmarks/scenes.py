@@ -40,7 +40,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "minkunet": {"name": "minkunet"},
     "minkunet, width 0.25": {"name": "minkunet", "width": 0.25},
 }
-Labelled = tuple[Tensor, Tensor]  # points (N, 3) and labels (N,)
+Labeled = tuple[Tensor, Tensor]  # points (N, 3) and labels (N,)
 
 
 def main() -> None:
@@ -85,14 +85,14 @@ def main() -> None:
         given.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def streets(points: int) -> tuple[list[Labelled], list[Labelled], int]:
+def streets(points: int) -> tuple[list[Labeled], list[Labeled], int]:
     """Streets for training, streets to test on, and the number of classes."""
     clouds = [data.street(points, seed=seed) for seed in range(10)]
     pairs = [(cloud.points.float(), cloud.labels.long()) for cloud in clouds if cloud.labels is not None]
     return pairs[:8], pairs[8:], len(data.STREET_CLASSES)
 
 
-def aerial(folder: Path) -> tuple[list[Labelled], list[Labelled], int]:
+def aerial(folder: Path) -> tuple[list[Labeled], list[Labeled], int]:
     """The western parts of the scans, the eastern parts, and the number of classes."""
     clouds = [read(folder / name) for name in SCANS]
     codes = torch.cat([labels for _, labels in clouds]).unique()
@@ -105,7 +105,7 @@ def aerial(folder: Path) -> tuple[list[Labelled], list[Labelled], int]:
     return training, held_out, len(codes)
 
 
-def read(path: Path) -> Labelled:
+def read(path: Path) -> Labeled:
     """Points and class codes of a scan."""
     if ".txt" in path.name:
         rows = torch.from_numpy(numpy.loadtxt(path))
@@ -115,7 +115,7 @@ def read(path: Path) -> Labelled:
     return cloud.points.double(), labels.long()
 
 
-def thinned(cloud: Labelled, voxel: float) -> Labelled:
+def thinned(cloud: Labeled, voxel: float) -> Labeled:
     """One point per voxel."""
     index = pointgrad.voxel_sampling(cloud[0], voxel).index
     return cloud[0][index], cloud[1][index]
@@ -127,7 +127,7 @@ def nearest(points: Tensor, center: Tensor) -> Tensor:
     return distance2.topk(min(CROP, len(points)), largest=False).indices
 
 
-def random_crops(clouds: list[Labelled], count: int) -> list[Labelled]:
+def random_crops(clouds: list[Labeled], count: int) -> list[Labeled]:
     """Crops around random points, which are equally likely in all clouds together."""
     generator = torch.Generator().manual_seed(0)
     sizes = torch.tensor([float(len(points)) for points, _ in clouds])
@@ -139,7 +139,7 @@ def random_crops(clouds: list[Labelled], count: int) -> list[Labelled]:
     return crops
 
 
-def batch_of(crops: list[Labelled], device: str) -> dict[str, Tensor]:
+def batch_of(crops: list[Labeled], device: str) -> dict[str, Tensor]:
     """Packed crops with offsets and labels."""
     sizes = torch.tensor([0, *(len(labels) for _, labels in crops)])
     rows = {"points": torch.cat([points for points, _ in crops]), "labels": torch.cat([labels for _, labels in crops])}
@@ -160,7 +160,7 @@ def augmented(points: Tensor, offsets: Tensor, generator: torch.Generator) -> Te
     return (points.unsqueeze(1) @ turn[cloud]).squeeze(1)
 
 
-def train(network: models.Network, crops: list[Labelled], given: Any) -> dict[str, float]:
+def train(network: models.Network, crops: list[Labeled], given: Any) -> dict[str, float]:
     """Train with AdamW and a cosine schedule; return the number of steps and times."""
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.0, weight_decay=0.01)
@@ -190,7 +190,7 @@ def train(network: models.Network, crops: list[Labelled], given: Any) -> dict[st
 
 
 @torch.no_grad()
-def evaluate(network: models.Network, clouds: list[Labelled], classes: int, device: str) -> float:
+def evaluate(network: models.Network, clouds: list[Labeled], classes: int, device: str) -> float:
     """The mean IoU over classes that occur; logits of overlapping crops are added until every point is covered."""
     network.eval()
     confusion = torch.zeros(classes * classes, dtype=torch.int64)

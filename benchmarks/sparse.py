@@ -114,7 +114,7 @@ def plain_convolutions() -> Iterator[None]:
 
 
 def network(variant: str, points: int, device: str, rounds: int, train: bool) -> dict[str, Any]:
-    """A scene of about this many voxels: inference, and a training step where asked for."""
+    """A scene of about this many voxels: inference, and, if `train` is set, a training step."""
     torch.manual_seed(0)
     model = models.build(**NETWORKS[variant], classes=20).to(device)
     scene = (sparse.shell(side_of(points), device)[None] + 0.5) * 0.05  # centers of voxels of 5 cm

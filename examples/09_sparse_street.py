@@ -19,7 +19,7 @@ def main(epochs=10, streets=16, points=20_000, length=24.0, voxel=0.3):
     classes = len(data.STREET_CLASSES)
     scenes = [data.street(points, length=length, seed=seed) for seed in range(1, streets + 1)]
     test = data.Normalize("center")(data.street(points, length=length, seed=0), torch.Generator())
-    for size in (voxel, 2 * voxel, 4 * voxel):  # what a convolution sees on three levels of the network
+    for size in (voxel, 2 * voxel, 4 * voxel):  # the inputs of a convolution on three levels of the network
         voxels = voxelize(test.points, size).coordinates
         neighbors = (submanifold_map(voxels, 3).sources >= 0).sum() / len(voxels)
         print(f"voxels of {size:.1f} m: {len(voxels):6,}, an output reads {neighbors:.1f} of 27 inputs on average")

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def speed_up() -> None:
-    """Patch Triton's language once instead of at every call of a helper function, and keep what is computed repeatedly.
+    """Patch Triton's language once instead of at every call of a helper function, and cache repeated computations.
 
     The interpreter patches at every call and restores afterwards. A process that only interprets does not need this and
     runs twice as fast without it. It also builds a table of all dtypes whenever it needs one of them, computes the

@@ -6,7 +6,7 @@ import torch
 from pointgrad.inspect.audit import CHECKS, Subject, rows
 from tests.support.planted import PLANTED
 
-from .style import BLUE, BOOK, GREY, ORANGE, save_svg
+from .style import BLUE, BOOK, GRAY, ORANGE, save_svg
 
 BUGS = [
     "wrong sign", "gradient dropped", "missing contiguous", "transposed gradient", "float16 sum", "output is the input",
@@ -37,7 +37,7 @@ def matrix() -> None:
         side.set_visible(False)
     axes.text(0, len(BUGS) + 0.1, "● intended check fails", color=ORANGE, fontsize=9)
     axes.text(4.5, len(BUGS) + 0.1, "● another check fails", color=BLUE, fontsize=9)
-    axes.text(8, len(BUGS) + 0.1, "● passes", color=GREY, fontsize=9)
+    axes.text(8, len(BUGS) + 0.1, "● passes", color=GRAY, fontsize=9)
     save_svg(figure, BOOK / "audit.svg")
     plt.close(figure)
 

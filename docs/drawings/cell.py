@@ -4,7 +4,7 @@ import itertools
 
 import matplotlib.pyplot as plt
 
-from .style import BLUE, GREY, ORANGE, ROOT, save_svg
+from .style import BLUE, GRAY, ORANGE, ROOT, save_svg
 
 
 def draw() -> None:
@@ -13,7 +13,7 @@ def draw() -> None:
     corners = list(itertools.product((-1, 1), repeat=3))
     for a, b in itertools.combinations(corners, 2):
         if sum(p != q for p, q in zip(a, b, strict=True)) == 1:
-            axes.plot(*zip(a, b, strict=True), color=GREY, linewidth=1)
+            axes.plot(*zip(a, b, strict=True), color=GRAY, linewidth=1)
     for number, corner in enumerate(corners):
         axes.scatter(*corner, color=BLUE, s=30)
         axes.text(

@@ -9,7 +9,7 @@ from torch import Tensor
 import pointgrad
 
 from .figures import INK, PALE, panels, sample_shape, save_png
-from .style import BLUE, GREEN, GREY, ORANGE
+from .style import BLUE, GRAY, GREEN, ORANGE
 
 COVERED = "#dfe9f4"
 
@@ -39,7 +39,7 @@ def sampling() -> None:
         reach = pointgrad.knn(cloud[index], 1, cloud).distance2.max().sqrt()
         for center in cloud[index]:
             one.add_patch(Circle(center.tolist(), float(reach), facecolor=COVERED, linewidth=0))
-        one.scatter(*cloud.T, s=1.5, c=GREY, linewidths=0)
+        one.scatter(*cloud.T, s=1.5, c=GRAY, linewidths=0)
         one.scatter(*cloud[index].T, s=16, c=ORANGE, linewidths=0, zorder=3)
         one.set_title(f"{title}\n{count} of {len(cloud):,}, covering radius {reach:.2f}", fontsize=12, color=INK)
         margin = 0.3
@@ -86,7 +86,7 @@ def voxels() -> None:
     figure = plt.figure(figsize=(10, 4.1))
     left = figure.add_subplot(1, 2, 1)
     _cells(left, grid.coordinates, grid.count, size)
-    left.scatter(*cloud.T, s=2.5, c=GREY, linewidths=0)
+    left.scatter(*cloud.T, s=2.5, c=GRAY, linewidths=0)
     left.scatter(*grid.centers[:, :2].T, s=26, marker="+", c=GREEN, linewidths=1.3, label="centers")
     left.scatter(*means[:, :2].T, s=20, c=ORANGE, linewidths=0, label="means (scatter)", zorder=3)
     left.set_title(f"{len(grid.count)} voxels of {len(cloud):,} points, size {size}", fontsize=12, color=INK)

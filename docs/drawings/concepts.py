@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from .style import BLUE, GREEN, GREY, ORANGE, ROOT, save_svg
+from .style import BLUE, GRAY, GREEN, ORANGE, ROOT, save_svg
 
 IMAGES = ROOT / "docs" / "images"
 SIZES = (4, 2, 3)
@@ -52,7 +52,7 @@ def box(axes: Axes, x: float, y: float, width: float, height: float, lines: Sequ
         weight = "bold" if number == 0 else "normal"
         axes.text(
             x + width / 2, middle, line, ha="center", va="center", fontsize=10 if number == 0 else 9, weight=weight,
-            color=(QUIET if color == GREY else color) if number == 0 else INK,
+            color=(QUIET if color == GRAY else color) if number == 0 else INK,
         )  # fmt: skip
 
 
@@ -121,8 +121,8 @@ def indices() -> None:
 def ties() -> None:
     """Equal distances: the smallest index comes first."""
     axes = canvas(44, 12)
-    axes.plot([2, 20], [6, 6], color=GREY, linewidth=1)
-    for place, (index, color) in {4: ("1", BLUE), 11: ("0", GREY), 18: ("2", GREY)}.items():
+    axes.plot([2, 20], [6, 6], color=GRAY, linewidth=1)
+    for place, (index, color) in {4: ("1", BLUE), 11: ("0", GRAY), 18: ("2", GRAY)}.items():
         axes.scatter(place, 6, s=150, color=color, zorder=3)
         write(axes, place, 6.05, index, 9, "white", ha="center", zorder=4)
     axes.scatter(11, 3.3, s=60, color=ORANGE, marker="v", zorder=3)
@@ -132,7 +132,7 @@ def ties() -> None:
     write(axes, 7.5, 9.3, "7.0", 9.5, ha="center")
     write(axes, 14.5, 9.3, "7.0", 9.5, ha="center")
     write(axes, 24.5, 3, "knn(points, 2, query).index", family="monospace", size=10)
-    cell(axes, 24.5, 4.4, "0", GREY, 2.2)
+    cell(axes, 24.5, 4.4, "0", GRAY, 2.2)
     cell(axes, 26.8, 4.4, "1", BLUE, 2.2)
     write(axes, 24.5, 8.2, "points 1 and 2 are equally far away:", 9.5)
     write(axes, 24.5, 9.8, "point 1 is returned, on every backend", 9.5)
@@ -144,7 +144,7 @@ def gradients() -> None:
     axes = canvas(56, 21)
     box(axes, 1, 3, 9, 3.4, ["points", "(N, 3)"], BLUE)
     box(axes, 1, 14, 9, 3.4, ["features", "(N, C)"], BLUE)
-    box(axes, 15, 3, 14, 3.4, ["farthest_point_sampling", "index (M,)"], GREY)
+    box(axes, 15, 3, 14, 3.4, ["farthest_point_sampling", "index (M,)"], GRAY)
     box(axes, 15, 8.5, 14, 3.4, ["knn", "index, distance2 (M, K)"], GREEN)
     box(axes, 15, 14, 14, 3.4, ["group", "(M, K, C)"], GREEN)
     box(axes, 34, 3, 9, 3.4, ["gather", "centers (M, 3)"], GREEN)
@@ -154,7 +154,7 @@ def gradients() -> None:
     back = [((46, 13.6), (29, 15.7)), ((46, 12.2), (29, 11)), ((15, 16.4), (10, 16.4))]
     back += [((15, 10.8), (6.5, 6.4)), ((29, 10.2), (37.5, 6.4))]
     for start, end in forward:
-        arrow(axes, start, end, GREY)
+        arrow(axes, start, end, GRAY)
     for start, end in back:
         arrow(axes, start, end, ORANGE)
     arrow(axes, (38.5, 3), (8.5, 3), ORANGE)
@@ -175,15 +175,15 @@ def call() -> None:
     box(axes, 1, 8.5, 26, 4, ["torch.ops.pointgrad.gather", "register.py: schema, fake, autograd, autocast"], BLUE)
     box(axes, 1, 15.5, 26, 4, ["dispatch by device", "registry.py: checks values on a CPU"], BLUE)
     backends = [["reference.py", "PyTorch"], ["cpu.py", "cpu.cpp"], ["kernels.py", "Triton"]]
-    for x, lines, color in zip((1, 10, 19), backends, (GREY, GREEN, GREEN), strict=True):
+    for x, lines, color in zip((1, 10, 19), backends, (GRAY, GREEN, GREEN), strict=True):
         box(axes, x, 22, 8, 4, lines, color)
-        arrow(axes, (14, 19.5), (x + 4, 22), GREY)
-    arrow(axes, (14, 5.5), (14, 8.5), GREY)
-    arrow(axes, (14, 12.5), (14, 15.5), GREY)
-    box(axes, 36, 1.5, 21, 4, ["torch.compile, torch.export", "see one operator and its fake"], GREY)
+        arrow(axes, (14, 19.5), (x + 4, 22), GRAY)
+    arrow(axes, (14, 5.5), (14, 8.5), GRAY)
+    arrow(axes, (14, 12.5), (14, 15.5), GRAY)
+    box(axes, 36, 1.5, 21, 4, ["torch.compile, torch.export", "see one operator and its fake"], GRAY)
     box(axes, 36, 8.5, 21, 4, ["save(ctx, inputs, output)", "only what the gradients need"], ORANGE)
     box(axes, 36, 15.5, 21, 4, ["backward(ctx, grad)", "calls registered operators"], ORANGE)
-    arrow(axes, (36, 4.2), (27, 9.2), GREY)
+    arrow(axes, (36, 4.2), (27, 9.2), GRAY)
     arrow(axes, (27, 10.5), (36, 10.5), ORANGE)
     arrow(axes, (46.5, 12.5), (46.5, 15.5), ORANGE)
     arrow(axes, (36, 17), (27, 11.6), ORANGE)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pointgrad import functional
 
-from .style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
+from .style import BLUE, BOOK, GRAY, GREEN, ORANGE, save_svg
 
 PURPLE = "#8a5aa8"
 WINDOWS = (BLUE, ORANGE, GREEN, PURPLE)
@@ -75,7 +75,7 @@ def geometry() -> None:
                 shade = "#eef0f3" if outside else "white"
                 axes.add_patch(Rectangle((x, y), 1, 1, facecolor=shade, edgecolor="#c8ced6", linewidth=0.8))
                 if outside:
-                    axes.text(x + 0.5, y + 0.5, "0", ha="center", va="center", fontsize=7, color=GREY)
+                    axes.text(x + 0.5, y + 0.5, "0", ha="center", va="center", fontsize=7, color=GRAY)
         for window, color in ((1, ORANGE), (0, BLUE)):
             for place in range(9):
                 i, j = divmod(place, 3)

@@ -7,10 +7,10 @@ from torch import Tensor
 import pointgrad
 
 from .figures import INK, PALE, panels, sample_shape, save_png
-from .style import BLUE, GREEN, GREY, ORANGE
+from .style import BLUE, GRAY, GREEN, ORANGE
 
 PIXELS = 160
-PARTS = (BLUE, GREEN, GREY, "#8a5aa8")
+PARTS = (BLUE, GREEN, GRAY, "#8a5aa8")
 
 
 def plane() -> Tensor:
@@ -107,7 +107,7 @@ def distance() -> None:
     pairs = ((points, targets[forth], 'direction="to_targets"'), (targets, points[back], 'direction="to_points"'))
     for one, (start, end, title) in zip(axes, pairs, strict=False):
         for a, b in zip(start.tolist(), end.tolist(), strict=True):
-            one.plot(*zip(a, b, strict=True), color=GREY, linewidth=1)
+            one.plot(*zip(a, b, strict=True), color=GRAY, linewidth=1)
         one.set_title(title, fontsize=12, color=INK)
     axes[2].quiver(*points.T, *(-slope.T), color=ORANGE, width=0.009, angles="xy", scale_units="xy", scale=0.24)
     axes[2].set_title("negative gradient of both", fontsize=12, color=INK)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import pointgrad.functional as P
 
-from .style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
+from .style import BLUE, BOOK, GRAY, GREEN, ORANGE, save_svg
 
 
 def table(axes: Axes, values: Tensor, title: str, limit: float | None = None, digits: int = 2) -> None:
@@ -64,7 +64,7 @@ def log_softmax() -> None:
         "from here on log(softmax(x)) is -inf:\nthe probability is 0 in float32",
         (gap[last], naive[last]),
         (8, -140),
-        arrowprops={"arrowstyle": "->", "color": GREY},
+        arrowprops={"arrowstyle": "->", "color": GRAY},
         fontsize=9,
     )
     axes.set_xlabel("distance to the largest logit")
@@ -109,7 +109,7 @@ def relu() -> None:
         table(place, values, title)
         for (row, column), value in _entries(y.detach()):
             if value == 0 and place is not axes[2]:
-                place.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec=GREY, hatch="///", lw=0))
+                place.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec=GRAY, hatch="///", lw=0))
     save(figure, "relu")
 
 
@@ -136,7 +136,7 @@ def cat() -> None:
         axes.text(6 + start + size / 2, 1.5, f"{name} at {start}", ha="center", va="center", fontsize=9)
         start += size
     for y, text, ends in ((1.75, "forward: copy", (3.4, 5.7)), (1.25, "backward: narrow", (5.7, 3.4))):
-        axes.add_patch(FancyArrowPatch((ends[0], y), (ends[1], y), arrowstyle="-|>", mutation_scale=14, color=GREY))
+        axes.add_patch(FancyArrowPatch((ends[0], y), (ends[1], y), arrowstyle="-|>", mutation_scale=14, color=GRAY))
         axes.text(4.55, y + (0.15 if y > 1.5 else -0.3), text, ha="center", fontsize=9)
     axes.text(9, 0.7, "only the offset of each part is saved", ha="center", fontsize=9)
     axes.set_xlim(-0.2, 12.4)
@@ -156,7 +156,7 @@ def linear() -> None:
     n_i, n_o, o_i = (1.2, 1.6), (0.8, 1.6), (1.2, 0.8)  # width and height of each kind of matrix
     i_o, o_n = o_i[::-1], n_o[::-1]
     rows = [
-        (4.9, "y = x Aᵀ + b", ("x", n_i, BLUE, "(N, I)"), ("Aᵀ", i_o, GREEN, "(I, O)"), ("y", n_o, GREY, "(N, O)")),
+        (4.9, "y = x Aᵀ + b", ("x", n_i, BLUE, "(N, I)"), ("Aᵀ", i_o, GREEN, "(I, O)"), ("y", n_o, GRAY, "(N, O)")),
         (2.5, "x̄ = ȳ A", ("ȳ", n_o, ORANGE, "(N, O)"), ("A", o_i, GREEN, "(O, I)"), ("x̄", n_i, ORANGE, "(N, I)")),
         (0.2, "Ā = ȳᵀ x", ("ȳᵀ", o_n, ORANGE, "(O, N)"), ("x", n_i, BLUE, "(N, I)"), ("Ā", o_i, ORANGE, "(O, I)")),
     ]
@@ -222,7 +222,7 @@ def cross_entropy() -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 3.4), width_ratios=[1, 1.25])
     places = torch.arange(4)
     left.bar(places - 0.27, p[0], 0.25, color=BLUE, label="p = softmax(x)")
-    left.bar(places, q[0], 0.25, color=GREY, label="target q")
+    left.bar(places, q[0], 0.25, color=GRAY, label="target q")
     left.bar(places + 0.27, grad[0], 0.25, color=ORANGE, label="gradient p - q")
     left.axhline(0, color="black", lw=0.8)
     left.set_xticks(places, [f"class {i}" for i in range(4)])
@@ -231,7 +231,7 @@ def cross_entropy() -> None:
     left.set_title("too likely: pushed down; not likely enough: pulled up", fontsize=10)
     held = [("PyTorch", ["log-\nsoftmax", "its\ngradient", "gradient"]), ("pointgrad", ["gradient"])]
     for y, (name, parts) in enumerate(held):
-        right.barh(y, 1, color=GREY, ec="white")
+        right.barh(y, 1, color=GRAY, ec="white")
         right.text(0.5, y, "logits", ha="center", va="center", fontsize=9)
         for number, part in enumerate(parts):
             color = BLUE if part == "gradient" else ORANGE
@@ -248,7 +248,7 @@ def cross_entropy() -> None:
 def inplace() -> None:
     figure, axes = plt.subplots(figsize=(10, 3.2))
     steps = [
-        (0.0, "y = softmax(x)", "y: version v", "saved: y at version v", GREY),
+        (0.0, "y = softmax(x)", "y: version v", "saved: y at version v", GRAY),
         (3.4, "relu(y, inplace=True)", "y: version v + 1", "overwrites the saved values", ORANGE),
         (6.8, "backward", "y: version v + 1", "needs y at version v:\nRuntimeError", ORANGE),
     ]

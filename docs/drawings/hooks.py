@@ -2,7 +2,7 @@
 
 import matplotlib.pyplot as plt
 
-from .style import BLUE, BOOK, GREEN, GREY, ORANGE, save_svg
+from .style import BLUE, BOOK, GRAY, GREEN, ORANGE, save_svg
 
 
 def box(axes, x, y, width, text, color, *, filled=False) -> None:
@@ -26,10 +26,10 @@ def timeline() -> None:
     for number, name in enumerate(("layer 1", "layer 2")):
         left = 0.9 + 5.2 * number
         box(axes, left, 1.9, 1.15, "pre-hook", BLUE)
-        box(axes, left + 1.55, 1.9, 1.2, name, GREY, filled=True)
+        box(axes, left + 1.55, 1.9, 1.2, name, GRAY, filled=True)
         box(axes, left + 3.15, 1.9, 1.15, "hook", BLUE)
         box(axes, left, 0.3, 1.15, "$\\bar x$", ORANGE)
-        box(axes, left + 1.55, 0.3, 1.2, "backward", GREY, filled=True)
+        box(axes, left + 1.55, 0.3, 1.2, "backward", GRAY, filled=True)
         box(axes, left + 3.15, 0.3, 1.15, "$\\bar y$", ORANGE)
         axes.text(left + 0.57, 2.72, "module, inputs", ha="center", fontsize=8.5, color=BLUE)
         axes.text(left + 3.72, 2.72, "module, inputs, output", ha="center", fontsize=8.5, color=BLUE)

@@ -6,7 +6,7 @@ import torch
 import pointgrad
 
 from .figures import INK, PALE, sample_shape, save_png
-from .style import GREY, ORANGE
+from .style import GRAY, ORANGE
 
 
 def draw() -> None:
@@ -46,7 +46,7 @@ def draw() -> None:
     for center in range(0, 60, 5):
         near = points[found.index[center][found.index[center] >= 0]]
         for end in near:
-            three.plot(*torch.stack([centers[center], end]).T, color=GREY, linewidth=0.6)
+            three.plot(*torch.stack([centers[center], end]).T, color=GRAY, linewidth=0.6)
     three.scatter(*centers[::5].T, s=24, c=ORANGE, linewidths=0, zorder=3)
     four.scatter(*centers.T, s=46, c=pooled.detach()[:, 0], **style)
     five.scatter(*points.T, s=5, c=upsampled.detach()[:, 0], **style)

@@ -1,4 +1,4 @@
-"""Figure of the patches of a cloud along an order, with the keys that the last patch borrows. All rows are computed."""
+"""Figure of the patches of a cloud along an order, with the keys that the last patch shares. All rows are computed."""
 
 import torch
 
@@ -6,7 +6,7 @@ import pointgrad
 
 from .figures import IMAGES
 from .rows import ROWS, arrow, blank_panel, cells, label
-from .style import GREY, save_svg
+from .style import GRAY, save_svg
 
 PATCH = 4
 
@@ -20,19 +20,19 @@ def draw() -> None:
     label(axes, 5, 0.5, "order: the points along a curve")
     for place, row in enumerate(order.tolist()):
         cells(axes, place, 1, [str(row)], ROWS[place // PATCH])
-        label(axes, place + 0.5, 2.4, str(place), color=GREY)
+        label(axes, place + 0.5, 2.4, str(place), color=GRAY)
     label(axes, 16, 0.5, "keys of each patch (patch = 4)")
     for number, rows in enumerate(index.tolist()):
         for at, row in enumerate(rows):
             is_query = own[number * PATCH + at]
             cells(axes, 14 + at, 1 + 1.5 * number, [str(row)], ROWS[number] if is_query else None)
-        label(axes, 13.4, 1.5 + 1.5 * number, str(number), color=GREY)
-    arrow(axes, (10.3, 1.5), (12.9, 1.5), GREY)
+        label(axes, 13.4, 1.5 + 1.5 * number, str(number), color=GRAY)
+    arrow(axes, (10.3, 1.5), (12.9, 1.5), GRAY)
     label(
         axes,
         10,
         6.4,
-        "coloured: queries and keys of the patch; others: keys borrowed from the patch before",
-        color=GREY,
+        "coloured: queries and keys of the patch; others: keys shared with the patch before",
+        color=GRAY,
     )
     save_svg(figure, IMAGES / "patches.svg")

@@ -9,10 +9,10 @@ from torch import Tensor
 import pointgrad
 
 from .figures import IMAGES, INK, PALE
-from .style import BLUE, GREEN, GREY, ORANGE, save_svg
+from .style import BLUE, GRAY, GREEN, ORANGE, save_svg
 
 PURPLE = "#8a5aa8"
-ROWS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
+ROWS = (BLUE, ORANGE, GREEN, PURPLE, GRAY)
 
 
 def blank_panel(figsize: tuple[float, float], width: float, height: float) -> tuple[plt.Figure, Axes]:
@@ -59,24 +59,24 @@ def gather() -> None:
     label(axes, 19.4, 0.5, "gradient of the sum")
     for row in range(4):
         cells(axes, 1, 1.5 + row, texts(features[row]), ROWS[row])
-        label(axes, 0.6, 2 + row, str(row), color=GREY)
+        label(axes, 0.6, 2 + row, str(row), color=GRAY)
         cells(axes, 18.4, 1.5 + row, texts(features.grad[row]), ROWS[row])
-        label(axes, 18, 2 + row, str(row), color=GREY)
+        label(axes, 18, 2 + row, str(row), color=GRAY)
     for m in range(3):
         for k in range(2):
             source = int(index[m, k])
             color = ROWS[source] if source >= 0 else None
             cells(axes, 6 + k, 1.5 + m, [str(source)], color)
             cells(axes, 11.8, 1.5 + m * 2.2 + k, texts(grouped[m, k]), color)
-        label(axes, 5.6, 2 + m, str(m), color=GREY)
-        label(axes, 11.4, 2.5 + m * 2.2, str(m), color=GREY)
-        arrow(axes, (8.2, 2 + m), (11.1, 2.5 + m * 2.2), GREY)
-    arrow(axes, (3.2, 3.0), (5.2, 3.0), GREY)
+        label(axes, 5.6, 2 + m, str(m), color=GRAY)
+        label(axes, 11.4, 2.5 + m * 2.2, str(m), color=GRAY)
+        arrow(axes, (8.2, 2 + m), (11.1, 2.5 + m * 2.2), GRAY)
+    arrow(axes, (3.2, 3.0), (5.2, 3.0), GRAY)
     for m, k in index.ge(0).nonzero().tolist():
         source = int(index[m, k])
         arrow(axes, (13.9, 2 + m * 2.2 + k), (17.7, 2 + source), ROWS[source])
-    label(axes, 12.8, 8.5, "-1: zeros, no gradient", color=GREY)
-    label(axes, 19.4, 6.3, "row 2 was read 3 times,\nrow 3 never", color=GREY, va="top")
+    label(axes, 12.8, 8.5, "-1: zeros, no gradient", color=GRAY)
+    label(axes, 19.4, 6.3, "row 2 was read 3 times,\nrow 3 never", color=GRAY, va="top")
     save_svg(figure, IMAGES / "gather.svg")
     plt.close(figure)
 
@@ -103,8 +103,8 @@ def scatter() -> None:
     for group in range(4):
         cells(axes, 9.1, 2.25 + 2 * group, texts(added[group]), ROWS[group])
         cells(axes, 10.7, 2.25 + 2 * group, texts(most[group]), ROWS[group])
-        label(axes, 8.8, 2.75 + 2 * group, str(group), color=GREY)
-    label(axes, 6.4, 10.1, "scatter: group 1 is empty, row 6 is ignored", color=GREY)
+        label(axes, 8.8, 2.75 + 2 * group, str(group), color=GRAY)
+    label(axes, 6.4, 10.1, "scatter: group 1 is empty, row 6 is ignored", color=GRAY)
     label(axes, 16.1, 0.5, "values")
     label(axes, 20.3, 0.5, "sum")
     colors = [ROWS[part] for part in (0, 1, 2, 3)]
@@ -114,14 +114,14 @@ def scatter() -> None:
             cells(axes, 15.5, 1.5 + row, texts(values[row]), colors[part])
             arrow(axes, (16.6, 2 + row), (19.3, 2.75 + 2 * part), colors[part])
         cells(axes, 19.8, 2.25 + 2 * part, texts(reduced[part]), colors[part])
-        label(axes, 19.5, 2.75 + 2 * part, str(part), color=GREY)
+        label(axes, 19.5, 2.75 + 2 * part, str(part), color=GRAY)
     for number, offset in enumerate(offsets.tolist()):
         if offsets.tolist().index(offset) == number:
             shown = ", ".join(str(o) for o in offsets.tolist() if o == offset)
             axes.plot([14.6, 15.4], [1.5 + offset] * 2, color=INK, linewidth=1)
             label(axes, 14.4, 1.5 + offset, shown, ha="right")
     label(axes, 13.6, 0.5, "offsets")
-    label(axes, 17.9, 10.1, "segment 1 is empty", color=GREY)
+    label(axes, 17.9, 10.1, "segment 1 is empty", color=GRAY)
     save_svg(figure, IMAGES / "scatter.svg")
     plt.close(figure)
 

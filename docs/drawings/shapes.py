@@ -7,9 +7,9 @@ from pointgrad.data import Shapes
 from pointgrad.data.datasets.shapes.kinds import KINDS
 from pointgrad.data.datasets.shapes.surface import Surface
 
-from .style import BLUE, GREEN, GREY, ORANGE, ROOT
+from .style import BLUE, GRAY, GREEN, ORANGE, ROOT
 
-COLORS = np.array([GREY, BLUE, ORANGE, GREEN, "#8b5fbf"])  # the first is for outliers
+COLORS = np.array([GRAY, BLUE, ORANGE, GREEN, "#8b5fbf"])  # the first is for outliers
 SCANNED = {
     "airplane": 5,
     "lamp": 3,

@@ -14,7 +14,7 @@ from pointgrad.render.camera import Frame, View
 from pointgrad.render.canvas import Canvas
 
 from .figures import INK, PALE, save_png
-from .style import BLUE, GREY, ORANGE
+from .style import BLUE, GRAY, ORANGE
 
 VOXEL = 0.2
 SEEN = 8.0  # metres on each side of the sensor that the picture shows
@@ -53,7 +53,7 @@ def kernel_map() -> None:
     order = found.source_schedule[: len(used)].long()
     orders = {"in order of x, y, z": used, "in order of the schedule": used[order]}
     for place, (title, rows) in enumerate(orders.items()):
-        _draw_table(figure.add_subplot(tables[place]), title, rows, labelled=place == 0)
+        _draw_table(figure.add_subplot(tables[place]), title, rows, labeled=place == 0)
     save_png(figure, "sparse")
 
 
@@ -99,7 +99,7 @@ def _draw_window(axes: Axes, coordinates: Tensor, sources: Tensor, output: int) 
     return len(read)
 
 
-def _draw_table(axes: Axes, title: str, used: Tensor, labelled: bool) -> None:
+def _draw_table(axes: Axes, title: str, used: Tensor, labeled: bool) -> None:
     """Draw how many rows of each tile use each kernel position; white: none."""
     tiles = -(-len(used) // TILE)
     padded = used.new_zeros(tiles * TILE, used.shape[1])
@@ -113,7 +113,7 @@ def _draw_table(axes: Axes, title: str, used: Tensor, labelled: bool) -> None:
     axes.set_title(text, fontsize=12, color=INK)
     axes.set_xlabel("kernel position", fontsize=12, color=INK)
     axes.set(xticks=(0, 13, 26), yticks=())
-    if labelled:
+    if labeled:
         axes.set_ylabel(f"tiles of {TILE} outputs", fontsize=12, color=INK)
     for side in axes.spines.values():
         side.set_color(PALE)
@@ -147,7 +147,7 @@ def maps() -> None:
         one.set_title(f"{title}\n{counts}", fontsize=12, color=INK)
     legend = [
         Patch(facecolor=PALE, label="inputs"),
-        Patch(facecolor="none", edgecolor=GREY, linewidth=1.4, label="outputs"),
+        Patch(facecolor="none", edgecolor=GRAY, linewidth=1.4, label="outputs"),
         Patch(facecolor="none", edgecolor=ORANGE, linewidth=3.4, label="one output"),
         Patch(facecolor=BLUE, label="the inputs that it reads"),
     ]
@@ -170,7 +170,7 @@ def _draw_map(
         _square(axes, x, y, input_size, facecolor=face, edgecolor="white", linewidth=1.0)
     for number, (x, y, _) in enumerate(found.coordinates.tolist()):
         chosen_style = {"edgecolor": ORANGE, "linewidth": 3.4, "zorder": 5} if number == place else {}
-        _square(axes, x, y, output_size, **{"fill": False, "edgecolor": GREY, "linewidth": 1.4, **chosen_style})
+        _square(axes, x, y, output_size, **{"fill": False, "edgecolor": GRAY, "linewidth": 1.4, **chosen_style})
 
 
 def _square(axes: Axes, x: int, y: int, size: int, **style: object) -> None:

@@ -4,14 +4,14 @@ import json
 
 import matplotlib.pyplot as plt
 
-from .style import BLUE, GREY, ORANGE, ROOT, save_svg
+from .style import BLUE, GRAY, ORANGE, ROOT, save_svg
 
 RESULTS = ROOT / "benchmarks" / "results"
 LINES = {
     "ours forward": (BLUE, "-", "pointgrad, forward"),
     "ours forward + backward": (BLUE, "--", "pointgrad, forward + backward"),
-    "plain forward": (GREY, "-", "plain PyTorch, forward"),
-    "plain forward + backward": (GREY, "--", "plain PyTorch, forward + backward"),
+    "plain forward": (GRAY, "-", "plain PyTorch, forward"),
+    "plain forward + backward": (GRAY, "--", "plain PyTorch, forward + backward"),
     "map": (ORANGE, "-", "kernel map"),
 }
 

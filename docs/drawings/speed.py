@@ -7,12 +7,12 @@ from benchmarks import page
 from benchmarks.page import load, series
 from pointgrad.bench import table
 
-from .style import BLUE, GREEN, GREY, ORANGE, ROOT, save_svg
+from .style import BLUE, GRAY, GREEN, ORANGE, ROOT, save_svg
 
 IMAGES = ROOT / "docs" / "images"
 DEVICES = ("cpu", "gpu")
 COLORS = {
-    "ours": BLUE, "plain PyTorch": GREY, "compiled": "#c3cad2", "fpsample": ORANGE, "pykdtree": ORANGE,
+    "ours": BLUE, "plain PyTorch": GRAY, "compiled": "#c3cad2", "fpsample": ORANGE, "pykdtree": ORANGE,
     "scipy": GREEN, "faiss": "#a05fb5", "torch_cluster": "#c2453d", "torch_scatter": "#c2453d",
     "torch_points_kernels": "#d9a520", "pytorch3d": "#5aa9c9", "pointops": GREEN, "pointnet2_ops": ORANGE,
 }  # fmt: skip
@@ -85,7 +85,7 @@ def scaling() -> None:
         record = load(f"scaling_{name}")
         for axes, (work, lines) in zip(row, series(record).items(), strict=True):
             for rival, times in lines.items():
-                color = COLORS.get(rival, GREY)
+                color = COLORS.get(rival, GRAY)
                 width, label = (2.4, "pointgrad") if rival == "ours" else (1.4, rival)
                 axes.plot(
                     list(times), list(times.values()), "o-", color=color, label=label, linewidth=width, markersize=3
@@ -114,7 +114,7 @@ def floors() -> None:
         for place, result in enumerate(work):
             plain = next(iter(table.fastest(result, "plain").values()), None)
             bars = [(result["times_floor"], BLUE, "pointgrad")]
-            bars += [(result["times_floor"] * plain["ratio"], GREY, "best plain PyTorch")] if plain else []
+            bars += [(result["times_floor"] * plain["ratio"], GRAY, "best plain PyTorch")] if plain else []
             for shift, (value, color, label) in zip((-0.2, 0.2), bars, strict=False):
                 axes.barh(place + shift, value, 0.38, color=color, label=label if place == 0 else None)
                 longest = max(longest, value)
@@ -153,7 +153,7 @@ def speed() -> None:
             older = published.get(result["name"], {}) if name == "gpu" else {}
             if older and (theirs is None or min(older.values()) < theirs):
                 theirs, label = min(older.values()), f"{min(older, key=older.get)}, separate run"
-            axes.barh(place - 0.2, theirs, 0.36, color=GREY, label="fastest peer" if place == 0 else None)
+            axes.barh(place - 0.2, theirs, 0.36, color=GRAY, label="fastest peer" if place == 0 else None)
             axes.barh(place + 0.2, mine, 0.36, color=BLUE, label="pointgrad" if place == 0 else None)
             axes.text(theirs * 1.08, place - 0.2, f"{theirs:.3g} ms ({label})", va="center", fontsize=8)
             text = f"{mine:.3g} ms, {theirs / mine:.0f}x"

@@ -14,7 +14,7 @@ from .style import ROOT
 IMAGES = ROOT / "docs" / "images"
 NAMES = dict(enumerate(data.STREET_CLASSES))
 INK = (120, 128, 138)  # text that is legible on white and on dark pages
-GREY, BLUE, ORANGE, PALE, WHITE = (
+GRAY, BLUE, ORANGE, PALE, WHITE = (
     np.array(color) for color in ((150, 158, 168), (31, 95, 168), (224, 123, 57), (176, 200, 226), (232, 236, 240))
 )
 PARTS = (
@@ -46,7 +46,7 @@ def hero() -> None:
     height_share = (points[:, 2:] / 10).clamp(0, 1).numpy()
     shuffled = np.random.default_rng(3).permutation(len(centers)) % (len(PALETTE) - 1)
     looks = [
-        GREY - 30 + 50 * height_share,
+        GRAY - 30 + 50 * height_share,
         WHITE * (1 - share) + BLUE * 0.55 * share + PALE * 0.45 * share,
         PALETTE[shuffled[group.numpy()]] * 0.62 + WHITE * 0.38,
         PALETTE[classes.numpy()],

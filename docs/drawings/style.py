@@ -10,7 +10,7 @@ mpl.rcParams["svg.hashsalt"] = "pointgrad"  # makes the ids inside an SVG reprod
 
 ROOT = Path(__file__).parents[2]
 BOOK = ROOT / "docs" / "book" / "images"
-BLUE, ORANGE, GREY, GREEN = "#1f5fa8", "#e07b39", "#8a94a0", "#3a8f5c"
+BLUE, ORANGE, GRAY, GREEN = "#1f5fa8", "#e07b39", "#8a94a0", "#3a8f5c"
 
 
 def save_svg(figure: mpl.figure.Figure, path: Path) -> None:

@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 def run(tasks: Iterable[tuple[str, int | bytes] | tuple[str, int | bytes, int]]) -> Iterator[Outcome]:
-    """Read the files of tasks, see `Task`. A process that dies is replaced by a new one."""
+    """Read the files of tasks, see `Task`. A process that ends is replaced by a new one."""
     context = multiprocessing.get_context("spawn")
     rest = (Task(*task) for task in tasks)
     task = next(rest, None)

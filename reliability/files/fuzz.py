@@ -31,7 +31,7 @@ def fuzz(subject: str, seconds: float, folder: Path) -> None:
     import atheris  # type: ignore[import-not-found]
     import torch  # noqa: F401  # imported first, so that it is not instrumented
 
-    # Atheris does not see modules that the finder of an editable install loads; `run` sets PYTHONPATH instead.
+    # Atheris does not instrument modules that the finder of an editable install loads; `run` sets PYTHONPATH instead.
     sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
     with atheris.instrument_imports(include=OURS):
         from . import corpus

@@ -5,8 +5,9 @@ torch-pointcloud has independent implementations of Point Transformer V3, Sonata
 of published checkpoints: ours by `models.load_published`, theirs by their own conversion. The logits of one cloud, in
 evaluation mode and float32, must be equal up to `TOLERANCE` of the largest. The exit status is 1 if they are not.
 
-Theirs round to float16 for flash attention, so it is disabled. Without it, they repeat voxels until a cloud that is
-smaller than a patch fills it, unlike the published programs. Patches of 16 voxels are full in all stages.
+Flash attention of torch-pointcloud is disabled, because it rounds to float16. Without it, torch-pointcloud fills clouds
+that are smaller than a patch with copies of voxels, unlike the published programs. With patches of 16 voxels there are
+no such clouds in any stage.
 """
 
 import sys
@@ -52,7 +53,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {  # our network,
 def voxels() -> Tensor:
     """The voxels (N, 3) of a sphere.
 
-    Its size is no power of two, for which theirs choose another number of bits than the published programs.
+    Its extent is not a power of two, where torch-pointcloud and the published programs differ in the number of bits.
     """
     axis = torch.arange(48)
     grid = torch.cartesian_prod(axis, axis, axis)
@@ -75,7 +76,7 @@ def published(network: models.Network) -> dict[str, Tensor]:
 
 
 def convert(weights: dict[str, Tensor], theirs: nn.Module) -> dict[str, Tensor]:
-    """Published weights in the names of torch-pointcloud, by its own function except for what that leaves out."""
+    """Published weights in the names of torch-pointcloud: from its own function, plus those that it leaves out."""
     from torch_pointcloud.models import point_transformer_v3 as module
 
     expected = theirs.state_dict()
@@ -106,7 +107,7 @@ def difference(case: str) -> float:
     options, name, sizes = CASES[case]
     torch.manual_seed(0)
     network = build(options)
-    with torch.no_grad():  # not the initial statistics and factors of norms, with which mistakes could stay unseen
+    with torch.no_grad():  # the initial statistics and factors of norms would hide mistakes
         for module in network.modules():
             if isinstance(module, (nn.BatchNorm1d, nn.LayerNorm)):
                 for value in module.state_dict().values():

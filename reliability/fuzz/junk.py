@@ -81,7 +81,7 @@ def draw_and_check(draw: Draw, backend: str, tally: Tally, about_to: Callable[..
         tally.add("exceptions", type(error).__name__)
     except Exception as error:
         if not is_expected(error):
-            raise Mismatch(f"an error must say what is wrong, got {type(error).__name__}: {error}") from error
+            raise Mismatch(f"an error must state what is wrong, got {type(error).__name__}: {error}") from error
         tally.add("outcome", "refused")
         tally.add("exceptions", type(error).__name__)
     else:

@@ -56,7 +56,7 @@ def rounds(
     """Yield the counts and the failure of each round.
 
     Args:
-        note: File that always holds the running case, for when the process dies.
+        note: File that always holds the running case, in case the process crashes.
     """
     file = None if note is None else os.open(note, os.O_RDWR | os.O_CREAT)
     done = number = 0

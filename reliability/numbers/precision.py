@@ -2,9 +2,9 @@
 
 The same inputs, rounded to float16, bfloat16 or float32, go through each operator and through its plain form in the
 catalogue; both are compared with the plain form in float64. In 16 bits an operator may err at most twice as much as
-plain PyTorch, in the largest and in the mean error, for its result and for every gradient. Where plain PyTorch errs
-less than half a unit in the last place, the cost of rounding an exact result, that half counts instead. Errors in
-float32 are recorded, not judged.
+plain PyTorch, in the largest and in the mean error, for its result and for every gradient. The error of plain
+PyTorch is taken as at least half a unit in the last place, the error of rounding an exact result. Errors in float32 are
+recorded, but have no limit.
 """
 
 import argparse

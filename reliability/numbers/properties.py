@@ -32,7 +32,7 @@ class Outcomes:
             self.inputs[report.nodeid] = dict(report.user_properties).get("inputs", 0)
 
     def laws(self) -> dict[str, dict[str, Any]]:
-        """Laws that ran, and laws that failed before: if the process died, the number of inputs is unknown."""
+        """Laws that ran, and laws that failed before: if the process crashed, the number of inputs is unknown."""
         tried = {name: self.inputs.get(name, 0) for name in self.of}
         return {
             name: {"inputs": tried[name], "outcome": outcome}

@@ -1,4 +1,4 @@
-"""What an import receives where a program or an installed library has modules of the same name."""
+"""Imports where a program or an installed library has modules of the same name."""
 
 import importlib
 import importlib.util
@@ -16,7 +16,7 @@ COMPILED = EXTENSION_SUFFIXES[0]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A program's folder on `sys.path`; its modules are forgotten afterwards."""
+    """A program's folder on `sys.path`; its modules are removed from `sys.modules` afterwards."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
@@ -72,13 +72,13 @@ class TestProgramsOwnModules:
 
         assert ours_below is ours("extensions.emd.emd")
 
-    def test_folder_added_to_the_path_later(self, tmp_path, folder):
+    def test_folder_added_to_the_path_later(self, tmp_path, folder, monkeypatch):
         pointgrad.compat.install()
         import pointnet2._ext
 
         write(tmp_path / "later", {"pointnet2/pointnet2_modules.py": "from . import _ext\nfrom .mlp import WIDTH\n"})
         write(tmp_path / "later", {"pointnet2/mlp.py": "WIDTH = 3\n"})
-        sys.path.insert(0, str(tmp_path / "later"))  # `syspath_prepend` restores the path
+        monkeypatch.syspath_prepend(tmp_path / "later")
         from pointnet2 import mlp, pointnet2_modules
 
         assert pointnet2_modules._ext is pointnet2._ext is ours("pointnet2._ext")
@@ -217,7 +217,7 @@ class TestInstalledLibraries:
         assert pytorch3d.ops.knn._Heap is pytorch3d.ops._Heap
         assert pytorch3d.ops._Heap.__module__ == "pytorch3d.ops.knn"
 
-    def test_names_that_nobody_has(self):
+    def test_names_that_neither_package_has(self):
         pointgrad.compat.install()
         import pytorch3d.ops
 

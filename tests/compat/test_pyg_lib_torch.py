@@ -145,7 +145,7 @@ def test_gradients(call):
 @calls
 def test_script(call):
     scripted = torch.jit.script(call)
-    for _ in range(3):  # the second and third calls run optimised code
+    for _ in range(3):  # the second and third calls run optimized code
         torch.testing.assert_close(results(scripted, CALLS[call]), results(call, CALLS[call]))
 
 

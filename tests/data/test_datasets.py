@@ -542,14 +542,14 @@ def test_open_dataset_errors(tmp_path):
         open_dataset(f"modelnet:{tmp_path}", "train", "segmentation")
 
 
-def labelled(path, labels):
+def labeled(path, labels):
     """Write a cloud with a label for each point."""
     write(path, Cloud(torch.rand(len(labels), 3), labels=torch.tensor(labels)))
 
 
 class TestFolderWithInvalidLabels:
     def test_unreadable_file_does_not_hide_the_classes(self, tmp_path):
-        labelled(tmp_path / "a.ply", [0, 2])
+        labeled(tmp_path / "a.ply", [0, 2])
         (tmp_path / "b.ply").write_text("ply\n")
         folder = Folder(tmp_path)
         assert folder.classes == ("0", "2")
@@ -562,23 +562,23 @@ class TestFolderWithInvalidLabels:
             Folder(tmp_path)
 
     def test_label_beyond_the_maximum(self, tmp_path):
-        labelled(tmp_path / "a.ply", [7, 100_000_000])
+        labeled(tmp_path / "a.ply", [7, 100_000_000])
         with pytest.raises(FileError, match=r"a\.ply: expected labels up to 65534, got 100000000"):
             Folder(tmp_path)
 
     def test_only_missing_labels(self, tmp_path):
-        labelled(tmp_path / "a.ply", [-1, -1])
+        labeled(tmp_path / "a.ply", [-1, -1])
         with pytest.raises(FileError, match="expected labels other than -1, found none"):
             Folder(tmp_path)
 
     def test_splits_without_train(self, tmp_path):
         for name in ("val/x", "test/x"):
             (tmp_path / name).mkdir(parents=True)
-            labelled(tmp_path / name / "a.ply", [0])
+            labeled(tmp_path / name / "a.ply", [0])
         with pytest.raises(FileError, match="expected a folder train in addition to val and test, found none"):
             Folder(tmp_path)
 
     def test_whole_is_true_for_all_clouds_only(self, tmp_path):
         for name in "abcdefghijklmnopqrstuvwx":
-            labelled(tmp_path / f"{name}.ply", [0, 1])
+            labeled(tmp_path / f"{name}.ply", [0, 1])
         assert [Folder(tmp_path, split).whole for split in ("train", "val", "test", None)] == [False, False, True, True]

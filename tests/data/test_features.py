@@ -167,7 +167,7 @@ def test_height_is_computed_before_cropping():
     names = ("height_above_ground",)
     steps = Compose(ComputeFeatures(names), Crop(60), Prepare(0, "center", 0.0, names))
     roofs = expected[keep] == 9.0
-    for seed in range(300):  # some crops see nothing but the roof
+    for seed in range(300):  # some crops contain only the roof
         number = Cloud(cloud.points, {"number": torch.arange(len(cloud))})
         out = steps(number, random(seed))
         on_roof = roofs[out.features["number"]]

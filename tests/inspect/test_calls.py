@@ -259,7 +259,7 @@ def functions(found: Calls) -> list[tuple[str, str, str]]:
     return [(call.name, call.grad_fn, call.why) for call in found if call.kind == "autograd.Function"]
 
 
-class Forgets(Double):
+class DeletesInput(Double):
     @staticmethod
     def forward(ctx, x):
         y = x.detach()
@@ -275,7 +275,7 @@ class Largest(torch.autograd.Function):
         return place
 
 
-class Borrows(Double):
+class CallsParent(Double):
     @staticmethod
     def forward(ctx, x):
         return Double.forward(ctx, x) + 1
@@ -299,7 +299,12 @@ class Separate(Double):
 
 @pytest.mark.parametrize(
     ("function", "grad_fn"),
-    [(Forgets, "ForgetsBackward"), (Largest, ""), (Borrows, "BorrowsBackward"), (Separate, "SeparateBackward")],
+    [
+        (DeletesInput, "DeletesInputBackward"),
+        (Largest, ""),
+        (CallsParent, "CallsParentBackward"),
+        (Separate, "SeparateBackward"),
+    ],
 )
 def test_kinds_of_forward(function, grad_fn):
     found = calls(function.apply, torch.rand(3, requires_grad=True))

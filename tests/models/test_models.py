@@ -52,8 +52,8 @@ def test_published_sizes_with_biases_before_norms():
     """
     with torch.device("meta"):
         ssg, dgcnn = models.pointnet2(), models.dgcnn()
-    cancelled = sum(norm.num_features for norm in ssg.modules() if isinstance(norm, nn.BatchNorm1d))
-    assert f"{(count(ssg) + cancelled) / 1e6:.2f}" == "1.48"
+    canceled = sum(norm.num_features for norm in ssg.modules() if isinstance(norm, nn.BatchNorm1d))
+    assert f"{(count(ssg) + canceled) / 1e6:.2f}" == "1.48"
     edges = 6 * 64 + 128 * 64 + 128 * 128 + 256 * 256
     others = 512 * 1024 + 2048 * 512 + (512 * 256 + 256) + (256 * 40 + 40)
     norms = 2 * (64 + 64 + 128 + 256 + 1024 + 512 + 256)

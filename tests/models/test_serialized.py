@@ -147,7 +147,7 @@ def test_a_wrong_checkpoint_names_the_keys_that_differ():
 
 
 def plain(tensor, order, attention, offsets):
-    """Attention of each patch by a loop: full patches, and a last patch that borrows points of the patch before it."""
+    """Attention of each patch by a loop: full patches, and a last patch that shares points with the patch before it."""
     rows = torch.zeros_like(tensor.features)
     size = tensor.features.shape[1] // attention.heads
     parts = attention.qkv(tensor.features).reshape(-1, 3, attention.heads, size)

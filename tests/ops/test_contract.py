@@ -343,7 +343,7 @@ def test_index_out_of_range(case, bad, checked_place):
 
 
 def test_compiled_once_for_all_sizes():
-    """Sizes stay symbolic in the checks: no specialisation, no recompilation."""
+    """Sizes stay symbolic in the checks: no specialization, no recompilation."""
     fps, trilinear, gather = pointgrad.farthest_point_sampling, pointgrad.trilinear, pointgrad.gather
     calls = {
         trilinear: lambda n: (torch.rand(n, 8, 2), torch.rand(n, 3)),

@@ -117,7 +117,7 @@ def test_bad_offsets_are_kept_in_range(bounds):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", [(1, 3), (1, 1, 3)])
 def test_one_point_of_one(shape, dtype):
-    """Triton specialises sizes of 1 to constants; the kernel must compile then."""
+    """Triton specializes sizes of 1 to constants; the kernel must compile then."""
     assert fps(torch.rand(shape, dtype=dtype, device="cuda"), 1).view(-1).tolist() == [0]
 
 

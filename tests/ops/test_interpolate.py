@@ -117,7 +117,7 @@ def test_meta_tensors():
 
 
 every_padding = pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
-every_alignment = pytest.mark.parametrize("align_corners", [False, True], ids=["faces", "centres"])
+every_alignment = pytest.mark.parametrize("align_corners", [False, True], ids=["faces", "centers"])
 
 
 def torch_sample(grid, points, padding_mode="zeros", align_corners=False):
@@ -471,7 +471,7 @@ def test_interpolated_gradients_of_half_features_are_finite(place):
 @pytest.mark.parametrize("poison", [float("inf"), float("nan")])
 def test_a_corner_outside_takes_no_part_in_a_slope(poison, place):
     """Found by fuzzing: zeros outside the grid were multiplied by an infinite feature."""
-    beyond = torch.tensor([[[0.9, 0.0, 0.0]]], device=place.device, requires_grad=True)  # the only voxel's centre
+    beyond = torch.tensor([[[0.9, 0.0, 0.0]]], device=place.device, requires_grad=True)  # the only voxel's center
     features, grad = torch.full((1, 1, 1), poison, device=place.device), torch.full((1, 1, 1, 1, 1), 2.0)
     (received,) = torch.autograd.grad(pointgrad.splat(features, beyond, (1, 1, 1)), beyond, grad.to(place.device))
     assert torch.equal(received[0, 0, 0].nan_to_num(7.0), torch.tensor(-poison, device=place.device).nan_to_num(7.0))

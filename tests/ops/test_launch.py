@@ -22,7 +22,7 @@ def kernel_of(**options):
 
 
 def specialization(kernel, arguments):
-    """What Triton compiles a kernel for on a GPU."""
+    """The properties of the arguments for which Triton compiles a kernel on a GPU."""
     jit = importlib.import_module("triton.runtime.jit")
     if not hasattr(jit, "native_specialize_impl"):
         pytest.skip("needs a Triton that specializes arguments in C++")
@@ -72,7 +72,7 @@ def test_keys_distinguish_devices_and_types():
 
 
 @pytest.mark.parametrize(("version", "known"), [("3.2.0", False), ("3.3.1", True), ("3.9.0", True), ("4.0.0", False)])
-def test_other_versions_of_triton_launch_by_themselves(monkeypatch, version, known):
+def test_other_versions_of_triton_use_its_own_launch(monkeypatch, version, known):
     monkeypatch.setattr(triton, "__version__", version)
     assert launch._is_known_triton() is known
 

@@ -186,7 +186,7 @@ def test_inverse_is_the_adjoint(build, place):
 
 
 def by_dictionary(coordinates, outputs, kernel, stride, padding, dilation):
-    """Sources of one cloud: the first of equal voxels counts, the others read nothing."""
+    """Sources of one cloud: the first of equal voxels counts, the others have no sources."""
     rows = {}
     for row, voxel in enumerate(coordinates.tolist()):
         rows.setdefault(tuple(voxel), row)
@@ -203,7 +203,7 @@ def by_dictionary(coordinates, outputs, kernel, stride, padding, dilation):
 
 
 def assert_inverse_tables(found):
-    """Targets are the sources, seen from the inputs."""
+    """Targets list the same pairs as sources, by input."""
     expected = torch.full((len(found.input_coordinates), found.sources.shape[1]), -1, dtype=torch.int32)
     for row, reads in enumerate(found.sources.tolist()):
         for position, source in enumerate(reads):

@@ -1,4 +1,4 @@
-"""What the samples of the catalogue are too small for: blocks of channels, segments of rows, the number of threads."""
+"""Sizes beyond the samples of the catalogue: blocks of channels, segments of rows, the number of threads."""
 
 import pytest
 import torch

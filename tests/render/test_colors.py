@@ -10,7 +10,7 @@ from pointgrad.render.colors import NONE, PALETTE, RIGHT, WRONG, ramp
 from tests.support.scenes import las_file, trained, write
 
 
-def labelled(numbers, **features):
+def labeled(numbers, **features):
     return Cloud(torch.zeros(len(numbers), 3), features, torch.tensor(numbers))
 
 
@@ -50,15 +50,15 @@ def test_columns_of_any_type():
 
 def test_first_choice_distinguishes_points():
     red = {"red": torch.tensor([0, 9]), "green": torch.zeros(2), "blue": torch.zeros(2)}
-    assert render.first_choice(labelled([1, 2], **red)) == "label"
-    assert render.first_choice(labelled([1, 1], **red)) == "rgb"
+    assert render.first_choice(labeled([1, 2], **red)) == "label"
+    assert render.first_choice(labeled([1, 1], **red)) == "rgb"
     black = {name: torch.zeros(2) for name in red}
-    assert render.first_choice(labelled([1, 1], **black)) == "height"
+    assert render.first_choice(labeled([1, 1], **black)) == "height"
     assert render.first_choice(Cloud(torch.zeros(0, 3))) == "height"
 
 
 def test_classes_have_distinct_colors_that_are_not_gray():
-    cloud = labelled([0, 1, 2, 15, -1, 2])
+    cloud = labeled([0, 1, 2, 15, -1, 2])
     scale = render.scale(cloud, "label", {1: "tree"})
     colors = render.paint(cloud, scale)
     assert len({tuple(color) for color in colors.tolist()}) == 5
@@ -141,7 +141,7 @@ def test_colors_of_all_types(dtype, white):
 def test_names_from_a_file_next_to_the_cloud(tmp_path):
     (tmp_path / "train").mkdir()
     for path in (tmp_path / "a.ply", tmp_path / "train" / "b.ply"):
-        write(path, labelled([0, 1]))
+        write(path, labeled([0, 1]))
         assert render.class_names(path) == {}
     (tmp_path / "classes.txt").write_text("road\n\ntree\n")
     for path in (tmp_path / "a.ply", tmp_path / "train" / "b.ply"):  # train is a split of the dataset

@@ -190,7 +190,7 @@ def check_first_call(
 
 
 def _reset_compiler(make: Callable[[], Implementation]) -> Callable[[], Implementation]:
-    """Forget earlier shapes, so that each row is compiled for its own."""
+    """Discard compiled code, so that each row is compiled for its own shapes only."""
 
     def reset_and_make() -> Implementation:
         torch._dynamo.reset()

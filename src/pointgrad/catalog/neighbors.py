@@ -180,7 +180,7 @@ def ball_benchmark(radius: float, sizes: tuple[int, ...], cuda: tuple[int, ...])
     )  # fmt: skip
 
 
-# On a CPU rows of one cloud do not name the number of clouds.
+# Names of CPU rows leave out the number of clouds, which is one.
 KNN = functools.partial(
     Benchmark, plain={"cdist + topk": all_pairs}, work="knn", check=check_nearest, read=read_index, fits=few_pairs
 )

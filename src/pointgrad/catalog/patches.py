@@ -106,7 +106,7 @@ def draw_rotary(d: Draw) -> Arguments:
 
 
 def patch_magnitudes(arguments: Arguments, upstream: list[Tensor], outputs: list[Tensor]) -> Sums:
-    """Those of attention to lists of neighbors: the points of each point's patch."""
+    """The magnitudes of attention to lists of neighbors: the points of each point's patch."""
     order, patch = arguments["order"], arguments["patch"]
     sizes = {name: arguments.get(name) for name in ("offsets", "lengths")}
     index, inverse = patch_index(order, patch, **sizes)

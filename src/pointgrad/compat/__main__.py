@@ -20,7 +20,7 @@ usage: python -m pointgrad.compat run [--only NAME,NAME] [--cpu] script.py [argu
 
 run   run an unchanged program with imports of other libraries provided by pointgrad
       --only: just these libraries
-      --cpu:  run on the CPU even where the program asks for CUDA, and report on stderr what was redirected
+      --cpu:  run on the CPU even where the program requests CUDA, and report on stderr what was redirected
 list  print the libraries and the functions provided of each
 """
 USAGE_STATUS = 2

@@ -1,4 +1,4 @@
-"""`python -m pointgrad.compat run --cpu`: programs that ask for CUDA run on the CPU.
+"""`python -m pointgrad.compat run --cpu`: programs that request CUDA run on the CPU.
 
 A torch function mode replaces CUDA devices in the arguments of torch's functions; functions of `torch.cuda` that need a
 GPU are replaced. Each kind of replacement is reported once on stderr. `torch.cuda.is_available()` returns False.
@@ -69,9 +69,9 @@ class _OnCpu(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "__get__" and func == _IS_CUDA:
-            # Programs check it before they call their kernels; torch's own modules must see the truth.
-            asked_by = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
-            if asked_by not in ("torch", "pointgrad"):
+            # Programs check it before they call their kernels; torch's own modules need the real value.
+            caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+            if caller not in ("torch", "pointgrad"):
                 _report("Tensor.is_cuda", "is True")
                 return True
         elif name in ("cuda", "pin_memory") and func in (Tensor.cuda, Tensor.pin_memory):

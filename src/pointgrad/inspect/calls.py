@@ -1,6 +1,6 @@
 """Trace of a call: the modules, functions and operators that it runs, and the backward of each operator.
 
-torch decomposes composite operators in C++, before autograd and before Python dispatch modes see them. The recorder
+torch decomposes composite operators in C++, before they reach autograd and Python dispatch modes. The recorder
 therefore excludes autograd's dispatch keys, so that each operator reaches it undecomposed. It then decomposes composite
 operators itself, and runs all others with autograd enabled.
 """

@@ -6,7 +6,7 @@ from pointgrad.ops import checks
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: in training, set each row to 0 with a probability and divide the others by the rest.
+    """Stochastic depth: in training, set each row to 0 with probability p and divide the others by 1 - p.
 
     It belongs at the end of a residual branch. As in Point Transformer V3, a row is a point, not a cloud. Random
     numbers are drawn from torch's default generator.

@@ -97,7 +97,7 @@ def _is_inference(rows: Tensor) -> bool:
 
 
 def _is_fusible(layer: Any, norm: Any, rows: Tensor, shape: tuple[int, ...], outputs: int) -> bool:
-    """Whether a layer with a weight of this shape and a norm can be computed at once. Otherwise torch checks sizes."""
+    """Whether a layer with a weight of this shape and a norm can be fused. Otherwise torch checks sizes."""
     return bool(
         _is_inference(rows)
         and any(is_plain(layer, kind) for kind in _LAYERS)

@@ -23,9 +23,9 @@ def submanifold_step(kernel_size: Triple, dilation: Triple = (1, 1, 1)) -> Step:
 
 
 def assume_rows(rows: Tensor) -> None:
-    """State that there is a row, in a traced program, where their number depends on data: batch norm branches on it.
+    """Assume at least one row while a program is traced, because batch norm branches on the number of rows.
 
-    The program raises an error if there is none.
+    Where the number depends on data, the traced program raises an error if there are no rows.
     """
     if torch.compiler.is_compiling():
         torch._check(rows.shape[0] > 0)

@@ -22,7 +22,7 @@ NUMBERS = (*FLOATS, *INDICES)
 ANY = 2**63 - 1  # no limit on the number of dimensions
 
 # A contract or a received value that formats a size is a function: formatting a size while torch.compile traces would
-# specialise the compiled code to it.
+# specialize the compiled code to it.
 Contract = str | Callable[[], str]
 
 

@@ -43,7 +43,7 @@ class Kernel(triton.JITFunction):
     """A kernel that finds the compiled code for its arguments in fewer steps than Triton.
 
     Triton compiles a kernel for the dtypes of tensors, the alignment of their addresses, and properties of integers.
-    The first launch with each combination of these is Triton's; further launches start its result.
+    Triton performs the first launch with each combination of these; further launches reuse the compiled code.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:

@@ -53,7 +53,7 @@ def layer(library: Any, name: str, weight: Tensor, **settings: Any) -> Any:
 def convolution(
     library: Any, features: Tensor, weight: Tensor, coordinates: Tensor
 ) -> tuple[Callable[[], Tensor], Any]:
-    """A call with the map at hand, and the layer."""
+    """A call that uses a stored map, and the layer."""
     made = layer(library, "SubMConv3d", weight, indice_key="map")
     voxels = library.SparseConvTensor(features, *placed(coordinates), 1)
     made(voxels)  # stores the map

@@ -55,7 +55,7 @@ def set_global_coordinate_manager(coordinate_manager: CoordinateManager | None) 
 
 
 def clear_global_coordinate_manager() -> None:
-    """Forget the coordinate manager that new tensors share."""
+    """Discard the coordinate manager that new tensors share."""
     set_global_coordinate_manager(None)
 
 

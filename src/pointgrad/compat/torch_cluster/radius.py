@@ -38,8 +38,8 @@ def radius(
         batch_x: (N,) cloud number of each point, sorted.
         batch_y: (M,) cloud number of each query, sorted.
         max_num_neighbors: Maximum number of neighbors of each query: those with the smallest indices, on every device.
-            The original does this on a GPU; on a CPU it takes the first that its tree finds; its documentation says
-            random. For an unbiased choice use `pointgrad.ball_query` with `select="nearest"` or `"random"`.
+            The original does this on a GPU; on a CPU it takes the first that its tree finds (documented as random).
+            For an unbiased choice use `pointgrad.ball_query` with `select="nearest"` or `"random"`.
         num_workers, batch_size: As for `knn`.
         ignore_same_index: Leave out pairs of query i and point i.
 

@@ -27,7 +27,7 @@ class Crashed(Exception):
 def forked(check: Callable[[Subject], None], run_without_fork: bool = False) -> Callable[[Subject], None]:
     """Wrap a check to run in a fork of this process where possible: on Linux, without a GPU.
 
-    With a GPU, autograd starts a thread for it, even for CPU tensors, and refuses to run in a fork without that thread.
+    With a GPU, autograd starts a thread for it, even for CPU tensors, and fails in a fork, which lacks that thread.
     `torch.compile` with fake CUDA tensors starts the thread as well. Without a fork, the check runs only if this
     process exists for the audit alone (`subject.isolated`), or if `run_without_fork` is set, for checks that seldom
     crash.

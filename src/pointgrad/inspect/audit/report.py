@@ -15,7 +15,7 @@ class Row:
     Attributes:
         name: Name of the check.
         proves: The property that the check tests.
-        status: "passed", "failed", "crashed" (the process ended), "warned" (legal, but worth knowing) or "skipped"
+        status: "passed", "failed", "crashed" (the process ended), "warned" (allowed, but maybe unintended) or "skipped"
             (does not apply, or the function rejects the input with a clear error).
         message: Details; may be empty.
         seconds: Duration of the check.

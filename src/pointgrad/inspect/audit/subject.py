@@ -38,7 +38,7 @@ class Failed(Outcome):
 
 
 class Warned(Outcome):
-    """The behaviour is legal, but worth knowing."""
+    """The behavior is allowed, but may be unintended."""
 
 
 class Skipped(Outcome):
@@ -234,7 +234,7 @@ def differentiate(
     outputs: Sequence[Tensor], sources: Sequence[Tensor], upstream: Sequence[Tensor], **options: Any
 ) -> list[Tensor | None]:
     """Gradients of the sources, which must be leaves; None for those that are not used."""
-    options = {"retain_graph": True, **options}  # a refusal may come after part of the graph was used
+    options = {"retain_graph": True, **options}  # the error may come after part of the graph was used
     try:
         return list(torch.autograd.grad(outputs, sources, upstream, allow_unused=True, **options))
     except RuntimeError as error:
@@ -247,7 +247,7 @@ def differentiate(
 
 
 def needs_backward(error: Exception) -> bool:
-    """Whether torch refused to compute gradients otherwise than with `backward()`: reentrant checkpoints."""
+    """Whether only `backward()` can compute the gradients, as with reentrant checkpoints."""
     return "torch.utils.checkpoint is incompatible with .grad()" in str(error)
 
 

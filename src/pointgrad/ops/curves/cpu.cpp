@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kTile = 512;  // points whose coordinates stay in the first-level cache
 constexpr int64_t kPointsPerTask = 1 << 15;
 
-// Coordinates of a tile, one array per axis, so that all loops over points are vectorised.
+// Coordinates of a tile, one array per axis, so that all loops over points are vectorized.
 struct Tile {
   uint32_t axis[3][kTile];
 };

@@ -132,7 +132,7 @@ POINTGRAD_CLONES void slopes_of_rows(T* out, const wide<T>* grad, const wide<T>*
     const W g = grad[r], top = tops[r];
     const W shared = kind == kNone ? W(0) : sum_of_row<W>(base, p.classes);
     const W amount = shared + (p.target ? p.hit[t] : W(0));
-    // Multiplied with the gradient last, which is infinite if the weights of a mean sum to zero.
+    // The gradient is multiplied last: it is infinite if the weights of a mean sum to zero.
     if (amount == W(0)) {
       for (int64_t c = 0; c < p.classes; ++c) to[c] = narrow<T>(g * (kind == kNone ? W(0) : -widen(base[c])));
     } else {

@@ -18,7 +18,7 @@
 
 namespace pointgrad {
 
-// The 16-bit types convert by integer arithmetic: it vectorises on every target and compiler.
+// The 16-bit types convert by integer arithmetic: it vectorizes on every target and compiler.
 struct float16 {
   uint16_t bits;
 };

@@ -4,7 +4,7 @@ One program handles eight queries, a quarter of a bucket, which are consecutive 
 last axis of every tile and a program is one warp, so four threads share the candidates of a query and keep the best in
 registers. (One thread per query, 32 queries a program, took a fifth to a half longer: more programs hide
 more latency, and fewer queries have a smaller box around them.) Supers, groups and buckets are visited nearest box
-first, until the nearest box is farther than the worst neighbour kept by any of the queries. Box distances are computed
+first, until the nearest box is farther than the worst neighbor kept by any of the queries. Box distances are computed
 with the same operations in the same order as point distances, so rounding is monotone and the pruning is exact.
 
 Candidates are ranked as one 64-bit number, distance bits above, row number below: ties go to the smallest

@@ -55,7 +55,7 @@ def patch_attention(
     Example:
         >>> value = torch.tensor([1., 2., 3., 4., 9.]).reshape(5, 1, 1)
         >>> zeros, order = torch.zeros_like(value), torch.tensor([0, 2, 1, 3, 4])
-        >>> patch_attention(zeros, zeros, value, order, 2).flatten()  # patches 0 2, 1 3, and 4, which borrows 3
+        >>> patch_attention(zeros, zeros, value, order, 2).flatten()  # patches 0 2, 1 3, and 4, which shares 3
         tensor([2.0000, 3.0000, 2.0000, 3.0000, 6.5000])
     """
     named = [("query", query), ("key", key), ("value", value)]
@@ -126,9 +126,9 @@ def patch_index(
     Returns:
         `index`, int64: (P, patch) with P = N // patch + B packed, where patch t of cloud b is row
         `offsets[b] // patch + b + t`; or (B, P, patch) with P = ceil(N / patch) padded. -1 marks a missing point. The
-        last patch of a cloud with more than `patch` points borrows points of the patch before it. `inverse`, int64,
-        (N,) or (B, N): for each point, the entry of the flattened table (of its cloud, if padded) that belongs to the
-        point's own patch; -1 beyond `lengths`.
+        last patch of a cloud with more than `patch` points is filled up with points of the patch before it. `inverse`,
+        int64, (N,) or (B, N): for each point, the entry of the flattened table (of its cloud, if padded) that belongs
+        to the point's own patch; -1 beyond `lengths`.
 
     Example:
         >>> index, inverse = patch_index(torch.tensor([0, 2, 1, 3, 4]), 2)

@@ -1,7 +1,7 @@
 // Attention within patches of points along an order, and its gradient.
 //
 // A task computes one head of one unit: a patch, together with the incomplete patch after it, if there is one, which
-// borrows its keys. No two tasks share a key, so results do not depend on how the work is divided. Rows are copied into
+// shares its keys. No two tasks share a key, so results do not depend on how the work is divided. Rows are copied into
 // matrices of floats, and logits are held for a few queries at a time.
 #include <algorithm>
 #include <cmath>

@@ -98,7 +98,7 @@ def patch_attention_backward(
 
 
 class _Patches(NamedTuple):
-    """How the patches of a call are computed.
+    """Division of a call into programs, and their arguments.
 
     Attributes:
         programs: Number of pairs of a patch and a head, also of patches that clouds of other sizes would have.
@@ -156,7 +156,7 @@ def _patches(
 
 
 def _precision(query: Tensor) -> str:
-    """How float32 is multiplied: in TF32 only where torch allows it, otherwise as a sum of three products in TF32."""
+    """Precision of float32 products: TF32 only where torch allows it, otherwise a sum of three products in TF32."""
     if query.dtype != torch.float32 or INTERPRETED:
         return "ieee"
     if torch.backends.cuda.matmul.allow_tf32:
@@ -412,10 +412,10 @@ def _attend_backward(
                 True, BOUND, DEPTH, BLOCK_D, WIDE, PRECISION, DTYPE, ENTRIES, BLOCK_M, BLOCK_N,
             )  # fmt: skip
             # The last patch of the cloud, if it is short, shares the last keys of this one.
-            borrowed = row_mask & (place >= size - patch)
+            shared = row_mask & (place >= size - patch)
             if (end < size) & (end + patch > size) & (at + BLOCK_N > size - patch):
                 key_sums, value_sums, _ = _over_queries(
-                    key_sums, value_sums, table_grad, key, value, row, borrowed, end, size, sums_ptr, norm_ptr,
+                    key_sums, value_sums, table_grad, key, value, row, shared, end, size, sums_ptr, norm_ptr,
                     level_ptr, grad_ptr, query_ptr, grad_row, query_row, order_ptr, coordinates_ptr, table_ptr, scale,
                     begin, first_row, norm_begin, num_points, head, heads,
                     False, BOUND, DEPTH, BLOCK_D, WIDE, PRECISION, DTYPE, ENTRIES, BLOCK_M, BLOCK_N,

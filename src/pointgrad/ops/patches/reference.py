@@ -2,7 +2,7 @@
 
 A place is a position along `order`. Of a cloud with n points, patch t has the queries at the places
 [t * patch, min((t + 1) * patch, n)) and the keys at the places [s, min(s + patch, n)), where
-s = max(0, min(t * patch, n - patch)): the last patch borrows keys from the one before it.
+s = max(0, min(t * patch, n - patch)): the last patch shares keys with the one before it.
 
 Matrix products of 16-bit inputs are those of flash attention: factors are rounded to 16 bits, sums are float32.
 """
@@ -194,7 +194,7 @@ def _table_rows(coordinates: Tensor, bias_table: Tensor, rows: Tensor) -> Tensor
 
 
 def _gather(features: Tensor, found: Windows, own: bool = False) -> Tensor:
-    """(P, H, patch, D) in at least float32, zero for missing rows and, of queries, for borrowed ones."""
+    """(P, H, patch, D) in at least float32, zero for missing rows; queries are also zero for shared keys."""
     rows = torch.where(found.own, found.rows, -1) if own else found.rows
     picked = _pick(features.flatten(0, -3), rows.flatten())
     return picked.to(sum_dtype(features.dtype)).unflatten(0, rows.shape).transpose(1, 2)

@@ -128,7 +128,7 @@ def _shuffle_keys(seed: Tensor, count: int) -> Tensor:
 
 
 def voxel_representatives(points: Tensor, sizes: Tensor | None, x: float, y: float, z: float) -> Tensor:
-    """(N,) or (B, N) bool: the points nearest to the centre of their voxel."""
+    """(N,) or (B, N) bool: the points nearest to the center of their voxel."""
     wide = points.to(sum_dtype(points.dtype)).reshape(-1, 3)
     # As a tensor: torch divides by a plain number through its reciprocal on a GPU, which rounds differently.
     edge = torch.stack([wide.new_full((), size) for size in (x, y, z)])

@@ -61,7 +61,7 @@ POINTGRAD_CLONES bool copy_matrix(wide<T>* to, const Weight<T>& weight, int64_t 
   return largest < magnitude(std::numeric_limits<wide<T>>::infinity());
 }
 
-// What is computed from sums before they are rounded, in inference: relu(sums * scale + shift + added).
+// Operations on the sums before they are rounded, in inference: relu(sums * scale + shift + added).
 template <class T> struct Finish {
   const wide<T>* scale;  // (columns,), or null without scale and shift
   const wide<T>* shift;

@@ -119,7 +119,7 @@ struct Voxels {
       each.first = count;
       count += __builtin_popcountll(each.voxels);
     }
-    rows.assign(count + 1, -1);  // one more, because searches read a row before they know whether it is wanted
+    rows.assign(count + 1, -1);  // one more, because searches read a row even if its voxel does not exist
     place(coordinates, block.data(), total);
   }
 

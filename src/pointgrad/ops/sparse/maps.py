@@ -98,14 +98,14 @@ def submanifold_map(
         offsets: (B + 1,), packed only: the voxels of each cloud. By default one cloud.
         lengths: (B,), padded only: the number of voxels of each cloud. By default all N.
         unique: Raise if a cloud contains a voxel twice. This synchronizes a GPU. Without it, the first of equal voxels
-            counts, and the others are not read and read nothing.
+            counts; the others are missing, both as inputs and as outputs.
 
     Returns:
         `KernelMap` from the voxels to themselves.
 
     Raises:
-        ValueError: A coordinate is not in the range of int32, on the CPU. On a GPU such a voxel is not read and reads
-            nothing.
+        ValueError: A coordinate is not in the range of int32, on the CPU. On a GPU such a voxel counts as
+            missing.
 
     Example:
         >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])

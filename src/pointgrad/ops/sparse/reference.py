@@ -275,7 +275,7 @@ def sparse_max(features: Tensor, sources: Tensor, targets: Tensor | None) -> tup
 
 
 def sparse_max_backward(grad: Tensor, arg: Tensor, sources: Tensor, targets: Tensor | None) -> Tensor:
-    """The gradient of `sparse_max` by its features (N, C): each row gets the gradients of the outputs it wins."""
+    """The gradient of `sparse_max` by its features (N, C): each row gets those of the outputs whose maximum it is."""
     table = sources.flip(1) if targets is None else targets
     wide = sum_dtype(grad.dtype)
     total = grad.new_zeros((len(table), grad.shape[1]), dtype=wide)

@@ -1,4 +1,4 @@
-// What sparse convolution and its gradient by the weight have in common: kernel maps, and the division of channels.
+// Shared by sparse convolution and its gradient by the weight: kernel maps, and the division of channels.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -78,7 +78,7 @@ def _mark(
     cloud, _ = cloud_of(sizes_ptr, row, num_points, batch, PACKED, SIZES, STEPS)
     cell = cell_of(i, j, k, cloud, low_i, low_j, low_k, extent_j, extent_k, cloud_cells)
     bit = tl.full((BLOCK,), 1, tl.int32) << (cell & 31).to(tl.int32)
-    # Many rows may have the same cell. Most of them see its bit, and leave the word alone.
+    # Many rows may have the same cell. Most of them find its bit set, and do not write the word.
     word = tl.load(bitmap_ptr + (cell >> 5), mask=fits, other=0, volatile=True)
     tl.atomic_or(bitmap_ptr + (cell >> 5), bit, mask=fits & ((word & bit) == 0), sem="relaxed")
 

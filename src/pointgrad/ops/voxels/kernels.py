@@ -236,7 +236,7 @@ def _groups(
     tl.store(coordinates_ptr + (shift + number) * 3, i, mask=opens)
     tl.store(coordinates_ptr + (shift + number) * 3 + 1, j, mask=opens)
     tl.store(coordinates_ptr + (shift + number) * 3 + 2, k, mask=opens)
-    # The number of rows is the difference of two positions, which two programs may know.
+    # The number of rows is the difference of two positions, which may belong to two programs.
     tl.atomic_add(count_ptr + shift + number, -n, mask=opens, sem="relaxed")
     tl.atomic_add(count_ptr + shift + before - 1, n, mask=closes, sem="relaxed")
     if PACKED:

@@ -1,4 +1,4 @@
-"""What the Triton kernels of this family share: the voxel and cloud of each row, their extent, and a look-back.
+"""Shared by the Triton kernels of this family: the voxel and cloud of each row, their extent, and a look-back.
 
 Naming in all kernels: `*_ptr` is an address, BLOCK_* a tile size, and `*_mask` marks the lanes in range. Rows are those
 of the input. A cell is a voxel of the box around all voxels; cells are numbered in the order of cloud, x, y and z.
@@ -102,7 +102,7 @@ def cell_of(i, j, k, cloud, low_i, low_j, low_k, extent_j, extent_k, cloud_cells
 def add_before(word_ptr, own, p, BLOCK_W: tl.constexpr):
     """The sum of `own` over the programs before the p-th.
 
-    Each program publishes own + 1 and later, when it knows the sum up to itself, its negative, -sum - 1. A program adds
+    Each program publishes own + 1 and later the sum up to itself, as the negative number -sum - 1. A program adds
     the words before its own, back to the nearest sum. Programs are numbered in the order in which they start, so those
     before this one are running or done.
     """

@@ -205,7 +205,7 @@ def scatter_nd(indices: Tensor, updates: Tensor, shape: Sequence[int]) -> Tensor
 
     Args:
         indices: (..., D) int64, a position along the first D axes of the result.
-        updates: (..., *shape[D:]), the values. Of equal positions, one counts.
+        updates: (..., *shape[D:]), the values. If a position occurs several times, one of its values is written.
         shape: Shape of the result.
 
     Returns:

@@ -65,5 +65,5 @@ def set_global_tensor_cache(tensor_cache: TensorCache | None) -> None:
 
 
 def clear_global_tensor_cache() -> None:
-    """Forget the cache that new tensors share."""
+    """Discard the cache that new tensors share."""
     set_global_tensor_cache(None)
