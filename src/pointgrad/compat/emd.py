@@ -8,6 +8,7 @@ from torch import Tensor
 
 import pointgrad
 from pointgrad.ops import checks
+from pointgrad.ops.sums import sum_dtype
 
 from ._arrays import Arrays
 from ._scalars import count_of, number
@@ -67,7 +68,7 @@ def forward(
     distance2 = arrays.out("dist", dist, "B N")
     eps, iters = number(eps), count_of("iters", iters)
     checks.kind(isinstance(eps, numbers.Real), "eps", "a number", eps)
-    wide = torch.promote_types(torch.promote_types(points1.dtype, points2.dtype), torch.float32)
+    wide = sum_dtype(torch.promote_types(points1.dtype, points2.dtype))
     points1, points2 = points1.to(wide), points2.to(wide)
     for cloud in range(points1.shape[0]):
         for out, value in zip(outs, _auction(points1[cloud], points2[cloud], eps, iters), strict=True):

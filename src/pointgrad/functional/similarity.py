@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pointgrad.ops import checks
+from pointgrad.ops.sums import sum_dtype
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
@@ -81,5 +82,5 @@ def _length(x: Tensor, dim: int, eps: float) -> Tensor:
 
 
 def _widened(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    wide = torch.promote_types(torch.promote_types(x1.dtype, x2.dtype), torch.float32)
+    wide = sum_dtype(torch.promote_types(x1.dtype, x2.dtype))
     return x1.to(wide), x2.to(wide)

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import pointgrad
 from pointgrad.ops import checks
+from pointgrad.ops.sums import sum_dtype
 
 from .._scalars import count_of, is_traced, number
 
@@ -275,7 +276,7 @@ def _columns(features: Tensor, idx: Tensor) -> Tensor:
         checks.index_values(index, size, "idx")
     index = torch.where((index < 0) | (index >= size), size, index).unsqueeze(1).expand(-1, features.shape[1], -1)
     # Gradients are accumulated in the dtype of the gathered tensor.
-    wide = torch.promote_types(features.dtype, torch.float32) if features.requires_grad else features.dtype
+    wide = sum_dtype(features.dtype) if features.requires_grad else features.dtype
     return functional.pad(features.to(wide), (0, 1)).gather(2, index).to(features.dtype)
 
 

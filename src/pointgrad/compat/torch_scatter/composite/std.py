@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from pointgrad.ops.sums import sum_dtype
+
 from ..._torchscript import operator
 from ._groups import grouped
 
@@ -39,7 +41,7 @@ def scatter_std(
 
 def _std(src: Tensor, index: Tensor, dim: int, out: Tensor | None, dim_size: int | None, unbiased: bool) -> Tensor:
     rows, groups = grouped(src, index, dim, out, dim_size)
-    wide = torch.promote_types(src.dtype if src.is_floating_point() else torch.get_default_dtype(), torch.float32)
+    wide = sum_dtype(src.dtype if src.is_floating_point() else torch.get_default_dtype())
     rows = rows.to(wide)
     total = groups.sum(rows)
     count = groups.counts()
