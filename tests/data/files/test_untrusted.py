@@ -450,6 +450,7 @@ ALLOWED = {
     "zipfile.ZipFile": {"data/files/npy.py", "train/archive.py", "train/checkpoint.py"},
     "importlib.import_module": {
         "cli/target.py",  # named by the user on the command line
+        "models/hub.py",  # installed packages with fixed names
         "compat/__init__.py", "compat/_finder.py", "compat/_startup/sitecustomize.py", "compat/pointops/__init__.py",
         "ops/native/__init__.py", "ops/registry.py", "catalog/__init__.py",
         "bench/families/__init__.py", "bench/families/compat.py", "bench/peers/__init__.py", "bench/peers/dense.py",
@@ -483,4 +484,9 @@ def test_library_has_no_unsafe_calls():
             assert keywords.get("shell") != "True"
             assert not (name == "npy.read_array" and keywords.get("allow_pickle") != "False")
     assert found == ALLOWED
-    assert banned == {("predict/las.py", "np.memmap"), ("compat/__main__.py", "runpy.run_path")}
+    # ops/launch.py generates a function from the parameter names of kernels.
+    assert banned == {
+        ("predict/las.py", "np.memmap"),
+        ("compat/__main__.py", "runpy.run_path"),
+        ("ops/launch.py", "exec"),
+    }

@@ -80,6 +80,7 @@ def patch_attention_backward(
             WIDE=found.arguments["WIDE"],
             BLOCK=block,
             num_warps=4,
+            enable_fp_fusion=True,
         )
         # Sums of the gradient of the query: a program adds to them for each tile of keys.
         sums = norm.new_zeros((*norm.shape, found.arguments["BLOCK_D"]))

@@ -28,6 +28,7 @@ def sparse_readers(
             WAYS=ways,
             BLOCK=block,
             num_warps=4,
+            enable_fp_fusion=False,
         )
     return voxels, reads
 
@@ -63,6 +64,7 @@ def read(
             BLOCK_M=block_m,
             BLOCK_K=block_k,
             num_warps=1,
+            enable_fp_fusion=False,
         )
 
 

@@ -38,6 +38,7 @@ def number_cells(
         BLOCK=_BLOCK_W,
         BLOCK_W=256,
         num_warps=4,
+        enable_fp_fusion=False,
     )
     _assign[grid](
         inverse_ptr=inverse,
