@@ -84,7 +84,7 @@ def test_strided_is_conv3d(kernel, stride, padding, dilation, groups):
         lambda x, w: at_outputs(F.conv3d(dense(x, coordinates, offsets), w, groups=groups, **settings), found),
         [features, weight],
     )
-    # Dense outputs without an input in their window are no outputs of the map.
+    # Dense outputs without an input in their window are not outputs of the map.
     ones = F.conv3d(dense(torch.ones(len(coordinates), 1), coordinates, offsets), torch.ones(1, 1, *sizes), **settings)
     assert len(found.coordinates) == int((ones > 0).sum())
 

@@ -133,7 +133,7 @@ def _segment_of(row, begin_ptr, segments):
 
 @triton.jit
 def _better(value, arg, best, best_arg, REDUCE: tl.constexpr):
-    """Whether a value replaces the best so far. Of equal values, and of NaNs, the one with the smaller row wins."""
+    """Whether a value replaces the best so far. Of equal values, and of NaNs, the one with the smaller row is kept."""
     value_nan, best_nan = value != value, best != best
     ahead = value > best if REDUCE == "max" else value < best
     tie = (value == best) | (value_nan & best_nan)

@@ -144,7 +144,7 @@ def test_denormal_halves_survive_flushing(data, n):
 
 @law(st.data(), st.integers(1, 10), DTYPES)
 def test_zeros_of_both_signs_are_equal(data, n, dtype):
-    """As coordinates and as compared values: the first one wins, whatever its sign."""
+    """As coordinates and as compared values: the first one is taken, whatever its sign."""
     signs = data.draw(integers(n, 3, most=1, dtype=dtype))
     points = torch.where(signs < 0, -0.0, signs)  # -0, 0 and 1
     plain = points + 0.0

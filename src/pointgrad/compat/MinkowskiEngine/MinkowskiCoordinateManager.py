@@ -267,7 +267,7 @@ class CoordinateManager:
         key = CoordinateMapKey(new)
         if key in self._sites and not generator.expand_coordinates:
             return key
-        # All positions count, also those that are no multiples of the new stride.
+        # All positions count, also those that are not multiples of the new stride.
         return self.expand(in_key, size, spread, new, new if _aligned(self._coordinates[in_key], new) else [1] * self.D)
 
     def add(self, coordinates: Tensor, tensor_stride: list[int], string_id: str) -> CoordinateMapKey:

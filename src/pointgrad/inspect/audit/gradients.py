@@ -102,7 +102,7 @@ def gradgradcheck(subject: Subject) -> None:
                 "with @once_differentiable, or compute the gradient with differentiable operations"
             )
         live = [gradient for gradient in nonzero if gradient.requires_grad]
-        if live:  # a backward that refuses raises here; gradgradcheck would report a wrong result
+        if live:  # an error of backward is raised here; gradgradcheck would report a wrong result
             torch.autograd.backward(live, upstream_like(live))
         torch.autograd.gradgradcheck(function, tuple(sources), tuple(upstream), fast_mode=fast, nondet_tol=tolerance)
     except GradcheckError as error:

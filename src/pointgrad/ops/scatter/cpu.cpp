@@ -27,7 +27,7 @@ template <bool largest, class W> POINTGRAD_INLINE bool beats(W value, W best) {
 void histogram(Out<int64_t> counts, In<int64_t> index, int64_t batch, int64_t rows, int64_t picks, Threads threads) {
   nb::gil_scoped_release release;
   const int64_t total = batch * picks, cells = batch * rows;
-  // Separate counts per thread pay off if there are more entries than rows.
+  // Separate counts per thread are faster if there are more entries than rows.
   const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(threads, total / std::max<int64_t>(cells, 1 << 15)));
   int64_t* out = counts;
   const int64_t* in = index;

@@ -87,7 +87,7 @@ def precision_of(dtype: torch.dtype) -> str:
 
 
 def _tile(inputs: int, outputs: int, features: Tensor) -> dict[str, int]:
-    """Tile sizes, measured on an H200. Without a check, they fit into 96 KiB of shared memory, or 64 on AMD GPUs."""
+    """Tile sizes, measured on an H200, for 96 KiB of shared memory (AMD: 64); larger ones if the GPU has more."""
     block_n, block_k = power_of_2(outputs, 16, 256), power_of_2(inputs, 16, 64)
     if features.element_size() == 8:
         return {"BLOCK_M": 64, "BLOCK_N": min(block_n, 32), "BLOCK_K": 16, "num_warps": 4, "num_stages": 2}

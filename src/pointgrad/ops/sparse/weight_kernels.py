@@ -121,7 +121,7 @@ def _pairs(sources: Tensor, num_inputs: int) -> tuple[Tensor, Tensor]:
 
 
 def _weight_tile(inputs: int, outputs: int, features: Tensor) -> dict[str, int]:
-    """Tile sizes, measured on an H200. Without a check, they fit into 96 KiB of shared memory, or 64 on AMD GPUs."""
+    """Tile sizes, measured on an H200, for 96 KiB of shared memory (AMD: 64); larger ones if the GPU has more."""
     block_i, block_o = power_of_2(inputs, 16, 128), power_of_2(outputs, 16, 128)
     block_r, num_warps, num_stages = 32 if block_i + block_o > 128 else 64, 4, 6
     if features.element_size() == 8:
