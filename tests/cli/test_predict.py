@@ -45,7 +45,7 @@ def test_segmentation_of_files_and_folders(tmp_path, command):
     assert torch.equal(again.labels, (points[:, 2] > 0).long())
     status, printed = command(trained(), tmp_path / "one.txt", "--out", out)
     assert (status, printed.err) == (
-        1, f"pointgrad predict: {out / 'one.txt'}: already exists; set overwrite to replace it\n",
+        1, f"pointgrad predict: {out / 'one.txt'}: already exists; set --overwrite to replace it\n",
     )  # fmt: skip
     status, _ = command(trained(), tmp_path / "one.txt", "--out", out, "--overwrite")
     assert status == 0

@@ -63,7 +63,7 @@ def test_existing_images_are_kept_without_overwrite(tmp_path, command, street):
     target.write_bytes(b"important")
     status, printed = command(street, "--out", target)
     assert (status, printed.out) == (2, "")
-    assert printed.err == f"pointgrad render: {target}: already exists; set overwrite to replace it\n"
+    assert printed.err == f"pointgrad render: {target}: already exists; set --overwrite to replace it\n"
     assert target.read_bytes() == b"important"
     assert command(street, "--out", target, "--overwrite")[0] == 0
     assert opened(target).shape == (90, 120, 4)

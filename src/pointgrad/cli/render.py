@@ -18,7 +18,18 @@ from pointgrad.render.legend import Title
 from pointgrad.render.palette import Palette, PaletteName
 from pointgrad.render.save import LONGEST, SECONDS, check_suffix
 from pointgrad.render.scene import SAMPLE, Scene
-from pointgrad.render.still import AZIMUTH, ELEVATION, FRAMES, SIZE, Background, Look, compose, shared_scales
+from pointgrad.render.still import (
+    AZIMUTH,
+    ELEVATION,
+    FRAMES,
+    LEAST,
+    MOST,
+    SIZE,
+    Background,
+    Look,
+    compose,
+    shared_scales,
+)
 
 from .inputs import cloud_files
 from .status import ExitStatus, fail
@@ -104,6 +115,9 @@ class Render:
 
     def _run(self) -> int:
         try:
+            for name in ("width", "height"):
+                if not LEAST <= getattr(self, name) <= MOST:
+                    raise ValueError(f"--{name} must be {LEAST} to {MOST} pixels, got {getattr(self, name)}")
             look = Look(
                 (self.width, self.height), self.azimuth, self.elevation, self.point_size, self.background, self.legend
             )

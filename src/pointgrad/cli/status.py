@@ -32,7 +32,8 @@ def fail(command: str, status: ExitStatus, reason: BaseException | str, flags: A
         status: Exit status.
         reason: An error, or its message.
         flags: The command, a dataclass. Its fields are written as flags where the reason states what they must be:
-            "--batch-size must be at least 1" instead of "batch_size must be at least 1".
+            "--batch-size must be at least 1" instead of "batch_size must be at least 1"; and where it advises to set
+            them.
     """
     text = one_line(reason) if isinstance(reason, BaseException) else printable(reason)
     print(f"pointgrad {command}: {text if flags is None else with_flags(text, flags)}", file=sys.stderr)
@@ -54,7 +55,7 @@ def with_flags(text: str, flags: Any) -> str:
     def flag(found: re.Match[str]) -> str:
         return known.get(found[0], found[0])
 
-    return re.sub(r"(?:(?<=^)|(?<=: ))[a-z][a-z_.]*(?= must )", flag, text)
+    return re.sub(r"(?:(?<=^)|(?<=: ))[a-z][a-z_.]*(?= must )|(?<=; set )overwrite\b", flag, text)
 
 
 def _flags(flags: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

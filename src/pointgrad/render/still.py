@@ -214,7 +214,8 @@ def compose(
     cell = across // columns, height // rows
     frame = Frame(cell[0], cell[1] - above, gap)
     if min(frame.width, frame.height) - 2 * gap < LEAST / 2:
-        raise ValueError(f"size must be large enough for {len(scenes)} clouds and their names, got {width} x {height}")
+        contract = f"large enough for {len(scenes)} clouds and their names"
+        raise ValueError(f"the image must be {contract}, got {width} x {height}")
     places = [(number % columns * cell[0], number // columns * cell[1]) for number in range(len(scenes))]
     first = [scene.circling(frame, look.azimuth) if frames else scene.camera(frame) for scene in scenes]
     dots = [look.point_size or scene.dots(camera) for scene, camera in zip(scenes, first, strict=True)]
