@@ -11,7 +11,7 @@ import pointgrad
 from pointgrad import data, train
 from pointgrad.cli import main
 from pointgrad.cli.crops import Repeated
-from pointgrad.cli.found import Inventory, missing_classes
+from pointgrad.cli.inventory import Inventory, missing_classes
 from pointgrad.cli.status import with_flags
 from pointgrad.cli.train import Train
 from pointgrad.train.evaluation import EVALUATION

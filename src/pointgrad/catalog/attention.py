@@ -6,7 +6,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import aggregate, masked_softmax, neighbor_attention
 
-from .base import BOTH_PASSES, EACH_PASS, Benchmark, OpInfo, Precision, Sample
+from .base import BOTH_PASSES, EACH_PASS, Benchmark, OpInfo, Precision, Sample, any_index
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each, steepness
@@ -189,6 +189,9 @@ OPERATORS = [
             Benchmark("aggregate {0} x 16 x 128", lambda m, n: sums(m, m.below(n, n, 16), n, 128), (10_000,), {"PyTorch": plain_aggregate}, BOTH_PASSES, ("weights", "values"), cuda=(100_000,)),
             Benchmark("aggregate 3 of {0}, {2} x {1} x 256", three_rows, (1024, 4096, 2), {"PyTorch": plain_aggregate}, EACH_PASS, ("weights", "values"), floor=True, cuda=(1024, 4096, 16)),
         ],
+        growing=lambda n: (
+            aggregate, torch.rand(n, n + 1, n + 2), torch.rand(n + 3, 2 * n + 4), any_index(n + 3, n, n + 1),
+        ),
     ),
     OpInfo(
         "neighbor_attention", neighbor_attention, differentiable=("query", "key", "value", "bias"), plain=plain_attention,
@@ -223,6 +226,10 @@ OPERATORS = [
         benchmarks=[
             Benchmark("attention {0} x 16 x 128", lambda m, n: heads(m, m.below(n, n, 16), n, 8, 16), (10_000,), {"PyTorch": plain_attention}, BOTH_PASSES, ("query", "key", "value"), cuda=(100_000,)),
         ],
+        growing=lambda n: (
+            neighbor_attention, torch.rand(n, n + 1, n + 2), torch.rand(n + 3, n + 1, n + 2),
+            torch.rand(n + 3, n + 1, n + 4), any_index(n + 3, n, n + 5), torch.rand(n, n + 5, n + 1),
+        ),
     ),
     OpInfo(
         "masked_softmax", masked_softmax, differentiable=("logits",), plain=lambda logits, mask: logits.masked_fill(~mask, -torch.inf).softmax(-1),
@@ -243,5 +250,6 @@ OPERATORS = [
         draw=draw_masked, magnitudes=masked_magnitudes, rounds=True,
         bad_arguments={"dim": [3, -4, 1.0, None, True], "mask": [None]},
         precision=[Precision(lambda m: {"logits": m.floats(m.rows, 20), "mask": m.mask(m.rows, 20)})],
+        growing=lambda n: (masked_softmax, torch.rand(n, n + 1), torch.rand(n, n + 1) > 0.5),
     ),
 ]  # fmt: skip

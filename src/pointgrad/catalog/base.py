@@ -140,6 +140,7 @@ class OpInfo:
         precision: Inputs for comparing rounding errors with the plain form's.
         benchmarks: Work to measure in `pointgrad bench`.
         scaling: Work at any size.
+        growing: A function and arguments of which every size grows with a number, for `torch.compile(dynamic=True)`.
         composed: Calls operators that have descriptions of their own; the slow Triton interpreter skips it.
         registered: False for plain PyTorch code that calls no operator of pointgrad.
     """
@@ -160,6 +161,7 @@ class OpInfo:
     precision: Sequence[Precision] = ()
     benchmarks: Sequence[Benchmark] = ()
     scaling: Scaling | None = None
+    growing: Callable[[int], tuple[Any, ...]] | None = None
     composed: bool = False
     registered: bool = True
 
@@ -222,6 +224,16 @@ class Case:
 def first_float(results: Sequence[Tensor]) -> Tensor:
     """The first floating tensor, or the first tensor if none is."""
     return next((result for result in results if result.is_floating_point()), results[0])
+
+
+def any_index(rows: int, *shape: int) -> Tensor:
+    """An index of any rows, or -1."""
+    return torch.randint(-1, rows, shape)
+
+
+def equal_offsets(n: int, clouds: int) -> Tensor:
+    """(clouds + 1,), clouds of n points each."""
+    return torch.arange(clouds + 1) * n
 
 
 def ints(*values: int) -> Tensor:

@@ -155,6 +155,7 @@ OPERATORS = [
                 (4, 56), {"F.unfold": F.unfold}, {"": "forward"}, floor=True, cuda=(32, 56),
             ),
         ],
+        growing=lambda n: (lambda x, s: unfold(x, 3, padding=1, stride=s), torch.rand(n, n + 1, n + 2, n + 3), n),
     ),
     OpInfo(
         "fold", fold, differentiable=("input",), plain=F.fold,
@@ -171,6 +172,7 @@ OPERATORS = [
         benchmarks=[
             Benchmark("fold {0} x 64 x {1}^2", lambda m, n, side: {"input": m.floats(n, 64 * 9, side * side), "output_size": (side, side), "kernel_size": 3, "padding": 1}, (4, 56), {"F.fold": F.fold}, {"": "forward"}, floor=True, cuda=(32, 56)),
         ],
+        growing=lambda n: (lambda x, h, w: fold(x, (h, w), 2), torch.rand(n, 4 * n, n * (n + 1)), n + 1, n + 2),
     ),
     OpInfo(
         "conv2d", conv2d, differentiable=ALL, plain=F.conv2d,
@@ -193,6 +195,9 @@ OPERATORS = [
         ],
         draw=lambda d: draw_conv(d, 2), magnitudes=linear_in_each(conv2d, ALL), rounds=True, bad_arguments=BAD_CONV,
         precision=[Precision(lambda m: {"input": images(m), "weight": m.floats(4, 6, 3, 2), "bias": m.floats(4)})],
+        growing=lambda n: (
+            conv2d, torch.rand(n, n + 1, n + 2, n + 3), torch.rand(n + 4, n + 1, n, n), torch.rand(n + 4),
+        ),
     ),
     OpInfo(
         "conv1d", conv1d, differentiable=ALL, plain=F.conv1d,
@@ -204,6 +209,7 @@ OPERATORS = [
         ],
         draw=lambda d: draw_conv(d, 1), magnitudes=linear_in_each(conv1d, ALL), rounds=True, bad_arguments=BAD_CONV,
         precision=[Precision(lambda m: {"input": m.floats(2, 6, m.rows), "weight": m.floats(4, 6, 3), "bias": m.floats(4)})],
+        growing=lambda n: (conv1d, torch.rand(n, n + 1, n + 2), torch.rand(n + 3, n + 1, n)),
     ),
     OpInfo(
         "max_pool2d", max_pool2d, differentiable=("input",), plain=F.max_pool2d,
@@ -229,5 +235,6 @@ OPERATORS = [
                 (4, 56), {"F.max_pool2d": F.max_pool2d}, EACH_PASS, ("input",), cuda=(32, 56),
             ),
         ],
+        growing=lambda n: (max_pool2d, torch.rand(n, n + 1, n + 2, n + 3), n),
     ),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from torch import Tensor
 from pointgrad import serialize, space_filling_curve
 from pointgrad.ops.curves import CURVES, reference
 
-from .base import Benchmark, OpInfo, Sample, ints
+from .base import Benchmark, OpInfo, Sample, equal_offsets, ints
 from .errors import BadCall, bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments
@@ -101,6 +101,9 @@ OPERATORS = [
         benchmarks=[
             Benchmark("hilbert codes {0}", lambda m, rows: cells(m, rows, 3, order="hilbert"), (100_000,), {"bit by bit": plain_codes}, cuda=(1_000_000,), check=check_codes, rounds=5),
         ],
+        growing=lambda n: (
+            lambda c, o: space_filling_curve(c, "z", offsets=o), torch.randint(n, (n * n, 3)), equal_offsets(n, n),
+        ),
     ),
     OpInfo(
         "serialize", serialize,
@@ -127,5 +130,8 @@ OPERATORS = [
         benchmarks=[
             Benchmark("serialize {0}, four curves", lambda m, rows: cells(m, rows, 3), (100_000,), {"bit by bit": plain_serialize}, cuda=(1_000_000,), check=check_serialized, rounds=5),
         ],
+        growing=lambda n: (
+            lambda c, s: serialize(c, lengths=s), torch.randint(n, (n, n + 1, 3)), torch.arange(n),
+        ),
     ),
 ]  # fmt: skip

@@ -115,5 +115,6 @@ OPERATORS = [
         benchmarks=[
             Benchmark("chamfer distance {0} x {1}", lambda m, batch, rows: {name: torch.rand(batch, rows, 3, device=m.device) for name in BOTH}, (1, 4096), {"all pairs": plain_chamfer}, cuda=(8, 4096), work="chamfer"),
         ],
+        growing=lambda n: (chamfer_distance, torch.rand(n, n + 1, 3), torch.rand(n, n + 2, 3)),
     ),
 ]  # fmt: skip

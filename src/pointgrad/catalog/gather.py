@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pointgrad import gather, group, knn
 
-from .base import EACH_PASS, Benchmark, OpInfo, Precision, Sample, Scaling, ints
+from .base import EACH_PASS, Benchmark, OpInfo, Precision, Sample, Scaling, any_index, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, linear_in_each
@@ -112,6 +112,7 @@ OPERATORS = [
             Benchmark("gather {1} x 64 of {0}", many_picks, (100_000, 1_600_000), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, floor=True)
         ],
         scaling=Scaling(lambda n, device: {"features": exact_features(n, device), "index": torch.arange(n - 1, -1, -1, device=device)}, check_picked(plain_gather)),
+        growing=lambda n: (gather, torch.rand(n, n + 1), any_index(n, n + 2)),
     ),
     OpInfo(
         "group", group, differentiable=GRADS, plain=plain_group, index_rows=index_rows,
@@ -137,5 +138,9 @@ OPERATORS = [
             Benchmark("group {0} x 16 x 64, neighbours", near_picks, (100_000,), PLAIN, {" forward": "forward"}, GRADS[:1], 1e-6, floor=True, work="group"),
         ],
         scaling=Scaling(many_groups, check_picked(plain_group)),
+        growing=lambda n: (
+            lambda f, i, p, c: group(f, i, points=p, centers=c),
+            torch.rand(n, n + 1), any_index(n, n + 2, n + 3), torch.rand(n, 3), torch.rand(n + 2, 3),
+        ),
     ),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from pointgrad import grid_sample, interpolate, interpolate_at, splat, trilinear
 from pointgrad.ops.interpolate import reference
 
 from .attention import plain_aggregate
-from .base import EACH_PASS, Benchmark, OpInfo, Precision, Sample, Scaling
+from .base import EACH_PASS, Benchmark, OpInfo, Precision, Sample, Scaling, any_index, equal_offsets
 from .errors import each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each
@@ -262,6 +262,10 @@ OPERATORS = [
         draw=draw_interpolate, magnitudes=interpolate_magnitudes,
         bad_arguments={"k": [0, -1, 2.5, True, None], "power": [0, -1.0, float("inf"), float("nan"), "1", True], "queries": [None]},
         precision=[Precision(lambda m: clouds(m, (), m.rows, 16, m.rows, k=5))],
+        growing=lambda n: (
+            lambda f, p, q, k, o, r: interpolate(f, p, q, k, offsets=o, query_offsets=r),
+            torch.rand(n * n, n + 1), torch.rand(n * n, 3), torch.rand(n * (n + 1), 3), n, equal_offsets(n, n), equal_offsets(n + 1, n),
+        ),
     ),
     OpInfo(
         "interpolate_at", interpolate_at, differentiable=("features", "weights"), plain=plain_interpolate_at,
@@ -285,6 +289,9 @@ OPERATORS = [
                 EACH_PASS, ("features",), floor=True, work="interpolate", cuda=(1024, 4096, 16),
             ),
         ],
+        growing=lambda n: (
+            interpolate_at, torch.rand(n, n + 1), any_index(n, n + 2, n + 3), torch.rand(n + 2, n + 3),
+        ),
     ),
     OpInfo(
         "trilinear", trilinear, differentiable=("corners", "points"), plain=weighted_trilinear,
@@ -313,6 +320,7 @@ OPERATORS = [
                 ("corners", "points"), floor=True, cuda=(65_536, 256),
             ),
         ],
+        growing=lambda n: (trilinear, torch.rand(n, 8, n + 1), torch.rand(n, 3)),
     ),
     OpInfo(
         "grid_sample", grid_sample, differentiable=("grid", "points"), plain=plain_grid_sample,
@@ -344,6 +352,9 @@ OPERATORS = [
                 for suffix, sources in ((" backward", ("grid",)), (" backward, points", ("grid", "points")))
             ),
         ],
+        growing=lambda n: (
+            grid_sample, torch.rand(n, n + 1, n + 2, n + 3, n + 4), torch.rand(n, n + 5, 3),
+        ),
     ),
     OpInfo(
         "splat", splat, differentiable=("features", "points"), plain=plain_splat,
@@ -370,5 +381,9 @@ OPERATORS = [
         ],
         bad_arguments={**BAD_CELLS, "size": [3, (1, 2), (0, 1, 1), (1, -1, 1), "123", None, (1.0, 2, 3)]},
         precision=[Precision(lambda m: {"features": m.floats(2, m.rows, 8), "points": m.floats(2, m.rows, 3) / 2, "size": SIZE})],
+        growing=lambda n: (
+            lambda f, p, d, h, w: splat(f, p, (d, h, w)),
+            torch.rand(n, n + 1, n + 2), torch.rand(n, n + 1, 3), n, n + 1, n + 2,
+        ),
     ),
 ]  # fmt: skip

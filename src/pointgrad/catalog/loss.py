@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pointgrad.functional import cross_entropy, nll_loss
 
-from .base import BOTH_PASSES, Benchmark, OpInfo, Precision, Sample
+from .base import BOTH_PASSES, Benchmark, OpInfo, Precision, Sample, any_index
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, doubled
@@ -201,6 +201,7 @@ OPERATORS = [
             entropy_benchmark("16 x 50 x {0}", (), 50, batch=16, cuda=(65_536,)),
             entropy_benchmark("{0} x 50257", (256,), 50_257, cuda=(8192,)),
         ],
+        growing=lambda n: (cross_entropy, torch.rand(n, n + 1, n + 2), any_index(n, n, n + 2).clamp(min=0)),
     ),
     OpInfo(
         "cross_entropy, probabilities", cross_entropy, differentiable=GRADS, plain=F.cross_entropy,
@@ -215,6 +216,7 @@ OPERATORS = [
         draw=lambda d: draw_loss(d, soft=True, smoothed=True), magnitudes=entropy_magnitudes, rounds=True,
         bad_arguments=BAD_SMOOTHED,
         precision=[Precision(lambda m: {"input": m.floats(m.rows, 20), "target": m.floats(m.rows, 20).double().softmax(1).to(m.dtype)})],
+        growing=lambda n: (cross_entropy, torch.rand(n, n + 1), torch.rand(n, n + 1)),
     ),
     OpInfo(
         "nll_loss", nll_loss, differentiable=("input",), plain=F.nll_loss,
@@ -228,5 +230,6 @@ OPERATORS = [
         ],
         draw=lambda d: draw_loss(d, soft=False), magnitudes=nll_magnitudes, bad_arguments=BAD,
         precision=[Precision(lambda m: {"input": -m.positive(m.rows, 20), "target": m.below(20, m.rows)})],
+        growing=lambda n: (nll_loss, torch.rand(n, n + 1, n + 2), any_index(n, n, n + 2).clamp(min=0)),
     ),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import ball_query, knn, to_edges
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, ints
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, any_index, equal_offsets, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums
@@ -27,6 +27,11 @@ def search(m: Make, points: Sequence[int], queries: Sequence[int] | None = None,
     """Points and queries of these shapes, and further arguments."""
     own = {} if queries is None else {"queries": m.floats(*queries)}
     return {"points": m.floats(*points), **own, **options}
+
+
+def search_twice(points: Tensor, queries: Tensor, k: int) -> Any:
+    index = pointgrad.NeighborIndex(points)
+    return index.knn(k, queries), index.ball_query(0.5, k, queries)
 
 
 def by_index(points: Tensor, offsets: Any = None, lengths: Any = None, **options: Any) -> Any:
@@ -238,6 +243,13 @@ OPERATORS = [
             *(KNN("k nearest {0} x {1}, k 16", functools.partial(uniform, k=16), (), cuda=(batch, rows), rounds=rounds) for batch, rows, rounds in ((16, 4096, 31), (1, 100_000, 11), (1, 1_000_000, 11))),
             *(KNN("k nearest {0}, k 16", lambda m, rows: uniform(m, 1, rows, k=16), (rows,), cuda=(), rounds=rounds) for rows, rounds in ((4096, 31), (100_000, 7), (1_000_000, 7))),
         ],
+        growing=lambda n: (
+            lambda p, k, q, o, r, dense, others, s, t: (
+                knn(p, k, q, offsets=o, query_offsets=r), knn(dense, k, others, lengths=s, query_lengths=t),
+            ),
+            torch.rand(n * n, 3), n + 2, torch.rand(n * (n + 1), 3), equal_offsets(n, n), equal_offsets(n + 1, n),
+            torch.rand(n, n + 1, 3), torch.rand(n, n + 3, 3), torch.arange(n), torch.arange(n),
+        ),
     ),
     OpInfo(
         "ball_query", ball_query, differentiable=GRADS, plain=plain_ball,
@@ -270,6 +282,10 @@ OPERATORS = [
             ball_benchmark(0.1, (), (8, 16_384, 4096)),
             ball_benchmark(0.02, (1, 100_000, 100_000), (1, 200_000, 50_000)),
         ],
+        growing=lambda n: (
+            lambda p, k, q, o, r: ball_query(p, 0.3, k, q, offsets=o, query_offsets=r),
+            torch.rand(n * n, 3), n + 2, torch.rand(n * (n + 1), 3), equal_offsets(n, n), equal_offsets(n + 1, n),
+        ),
     ),
     OpInfo(
         "NeighborIndex", by_index, differentiable=GRADS,
@@ -285,6 +301,7 @@ OPERATORS = [
         ],
         draw=lambda d: {**draw_search(d, (3, 3, 3, 2, 1)), **(draw_ball(d) if d.flag("ball") else draw_k(d))},
         magnitudes=magnitudes, bad_arguments={"k": BAD_K},
+        growing=lambda n: (search_twice, torch.rand(n, 3), torch.rand(n + 1, 3), n + 2),
     ),
     OpInfo(
         "to_edges", to_edges, registered=False, index_rows=lambda arguments: arguments.get("num_points"),
@@ -299,5 +316,6 @@ OPERATORS = [
             bad_values("index must be -1 or in [0, 3), got 3", ints(0, 3).view(1, 1, 2), 3),
         ],
         draw=draw_edges, bad_arguments={"index": [None, 3]},
+        growing=lambda n: (to_edges, any_index(n, n, n + 1, n + 2), n),
     ),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from torch import Tensor
 from pointgrad import patch_attention, patch_index, rotary_embedding
 
 from .attention import BOTH_PASSES, attention_magnitudes
-from .base import Benchmark, OpInfo, Precision, Sample, ints
+from .base import Benchmark, OpInfo, Precision, Sample, any_index, equal_offsets, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums
@@ -177,6 +177,11 @@ OPERATORS = [
                 {"PyTorch": plain_attention, "SDPA": gathered_sdpa}, BOTH_PASSES, SOURCES[:3], cuda=(100_000, 1024),
             ),
         ],
+        growing=lambda n: (
+            lambda q, i, p, o, c, t: patch_attention(q, q, q, i, p, offsets=o, coordinates=c, bias_table=t),
+            torch.rand(n * n, n + 1, n + 2), torch.arange(n * n), n + 2, equal_offsets(n, n), any_index(n, n * n, 3),
+            torch.rand(9, n + 1),
+        ),
     ),
     OpInfo(
         "patch_index", patch_index, plain=lambda order, patch: order[:-1].unfold(0, patch, patch),
@@ -195,6 +200,10 @@ OPERATORS = [
             bad_values("order[0, 2] must be in [0, 3), the points of its cloud, got 3", ints(0, 1, 3, 5)[None], 2, lengths=ints(3)),
         ],
         draw=draw_index, bad_arguments={"patch": [0, -1, 1.5, None], "order": [None]},
+        growing=lambda n: (
+            lambda i, p, s: patch_index(i, p, lengths=s),
+            torch.arange(n + 1).repeat(n, 1), n + 2, torch.arange(n),
+        ),
     ),
     OpInfo(
         "rotary_embedding", rotary_embedding, differentiable=("features", "positions"), plain=plain_rotary,
@@ -212,5 +221,8 @@ OPERATORS = [
         ],
         draw=draw_rotary, bad_arguments={"base": [0.0, -1.0, "1", None], "positions": [None, 1.0]},
         precision=[Precision(lambda m: {"features": m.floats(m.rows, 2, 12), "positions": m.floats(m.rows, 3)})],
+        growing=lambda n: (
+            rotary_embedding, torch.rand(n, n + 1, n + 2, 6 * n), torch.rand(n, n + 1, 3),
+        ),
     ),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import farthest_point_sampling, random_sampling, voxel_sampling
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, ints
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, equal_offsets, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments
@@ -233,6 +233,9 @@ OPERATORS = [
             *(FPS(sizes, cuda=(), rounds=7) for sizes in FPS_CPU),
             Benchmark("farthest points {0}+{1}+{2}+{3} -> 4 x {4}", unit_cubes, (5000, 17_500, 2500, 25_000, 1250), {}, cuda=(20_000, 70_000, 10_000, 100_000, 5000), check=check_picks),
         ],
+        growing=lambda n: (
+            lambda p, m, o: farthest_point_sampling(p, m, offsets=o), torch.rand(n * n, 3), n - 1, equal_offsets(n, n),
+        ),
     ),
     OpInfo(
         "random_sampling", random_sampling,
@@ -247,6 +250,9 @@ OPERATORS = [
             bad_values("num_samples must be at most 6, the size of cloud 0, got 7", points, 7),
         ],
         draw=draw_counts, bad_arguments={"num_samples": BAD_COUNTS},
+        growing=lambda n: (
+            lambda p, m, o: random_sampling(p, m, offsets=o), torch.rand(n * n, 3), n - 1, equal_offsets(n, n),
+        ),
     ),
     OpInfo(
         "voxel_sampling", voxel_sampling,
@@ -266,5 +272,8 @@ OPERATORS = [
         draw=lambda d: {**d.clouds("points", 3, d.layout(), 1100, EDGES), "voxel_size": draw_edge(d)},
         bad_arguments={"voxel_size": BAD_EDGES},
         scaling=Scaling(lambda count, device: {"points": cloud(count, device), "voxel_size": 2.0}, check_voxels),
+        growing=lambda n: (
+            lambda p, o: voxel_sampling(p, 0.3, offsets=o), torch.rand(n * n, 3), equal_offsets(n, n),
+        ),
     ),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from torch import Tensor
 import pointgrad
 from pointgrad import histogram, scatter, segment, segment_softmax
 
-from .base import Benchmark, OpInfo, Precision, Sample, Scaling, ints
+from .base import Benchmark, OpInfo, Precision, Sample, Scaling, any_index, equal_offsets, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import INTEGERS, Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each, steepness
@@ -243,6 +243,10 @@ OPERATORS = [
             for reduce, plain in (("sum", {"index_add": added}), ("max", {"scatter_reduce": largest}))
         ],
         scaling=Scaling(interleaved, check_interleaved),
+        growing=lambda n: (
+            lambda v, i, s: [scatter(v, i, s, reduce) for reduce in ("sum", "mean", "max")],
+            torch.rand(n, n + 1), any_index(n + 2, n), n + 2,
+        ),
     ),
     OpInfo(
         "segment", segment, differentiable=("values",), plain=plain_segment,
@@ -271,6 +275,10 @@ OPERATORS = [
                 (1_600_000, 100_000), SEGMENT_SUMS, {"": "forward"}, tolerance=1e-6, floor=True, work="segment", only_plain=("index",),
             )
         ],
+        growing=lambda n: (
+            lambda v, o: [segment(v, o, reduce) for reduce in ("sum", "mean", "max")],
+            torch.rand(n * n, n + 1), equal_offsets(n, n),
+        ),
     ),
     OpInfo(
         "segment_softmax", segment_softmax, differentiable=("logits",), plain=plain_segment_softmax,
@@ -295,6 +303,7 @@ OPERATORS = [
                 only_plain=("index",),
             )
         ],
+        growing=lambda n: (segment_softmax, torch.rand(n * n, n + 1), equal_offsets(n, n)),
     ),
     OpInfo(
         "histogram", histogram, differentiable=("weights",), plain=plain_histogram, index_rows=index_rows,
@@ -320,5 +329,6 @@ OPERATORS = [
             Benchmark("histogram {0} -> {1}", lambda m, rows, size: {"index": m.below(size, rows), "size": size}, (1_600_000, 100_000), {"bincount": lambda index, size: torch.bincount(index, minlength=size)}),
         ],
         precision=[Precision(lambda m: {**counted(m, 10, m.rows), "weights": m.positive(m.rows)}, "weights")],
+        growing=lambda n: (histogram, any_index(n + 1, n), n + 1, torch.rand(n)),
     ),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pointgrad import KernelMap, sparse_conv, sparse_pool, strided_map, submanifold_map, transposed_map
 
-from .base import OpInfo, Precision, Sample, ints
+from .base import OpInfo, Precision, Sample, any_index, equal_offsets, ints
 from .errors import BadCall, bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import VALUES, Draw, Make
 from .magnitudes import Arguments, Sums, doubled, linear_in_each, run
@@ -267,6 +267,12 @@ OPERATORS = [
         draw=draw_conv, magnitudes=linear_in_each(convolve, ALL),
         bad_arguments={**BAD_SIZES, "features": [None, 1.0], "weight": [None], "bias": [1.0], "groups": [0, -1, 1.0, None]},
         precision=[Precision(lambda m: convolved(m, apart(m, m.rows, 8), 3, 5, 4, bias=m.floats(4)))],
+        growing=lambda n: (
+            lambda f, w, c, b, o: sparse_conv(
+                f, w, strided_map(c, (1, 2, 2), stride=2, offsets=o), bias=b
+            ),
+            torch.rand(n * n, n + 1), torch.rand(4, n + 1, n + 2), any_index(n, n * n, 3), torch.rand(n + 2), equal_offsets(n, n),
+        ),
     ),
     OpInfo(
         "sparse_pool", pool, differentiable=ALL[:1], plain=plain_pool,
@@ -291,6 +297,12 @@ OPERATORS = [
             Precision(lambda m, reduce=reduce: pooled(m, apart(m, m.rows // 2, 8), 2, 4, stride=2, reduce=reduce), reduce)  # type: ignore[misc]
             for reduce in ("max", "mean", "sum")
         ],
+        growing=lambda n: (
+            lambda f, c: [
+                sparse_pool(f, submanifold_map(c, 3), reduce) for reduce in ("max", "mean", "sum")
+            ],
+            torch.rand(n, n + 1, n + 2), any_index(n, n, n + 1, 3),
+        ),
     ),
     OpInfo(
         "submanifold_map", submanifold_map,
@@ -306,6 +318,9 @@ OPERATORS = [
             *each(bad_values, "coordinates must be in the range of int32", got(2**31, line + 2**31, 3), got(-(2**40), line - 2**40, 3)),
         ],
         draw=draw_submanifold, bad_arguments=BAD_SIZES,
+        growing=lambda n: (
+            lambda c, s: submanifold_map(c, 2, lengths=s), any_index(n, n, n + 1, 3), torch.arange(n),
+        ),
     ),
     OpInfo(
         "strided_map", strided_map,
@@ -322,6 +337,9 @@ OPERATORS = [
             *each(bad_values, "outputs must be in the range of int32", got(2**31, line, 2, outputs=line + 2**31)),
         ],
         draw=draw_map, bad_arguments=BAD_MAP,
+        growing=lambda n: (
+            lambda c, o: strided_map(c, 3, stride=2, offsets=o), any_index(n, n * n, 3), equal_offsets(n, n),
+        ),
     ),
     OpInfo(
         "transposed_map", transposed_map,
@@ -332,5 +350,8 @@ OPERATORS = [
         ],
         errors=map_errors(),
         draw=draw_map, bad_arguments=BAD_MAP,
+        growing=lambda n: (
+            lambda c, o: transposed_map(c, 2, stride=2, offsets=o), any_index(n, n * n, 3), equal_offsets(n, n),
+        ),
     ),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pointgrad import gather, unique_voxels, voxelize
 
-from .base import Benchmark, OpInfo, Precision, Sample, ints
+from .base import Benchmark, OpInfo, Precision, Sample, equal_offsets, ints
 from .errors import bad_values, each, got, tensor_errors, type_error, value_error
 from .inputs import Draw, Make
 from .magnitudes import Arguments, Sums, linear_in_each
@@ -134,6 +134,7 @@ OPERATORS = [
         benchmarks=[
             Benchmark("voxelize {0} points", lambda m, rows: {"points": 20 * m.floats(rows, 3), "size": 0.2}, (1_000_000,), {"unique": unique}, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
         ],
+        growing=lambda n: (lambda p, o: voxelize(p, 0.3, offsets=o), torch.rand(n * n, 3), equal_offsets(n, n)),
     ),
     OpInfo(
         "voxelize, features", voxel_features, differentiable=("features",), plain=plain_features, composed=True,
@@ -154,6 +155,10 @@ OPERATORS = [
         draw=draw_features, magnitudes=feature_magnitudes,
         bad_arguments={"reduce": ["min", None, 3], "features": [3, "x"]},
         precision=[feature_precision(r) for r in REDUCTIONS[:3]],
+        growing=lambda n: (
+            lambda p, f: [voxelize(p, 0.3, features=f, reduce=r).features for r in ("mean", "max", "first")],
+            torch.rand(n, 9, 3), torch.rand(n, 9, n + 1),
+        ),
     ),
     OpInfo(
         "unique_voxels", unique_voxels,
@@ -189,5 +194,8 @@ OPERATORS = [
         benchmarks=[
             Benchmark("unique voxels {0}", lambda m, rows: {"coordinates": (100 * m.floats(rows, 3)).long()}, (1_000_000,), {"unique": plain_unique}, read=lambda found: (found.coordinates, found.inverse, found.count), rounds=5),
         ],
+        growing=lambda n: (
+            lambda c, o: unique_voxels(c, offsets=o), torch.randint(3, (n * n, 3)), equal_offsets(n, n),
+        ),
     ),
 ]  # fmt: skip

@@ -32,7 +32,7 @@ from .config import ConfigError, check_numbers, read_config
 from .crops import crops
 from .evaluate import table
 from .evaluate_scans import evaluate_scans, sees_scenes
-from .found import describe
+from .inventory import describe
 from .learning import DataFlags, channels, preparation, resolve, workers
 from .status import ExitStatus, fail
 

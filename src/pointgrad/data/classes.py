@@ -24,7 +24,7 @@ ASPRS = (
     "transmission tower", "wire connector", "bridge deck", "high noise", "overhead structure", "ignored ground",
     "snow", "temporal exclusion",
 )  # fmt: skip
-UNCLASSIFIED = (0, 1)  # LAS codes of points that nobody has classified
+UNCLASSIFIED = (0, 1)  # LAS codes of points without a class
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def describe_codes(counts: Mapping[int, int], names: Mapping[int, str]) -> str:
 
 
 def ignored_note(counts: Mapping[int, int]) -> str:
-    """Say how many points are ignored because of their codes: "1,204 points with codes 7, 18 are ignored"."""
+    """Count the points that are ignored because of their codes: "1,204 points with codes 7, 18 are ignored"."""
     listed = ", ".join(map(str, sorted(counts)))
     return f"{sum(counts.values()):,} points with code{'s' if len(counts) > 1 else ''} {listed} are ignored"
 

@@ -81,12 +81,12 @@ def label(
     """Predict the class of every point with a network trained for segmentation.
 
     The cloud is subsampled and normalized as in training, and every point gets the prediction for the nearest point
-    that the network has seen.
+    that was passed to the network.
 
     Args:
         trained: The network.
         cloud: N points with the features that the network was trained with, and the `category` if it needs one.
-        tile: Edge length, in the units of the cloud, of the square columns that the network sees one at a time.
+        tile: Edge length, in the units of the cloud, of the square columns that are passed to the network one at a time.
             Default: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are few
             points; otherwise such that a column has half the number of points used in training, or half of
             `max_points`.

@@ -1,6 +1,6 @@
 """Class probabilities of the points of one tile: windows, network, votes.
 
-The network sees one part of the scene at a time. The plane is divided into square windows `votes` times, each time with
+One part of the scene at a time is passed to the network. The plane is divided into square windows `votes` times, each time with
 a different shift, so that a point near the border of one window is well inside another. Votes near a border have less
 weight. The input for a window depends on how the network was trained (`Prepare`):
 
@@ -38,7 +38,7 @@ class Options:
     """Division of a scene into network inputs.
 
     Attributes:
-        window: Edge length of the square columns that the network sees; infinity for the whole scene.
+        window: Edge length of the square columns that are passed to the network; infinity for the whole scene.
         votes: Minimum number of votes for each point.
         max_points: Number of points in one call of the network.
     """
@@ -50,7 +50,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Block:
-    """Points that the network sees together: their indices (n,) and the weights (n,) of their votes."""
+    """Points that are passed to the network together: their indices (n,) and the weights (n,) of their votes."""
 
     index: Tensor
     weight: Tensor
@@ -68,7 +68,7 @@ def sees_objects(trained: Trained) -> bool:
 
 
 def size_of_piece(trained: Trained, max_points: int) -> int:
-    """Maximum number of points that the network sees together."""
+    """Maximum number of points in one call of the network."""
     return trained.prepare.points or max_points
 
 

@@ -18,7 +18,7 @@ import torch
 TIMEOUT = timedelta(minutes=10)  # how long a process waits for another in a collective
 LAUNCHER = "POINTGRAD_LAUNCHER"  # environment variable: process id of the first process, which started the others
 EXIT_DELAY = 2.0  # maximum seconds between the end of a connection and the end of its process
-GRACE = 20.0  # seconds after the death of one process until the others are killed, if they do not end by themselves
+GRACE = 20.0  # seconds after the end of one process until the others are killed, if they do not end by themselves
 RANKS = (
     "RANK",
     "LOCAL_RANK",
@@ -40,7 +40,7 @@ class ProcessLost(RuntimeError):
 
 
 class ChildProcesses:
-    """Processes that this one, the first, has started. If one dies, the others do not outlive it."""
+    """Processes that this one, the first, has started. If one ends, the others are ended."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[Any]]) -> None:
         self._processes = processes
@@ -56,7 +56,7 @@ class ChildProcesses:
         return None
 
     def _watch(self) -> None:
-        """End the run if a process has died and this one, waiting for it, does not notice."""
+        """End the run if a process has ended while this one waits for it."""
         while (lost := self.lost()) is None:
             if self._ending:
                 return

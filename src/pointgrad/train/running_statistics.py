@@ -29,7 +29,7 @@ class RunningStatistics:
         self._before: list[list[Tensor]] = []
 
     def before_step(self, step: int) -> None:
-        """Remember the statistics before step `step` of the run, if the step will have a larger weight."""
+        """Copy the statistics before step `step` of the run, if the step will have a larger weight."""
         early = [layer for layer in self._layers if _weight(step) > self._momentum(layer)]
         self._before = [[tensor.clone() for tensor in _statistics(layer)] for layer in early]
         self._early = early

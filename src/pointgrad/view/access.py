@@ -1,4 +1,4 @@
-"""Which HTTP and websocket requests a viewer answers."""
+"""HTTP and websocket requests that a viewer accepts."""
 
 import hmac
 import ipaddress

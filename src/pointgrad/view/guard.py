@@ -1,4 +1,4 @@
-"""A viser server that answers and handles only what the viewer's own pages send."""
+"""A viser server that accepts only requests and messages of the viewer's own pages."""
 
 import contextlib
 import http
@@ -39,7 +39,7 @@ class GuardedServer(viser.ViserServer):
         self._check_messages()
 
     def request_share_url(self, verbose: bool = True) -> str | None:
-        """Do nothing: a browser can ask viser to make the server public on the internet."""
+        """Do nothing: a request for it would make the server public on the internet."""
         return None
 
     def run_script(self, source: str) -> None:

@@ -16,7 +16,7 @@ def control_value(control: Any, updates: Any) -> Any:
 
     Args:
         control: viser's handle of the control.
-        updates: Properties that the browser wants to change.
+        updates: Properties to change, from a browser.
     """
     if not isinstance(updates, dict) or set(updates) != {"value"} or not control.visible or control.disabled:
         return None

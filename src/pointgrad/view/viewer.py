@@ -34,7 +34,7 @@ SAMPLE_POINTS = 100_000  # points that the panels compute on
 BACKGROUNDS = {"white": (255, 255, 255), "grey": (120, 124, 130), "black": (14, 16, 20)}
 REST_SECONDS = 0.15  # time that a camera must rest before the level of detail is updated
 UPDATE_SECONDS = 0.1  # minimum time between two updates of clouds in memory
-RENDER_SECONDS = 60.0  # time in which a browser must answer a request for a screenshot
+RENDER_SECONDS = 60.0  # time limit of a browser for a screenshot
 VIEWS = {"Top": TOP, "Front": FRONT, "Side": SIDE}
 
 
