@@ -87,8 +87,8 @@ def label(
         trained: The network.
         cloud: N points with the features that the network was trained with, and the `category` if it needs one.
         tile: Edge length, in the units of the cloud, of the square columns that are passed to the network one after the
-            other. Default: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are few
-            points; otherwise such that a column has half the number of points used in training, or half of
+            other. Default: the whole cloud, if the network was trained on clouds scaled into a sphere or if there are
+            few points; otherwise such that a column has half the number of points used in training, or half of
             `max_points`.
         votes: Number of predictions for each point, with different columns or different points around it. Their
             probabilities are averaged.

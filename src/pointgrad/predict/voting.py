@@ -1,8 +1,8 @@
 """Class probabilities of the points of one tile: windows, network, votes.
 
 One part of the scene at a time is passed to the network. The plane is divided into square windows `votes` times, each
-time with a different shift, so that a point near the border of one window is well inside another. Votes near a border have less
-weight. The input for a window depends on how the network was trained (`Prepare`):
+time with a different shift, so that a point near the border of one window is well inside another. Votes near a border
+have less weight. The input for a window depends on how the network was trained (`Prepare`):
 
 - Trained on clouds scaled into a sphere: all points of the window, in random parts of `points` if there are more.
 - Trained on crops, the `points` nearest neighbors of a point: the window, divided into parts if it has too many points,
