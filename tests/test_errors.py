@@ -109,11 +109,13 @@ def test_names_in_output_of_commands(folder, command, capsys, monkeypatch):
 
 
 def test_names_in_the_viewer(folder):
-    from pointgrad.view import text, viewer
+    from pointgrad.view import text
+    from pointgrad.view.inputs import File
 
     path = folder / f"{NAME}.xyz"
-    assert viewer._display_name(path) == f"{folder.parent}/{SHOWN}/{SHOWN}.xyz"
+    label = File(path).label
+    assert label == f"{folder.parent}/{SHOWN}/{SHOWN}.xyz"
     for error in (OSError(28, "No space left"), ValueError(f"{path}: wrong"), ValueError("wrong\x1b"), ValueError()):
-        message = text.describe_error(path, error)
+        message = text.describe_error(label, error)
         assert message.isprintable()
         assert message.count(SHOWN) == 2

@@ -350,7 +350,7 @@ def test_random_calls_agree_with_the_reference(seed, size, num_queries, dims, k,
         torch.manual_seed(seed)
         return ball_query(
             points, bounds[0], k, queries, select=select, min_radius=bounds[1], offsets=offsets,
-            query_offsets=query_offsets,
+            query_offsets=query_offsets, any_dims=True,
         )  # fmt: skip
 
     received = search()
