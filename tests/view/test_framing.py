@@ -71,6 +71,29 @@ def test_cameras_follow_the_window_until_they_are_moved(see, panel_server):
     until(lambda: not web.get_clients())
 
 
+def test_a_pose_that_a_browser_has_lost_is_sent_again(see, panel_server, monkeypatch):
+    viewer = see(data.Cloud(torch.rand(500, 3) * torch.tensor([3.0, 2, 1])))
+    web, show, sent = panel_server, viewer.framing.show, []
+    with connected(web) as connection:
+        move_camera(connection, image_width=300, image_height=200)
+        until(lambda: is_at(web, pose(viewer, 1.5)))
+        monkeypatch.setattr(viewer.framing, "show", lambda *args: (sent.append(args), show(*args)))
+        first = pose(viewer, 1.4)  # of a window that has not connected yet
+        report(connection, first, 300, 200)
+        until(lambda: sent)
+        until(lambda: is_at(web, pose(viewer, 1.5)))
+        report(connection, pose(viewer, 1.5), 300, 200)
+        viewer.wait()
+        until(lambda: not viewer.framing._retries)
+        sent.clear()
+        moved = first + np.array([[9.0, 0, 0], [0, 0, 0]])
+        report(connection, moved, 300, 200)
+        until(lambda: is_at(web, moved))
+        viewer.wait()
+        assert not sent
+    until(lambda: not web.get_clients())
+
+
 @pytest.mark.parametrize(("width", "height"), [(900, 600), (400, 700)])
 def test_rays_of_linked_views(see, width, height):
     """The ray through the image of a point hits the point, in both views."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FOV = math.radians(45.0)  # vertical field of view
 ASPECT = 1.4  # of a window that has not connected yet
 LINKED_MARGIN = 0.09  # as MARGIN, for linked views, which have titles
+RETRIES, RETRY_SECONDS = 5, 0.5  # a browser that is still starting may lose a pose
 SAME = 1e-3  # relative difference of positions and aspects that counts as no change
 
 
@@ -58,6 +59,7 @@ class Framing:
         self._server, self._worker, self._stage, self._linked = server, worker, stage, linked
         self._poses: dict[int, Pose] = {}  # by browser
         self._arrived: set[int] = set()  # browsers that have reported the pose; older cameras may be on their way
+        self._retries: dict[int, int] = {}  # by browser, since the last pose that was reported
         server.initial_camera.fov = FOV
         server.on_client_connect(self._connected)
 
@@ -132,11 +134,21 @@ class Framing:
         distance = SAME * np.linalg.norm(pose.position - pose.target)
         moved = np.linalg.norm(camera.position - pose.position) + np.linalg.norm(camera.look_at - pose.target)
         if moved >= distance:
+            retries = self._retries.get(client.client_id, 0)
+            if client.client_id not in self._arrived and retries < RETRIES:
+                self._retries[client.client_id] = retries + 1
+                self._worker.submit(f"retry {client.client_id}", lambda: self._retry(client, pose), RETRY_SECONDS)
             return
         self._arrived.add(client.client_id)
+        self._retries.pop(client.client_id, None)
         aspect = self._pane_aspect(camera.aspect)
         if abs(aspect - pose.aspect) > SAME * aspect:
             self._worker.submit(f"frame {client.client_id}", lambda: self.show(client, pose.view))
+
+    def _retry(self, client: Any, pose: Pose) -> None:
+        """Send a pose again that the browser has not reported."""
+        if self._poses.get(client.client_id) is pose and client.client_id not in self._arrived:
+            self.show(client, pose.view)
 
 
 def _rotate(wxyz: np.ndarray, vector: np.ndarray) -> np.ndarray:
