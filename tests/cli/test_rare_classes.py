@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from pointgrad import data
 from pointgrad.cli import main
 
@@ -26,6 +28,7 @@ def street_iou(folder, *flags):
     return {name: found[name] for name in RARE}
 
 
+@pytest.mark.long
 def test_poles_and_fences_are_learned_by_default(tmp_path):
     """They have 1.3 % of the points. With equal weights and random crops both have an IoU of 0."""
     found = street_iou(tmp_path)

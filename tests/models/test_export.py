@@ -71,6 +71,7 @@ def test_exported_file_runs_on_other_sizes(name, task, tmp_path):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.filterwarnings(r"ignore:.isinstance\(treespec, LeafSpec\):FutureWarning")  # inside torch
+@pytest.mark.long
 def test_compiled_ahead_of_time(tmp_path):
     network = small("ptv3", "segmentation", stages=2)
     path = torch._inductor.aoti_compile_and_package(exported(network), package_path=str(tmp_path / "network.pt2"))
