@@ -78,7 +78,7 @@ def test_a_pose_that_a_browser_has_lost_is_sent_again(see, panel_server, monkeyp
         move_camera(connection, image_width=300, image_height=200)
         until(lambda: is_at(web, pose(viewer, 1.5)))
         monkeypatch.setattr(viewer.framing, "show", lambda *args: (sent.append(args), show(*args)))
-        first = pose(viewer, 1.4)  # of a window that has not connected yet
+        first = pose(viewer, 0.5)  # of a window of another size
         report(connection, first, 300, 200)
         until(lambda: sent)
         until(lambda: is_at(web, pose(viewer, 1.5)))

@@ -137,7 +137,7 @@ class Framing:
             retries = self._retries.get(client.client_id, 0)
             if client.client_id not in self._arrived and retries < RETRIES:
                 self._retries[client.client_id] = retries + 1
-                self._worker.submit(f"retry {client.client_id}", lambda: self._retry(client, pose), RETRY_SECONDS)
+                self._worker.submit(f"retry {client.client_id}", lambda: self._retry(client), RETRY_SECONDS)
             return
         self._arrived.add(client.client_id)
         self._retries.pop(client.client_id, None)
@@ -145,10 +145,10 @@ class Framing:
         if abs(aspect - pose.aspect) > SAME * aspect:
             self._worker.submit(f"frame {client.client_id}", lambda: self.show(client, pose.view))
 
-    def _retry(self, client: Any, pose: Pose) -> None:
-        """Send a pose again that the browser has not reported."""
-        if self._poses.get(client.client_id) is pose and client.client_id not in self._arrived:
-            self.show(client, pose.view)
+    def _retry(self, client: Any) -> None:
+        """Send the last pose again if the browser has not reported it."""
+        if client.client_id not in self._arrived:
+            self.show(client, self._poses[client.client_id].view)
 
 
 def _rotate(wxyz: np.ndarray, vector: np.ndarray) -> np.ndarray:
