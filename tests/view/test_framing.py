@@ -1,6 +1,8 @@
 """Cameras of browsers, with a program in place of a browser."""
 
+import asyncio
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 from pointgrad import data
-from pointgrad.view.framing import FOV, LINKED_MARGIN
+from pointgrad.view.framing import FOV, LINKED_MARGIN, RETRIES, Framing
 from pointgrad.view.stage import HOME, MARGIN
 from tests.view.clients import connected, move_camera
 
@@ -41,20 +43,26 @@ def report(connection, where, width, height):
 def test_cameras_follow_the_window_until_they_are_moved(see, panel_server):
     viewer = see(data.Cloud(torch.rand(500, 3) * torch.tensor([3.0, 2, 1]), {"row": torch.rand(500)}))
     web = panel_server
+
+    def confirm(where, width, height):
+        """Report a pose, and wait until the server has handled it: of several reports, it handles the last one only."""
+        report(connection, where, width, height)
+        until(lambda: viewer.framing._arrived)
+
     with connected(web) as connection:
         move_camera(connection, image_width=300, image_height=200)
         until(lambda: is_at(web, pose(viewer, 1.5)))
         viewer.framing.show_all()  # the browser has not moved its camera yet: the direction is the initial one
         assert is_at(web, pose(viewer, 1.5))
-        report(connection, pose(viewer, 1.5), 300, 200)
+        confirm(pose(viewer, 1.5), 300, 200)
         report(connection, pose(viewer, 1.5), 200, 400)  # a narrower window
         until(lambda: is_at(web, pose(viewer, 0.5)))
-        report(connection, pose(viewer, 0.5), 200, 400)
+        confirm(pose(viewer, 0.5), 200, 400)
         viewer._compare.value = "row"
         viewer._copy_changed()
         until(lambda: is_at(web, pose(viewer, 1.0, LINKED_MARGIN)))  # one view above the other
 
-        report(connection, pose(viewer, 1.0, LINKED_MARGIN), 200, 400)
+        confirm(pose(viewer, 1.0, LINKED_MARGIN), 200, 400)
         moved = pose(viewer, 1.0, LINKED_MARGIN) + np.array([[9.0, 0, 0], [0, 0, 0]])
         report(connection, moved, 200, 400)
         report(connection, moved, 400, 200)
@@ -71,27 +79,34 @@ def test_cameras_follow_the_window_until_they_are_moved(see, panel_server):
     until(lambda: not web.get_clients())
 
 
-def test_a_pose_that_a_browser_has_lost_is_sent_again(see, panel_server, monkeypatch):
-    viewer = see(data.Cloud(torch.rand(500, 3) * torch.tensor([3.0, 2, 1])))
-    web, show, sent = panel_server, viewer.framing.show, []
-    with connected(web) as connection:
-        move_camera(connection, image_width=300, image_height=200)
-        until(lambda: is_at(web, pose(viewer, 1.5)))
-        monkeypatch.setattr(viewer.framing, "show", lambda *args: (sent.append(args), show(*args)))
-        first = pose(viewer, 0.5)  # of a window of another size
-        report(connection, first, 300, 200)
-        until(lambda: sent)
-        until(lambda: is_at(web, pose(viewer, 1.5)))
-        report(connection, pose(viewer, 1.5), 300, 200)
-        viewer.wait()
-        until(lambda: not viewer.framing._retries)
-        sent.clear()
-        moved = first + np.array([[9.0, 0, 0], [0, 0, 0]])
-        report(connection, moved, 300, 200)
-        until(lambda: is_at(web, moved))
-        viewer.wait()
-        assert not sent
-    until(lambda: not web.get_clients())
+def test_a_pose_that_a_browser_has_lost_is_sent_again():
+    tasks = []
+    worker = SimpleNamespace(submit=lambda name, task, delay=0.0: tasks.append((task, delay)))
+    stage = SimpleNamespace(camera_pose=lambda view, fov, aspect, margin: (np.full(3, 5.0 * aspect), np.zeros(3)))
+    server = SimpleNamespace(initial_camera=SimpleNamespace(), on_client_connect=lambda call: None)
+    framing = Framing(server, worker, lambda: stage, lambda: False)
+    camera = SimpleNamespace(aspect=1.5)
+    camera.client = client = SimpleNamespace(client_id=1, camera=camera, atomic=nullcontext)
+
+    def report(position):
+        camera.position, camera.look_at = np.asarray(position), np.zeros(3)
+        asyncio.run(framing._moved(camera))
+
+    framing.show(client, HOME)
+    for number in range(RETRIES):
+        report([9.0, 0, 0])  # the browser does not show the pose
+        assert len(tasks) == number + 1
+        task, delay = tasks[-1]
+        assert delay > 0
+        task()
+        assert camera.position.tolist() == [7.5] * 3
+    report([9.0, 0, 0])
+    assert len(tasks) == RETRIES  # not forever: the user may be moving the camera
+
+    report([7.5] * 3)
+    framing.show(client, HOME)
+    report([9.0, 0, 0])  # moved by the user of a browser that works
+    assert len(tasks) == RETRIES
 
 
 @pytest.mark.parametrize(("width", "height"), [(900, 600), (400, 700)])

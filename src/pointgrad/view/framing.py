@@ -59,7 +59,8 @@ class Framing:
         self._server, self._worker, self._stage, self._linked = server, worker, stage, linked
         self._poses: dict[int, Pose] = {}  # by browser
         self._arrived: set[int] = set()  # browsers that have reported the pose; older cameras may be on their way
-        self._retries: dict[int, int] = {}  # by browser, since the last pose that was reported
+        self._started: set[int] = set()  # browsers that have reported any pose
+        self._retries: dict[int, int] = {}  # by browser that has not
         server.initial_camera.fov = FOV
         server.on_client_connect(self._connected)
 
@@ -135,19 +136,19 @@ class Framing:
         moved = np.linalg.norm(camera.position - pose.position) + np.linalg.norm(camera.look_at - pose.target)
         if moved >= distance:
             retries = self._retries.get(client.client_id, 0)
-            if client.client_id not in self._arrived and retries < RETRIES:
+            if client.client_id not in self._started and retries < RETRIES:
                 self._retries[client.client_id] = retries + 1
                 self._worker.submit(f"retry {client.client_id}", lambda: self._retry(client), RETRY_SECONDS)
             return
         self._arrived.add(client.client_id)
-        self._retries.pop(client.client_id, None)
+        self._started.add(client.client_id)
         aspect = self._pane_aspect(camera.aspect)
         if abs(aspect - pose.aspect) > SAME * aspect:
             self._worker.submit(f"frame {client.client_id}", lambda: self.show(client, pose.view))
 
     def _retry(self, client: Any) -> None:
-        """Send the last pose again if the browser has not reported it."""
-        if client.client_id not in self._arrived:
+        """Send the last pose again if the browser has not reported any."""
+        if client.client_id not in self._started:
             self.show(client, self._poses[client.client_id].view)
 
 
