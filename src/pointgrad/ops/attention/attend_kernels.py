@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import cdiv, power_of_2
+from ..launch import cdiv, jit, power_of_2
 from ..sums import sum_dtype
 from .reference import factor
 from .row_kernels import channels_of, load_rows, neighbor, place
@@ -109,7 +109,7 @@ def _logit(query, key, bias_ptr, pick, row_mask, head, head_mask, heads, BIAS: t
     return tl.where(mask, logit, -float("inf"))
 
 
-@triton.jit
+@jit
 def _attend(
     out_ptr, norm_ptr, query_ptr, key_ptr, value_ptr, index_ptr, bias_ptr, scale_ptr, rows, centers, neighbors, heads,
     DEPTH: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, LOWEST: tl.constexpr,
@@ -143,7 +143,7 @@ def _attend(
     tl.store(norm_ptr + 1, total, mask=norm_mask)
 
 
-@triton.jit
+@jit
 def _attend_backward(
     grad_query_ptr, weights_ptr, slopes_ptr, grad_ptr, norm_ptr,
     query_ptr, key_ptr, value_ptr, index_ptr, bias_ptr, scale_ptr, rows, centers, neighbors, heads,

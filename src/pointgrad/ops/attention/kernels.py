@@ -9,11 +9,10 @@ BLOCK_W), where the WIDTH channels of a group share one weight.
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import cdiv, power_of_2
+from ..launch import cdiv, jit, power_of_2
 from ..sums import sum_dtype
 from .attend_kernels import neighbor_attention as neighbor_attention
 from .attend_kernels import neighbor_attention_backward as neighbor_attention_backward
@@ -118,7 +117,7 @@ def _sum_by_row(weights: Tensor, grad: Tensor, index: Tensor, num_rows: int) -> 
     return out
 
 
-@triton.jit
+@jit
 def _aggregate(
     out_ptr, weights_ptr, values_ptr, index_ptr, rows, centers, neighbors, groups,
     WIDTH: tl.constexpr, WIDE: tl.constexpr,
@@ -144,7 +143,7 @@ def _aggregate(
         )
 
 
-@triton.jit
+@jit
 def _aggregate_values(
     total_ptr, weights_ptr, grad_ptr, index_ptr, rows, centers, neighbors, groups,
     WIDTH: tl.constexpr, WIDE: tl.constexpr,
@@ -164,7 +163,7 @@ def _aggregate_values(
                 tl.atomic_add(to_ptr, weight[:, :, None] * grad, mask=mask, sem="relaxed")
 
 
-@triton.jit
+@jit
 def _aggregate_weights(
     out_ptr, grad_ptr, values_ptr, index_ptr, rows, centers, neighbors, groups,
     WIDTH: tl.constexpr, WIDE: tl.constexpr,
@@ -185,7 +184,7 @@ def _aggregate_weights(
             tl.store(to_ptr, tl.sum(products, 2).to(out_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@jit
 def _sum_sorted(
     out_ptr, weights_ptr, grad_ptr, order_ptr, begin_ptr, rows, centers, neighbors, groups,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_W: tl.constexpr, UNROLL: tl.constexpr,

@@ -147,7 +147,7 @@ def _wide(values: Tensor) -> tl.dtype:
     return tl.float64 if values.dtype == torch.float64 else tl.float32
 
 
-@jit
+@triton.jit
 def _tile(rows, columns, BLOCK_R: tl.constexpr, BLOCK_P: tl.constexpr):
     """The rows (BLOCK_R, 1) and columns (1, BLOCK_P) of this program."""
     tiles = tl.cdiv(columns, BLOCK_P)
@@ -156,7 +156,7 @@ def _tile(rows, columns, BLOCK_R: tl.constexpr, BLOCK_P: tl.constexpr):
     return row[:, None], column[None, :]
 
 
-@triton.jit
+@jit
 def _unfold(
     out_ptr,
     images_ptr,
@@ -200,7 +200,7 @@ def _copy_pixels(to_ptr, from_ptr, y, x, height, width, windows, mask):
     return to_ptr + windows
 
 
-@triton.jit
+@jit
 def _fold(
     out_ptr,
     values_ptr,
@@ -265,7 +265,7 @@ def _share(values_ptr, index_ptr, window, pixel, covered, MAXIMA: tl.constexpr, 
     return tl.load(values_ptr + window, mask=covered, other=0).to(WIDE)
 
 
-@triton.jit
+@jit
 def _max_pool(
     values_ptr,
     index_ptr,

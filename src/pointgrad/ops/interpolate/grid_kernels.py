@@ -252,7 +252,7 @@ def _at(cells_ptr, cloud, voxel, channel, channels, voxels, ROWS: tl.constexpr):
         return cells_ptr + (cloud * channels * voxels + voxel)[:, None] + channel[None, :].to(tl.int64) * voxels
 
 
-@jit
+@triton.jit
 def _tile(count, BLOCK_N: tl.constexpr):
     """The cloud of this program, its rows of (B * N), and their mask."""
     tiles = tl.cdiv(count, BLOCK_N)
@@ -261,7 +261,7 @@ def _tile(count, BLOCK_N: tl.constexpr):
     return cloud, cloud * count + place, place < count
 
 
-@triton.jit
+@jit
 def _sample(
     out_ptr, cells_ptr, points_ptr, tangent_ptr, count, num_channels, voxels, depth, height, width,
     ROWS: tl.constexpr, TANGENT: tl.constexpr, PADDING: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr,
@@ -285,7 +285,7 @@ def _sample(
         tl.store(out_ptr + row[:, None] * channels + channel[None, :], total.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@jit
 def _slope(
     out_ptr, grad_ptr, cells_ptr, points_ptr, tangent_ptr, count, num_channels, voxels, depth, height, width,
     ROWS: tl.constexpr, TANGENT: tl.constexpr, PADDING: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr,
@@ -314,7 +314,7 @@ def _slope(
     store_triple(out_ptr, row, row_mask, tl.sum(slope_x, 1) * vx, tl.sum(slope_y, 1) * vy, tl.sum(slope_z, 1) * vz)
 
 
-@triton.jit
+@jit
 def _splat(
     total_ptr, features_ptr, points_ptr, tangent_ptr, count, num_channels, voxels, depth, height, width,
     ROWS: tl.constexpr, TANGENT: tl.constexpr, PADDING: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr,
@@ -336,7 +336,7 @@ def _splat(
             tl.atomic_add(ptr, share[:, None] * value, mask=mask & inside[:, None], sem="relaxed")
 
 
-@triton.jit
+@jit
 def _entries(
     voxel_ptr, weight_ptr, points_ptr, tangent_ptr, count, num_channels, voxels, depth, height, width,
     TANGENT: tl.constexpr, PADDING: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr,

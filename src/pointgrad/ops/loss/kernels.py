@@ -127,7 +127,7 @@ def _base_tile(
     return base.to(WIDE)
 
 
-@jit
+@triton.jit
 def _place(inner, units, UNIT: tl.constexpr, BY_ROW: tl.constexpr, BLOCK_S: tl.constexpr):
     """The positions of this program, the offsets of their logits, and their mask."""
     if BY_ROW:
@@ -143,7 +143,7 @@ def _place(inner, units, UNIT: tl.constexpr, BY_ROW: tl.constexpr, BLOCK_S: tl.c
     return position, offset, s < inner
 
 
-@triton.jit
+@jit
 def _loss(
     loss_ptr,
     top_ptr,
@@ -212,7 +212,7 @@ def _loss(
     tl.store(total_ptr + position, total, mask=mask)
 
 
-@triton.jit
+@jit
 def _slopes(
     out_ptr,
     grad_ptr,

@@ -333,7 +333,7 @@ def _lower_bound(value, keys_ptr, count, STEPS: tl.constexpr):
     return below
 
 
-@triton.jit
+@jit
 def _begins(
     words_ptr, keys_ptr, first_at, begin_at, rows, num_clouds,
     SHIFT: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,

@@ -144,7 +144,7 @@ def _weight_tile(inputs: int, outputs: int, features: Tensor) -> dict[str, int]:
     }
 
 
-@jit
+@triton.jit
 def _sources_of(sources_ptr, rows, num_inputs, VOLUME: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr):
     """The sources of a chunk of rows at some positions, and whether they exist."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)

@@ -84,7 +84,7 @@ def _mark(
     tl.atomic_or(bitmap_ptr + (cell >> 5), bit, mask=fits & ((word & bit) == 0), sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["words", "cloud_words", "batch"])
+@jit(do_not_specialize=["words", "cloud_words", "batch"])
 def _count_words(
     before_ptr, count_ptr, voxel_sizes_ptr, bitmap_ptr, words, cloud_words, batch,
     BLOCK: tl.constexpr, BLOCK_W: tl.constexpr,

@@ -198,7 +198,7 @@ def _words(
     tl.store(keys_ptr + place, word, mask=place_mask)
 
 
-@triton.jit(do_not_specialize=[*NUMBERS, "size", "blocks"])
+@jit(do_not_specialize=[*NUMBERS, "size", "blocks"])
 def _groups(
     inverse_ptr, coordinates_ptr, count_ptr, voxel_sizes_ptr, order_ptr, points_ptr, valid_ptr, sizes_ptr,
     rows, num_points, batch, x, y, z, size, blocks,
