@@ -1,10 +1,14 @@
 """The generated keys of kernels: launches share compiled code only if Triton would compile the same."""
 
+import ast
 import importlib
 import random
+from pathlib import Path
 
 import pytest
 import torch
+
+import pointgrad.ops
 
 triton = pytest.importorskip("triton")
 launch = importlib.import_module("pointgrad.ops.launch")
@@ -82,3 +86,23 @@ def test_helpers_equal_those_of_triton(a, b):
     assert launch.cdiv(a, b) == triton.cdiv(a, b)
     assert launch.power_of_2(a + 1) == triton.next_power_of_2(a + 1)
     assert launch.power_of_2(a, 4, 64) == max(4, min(64, triton.next_power_of_2(max(a, 1))))
+
+
+def jit_functions():
+    """Functions of Triton by file and name: how they are decorated, and the names that they call."""
+    for path in Path(pointgrad.ops.__file__).parent.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                decorator = ast.unparse(node.decorator_list[0]).partition("(")[0]
+                calls = {ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
+                if decorator in ("jit", "triton.jit"):
+                    yield (path.parent.name, path.name, node.name), decorator, calls
+
+
+def test_all_launched_kernels_use_the_fast_launch():
+    """Functions that no other one calls are launched."""
+    found = list(jit_functions())
+    called = {name for _, _, calls in found for name in calls}
+    slow = [place for place, decorator, _ in found if decorator == "triton.jit" and place[-1] not in called]
+    assert slow == []
+    assert len([place for place, decorator, _ in found if decorator == "jit"]) > 50
