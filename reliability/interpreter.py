@@ -1,8 +1,34 @@
-"""Faster interpretation of Triton kernels, for processes that only interpret."""
+"""Faster interpretation of Triton kernels, and checks of their launches, for processes that only interpret."""
 
 import dataclasses
 import functools
 from typing import Any
+
+
+def check_launches() -> None:
+    """Bind the arguments of every launch of a pointgrad kernel as on a GPU, where a launch that does not bind fails."""
+    from triton.runtime import interpreter
+
+    from pointgrad.ops import launch
+
+    run = interpreter.InterpretedFunction.run
+
+    @functools.cache
+    def parameters(kernel: Any) -> tuple[Any, Any]:
+        params = launch.Kernel(kernel.fn, **kernel.kwargs).params
+        return params, launch._binder(params)
+
+    def bind_and_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if self.fn.__module__.startswith("pointgrad."):
+            params, bind = parameters(self)
+            key, values = bind(0, *args, **kwargs)
+            hash(key)
+            for param, value in zip(params, values, strict=True):
+                if not (param.is_constexpr or isinstance(value, int | float)):
+                    raise TypeError(f"{self.fn.__name__}: {param.name} must be a number, got {type(value).__name__}")
+        return run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    interpreter.InterpretedFunction.run = bind_and_run
 
 
 def speed_up() -> None:

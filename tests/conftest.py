@@ -30,6 +30,7 @@ from tests.support.places import DATA, PLACES, Place
 gc.disable()  # until all tests are collected, because they all stay alive
 if Place("cpu", "triton") in PLACES:
     interpreter.speed_up()
+    interpreter.check_launches()
 
 
 def _places(places):
