@@ -217,6 +217,32 @@ def test_many_equal_points_at_a_corner():
     assert (distance2[zeros] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("positions", [1, 3, 40])
+def test_many_equal_points(positions, dtype):
+    """Leaves of equal points are skipped by their indices, wherever points that differ lie between them."""
+    generator = torch.Generator().manual_seed(positions)
+    places = torch.rand(positions, 3, generator=generator, dtype=dtype)
+    points = places[torch.randint(positions, (2000,), generator=generator)]
+    points[torch.randperm(2000, generator=generator)[:50]] += 1e-3
+    points[0, 0] = -0.0
+    queries = torch.cat([places.repeat(20, 1), points[::50]])
+
+    def searches():
+        index = pointgrad.NeighborIndex(points)  # with an index, few queries are searched with the tree too
+        yield from index.knn(20)
+        yield from index.knn(300, queries)
+        for select, options in [("nearest", {}), ("first", {}), ("first", {"closed": False}), ("random", {})]:
+            torch.manual_seed(0)
+            yield from index.ball_query(0.5, 33, queries, select=select, **options)
+            yield from index.ball_query(0.5, 33, queries, select=select, min_radius=1e-4, **options)
+
+    with pointgrad.backend("reference"):
+        expected = list(searches())
+    for actual, desired in zip(searches(), expected, strict=True):
+        assert torch.equal(actual, desired)
+
+
 def test_half_precision_is_compared_in_float32(place):
     """Squares of more than 181 units overflow float16."""
     points = torch.tensor([[0.0], [600.0], [1000.0]], dtype=torch.float16, device=place.device)

@@ -149,10 +149,11 @@ void divide(const Item<T>* items, Item<T>* out, uint8_t* code, int64_t count, co
   for (int c = 0; c < num_cuts; ++c) {
     Item<T>* first = out + std::max<int64_t>(c ? cuts[c - 1] : 0, edge[bin[c]]);
     Item<T>* last = out + edge[bin[c] + 1];
-    // Equal items keep the order of their indices, which speeds up a search among equal points.
+    // Equal items are in the order of their indices, which speeds up a search among equal points.
     if (std::all_of(first, last, [&](const Item<T>& item) { return item.at[axis] == first->at[axis]; })) continue;
-    std::nth_element(first, out + cuts[c], last,
-                     [axis](const Item<T>& p, const Item<T>& q) { return p.at[axis] < q.at[axis]; });
+    std::nth_element(first, out + cuts[c], last, [axis](const Item<T>& p, const Item<T>& q) {
+      return p.at[axis] < q.at[axis] || (p.at[axis] == q.at[axis] && p.index < q.index);
+    });
   }
 }
 

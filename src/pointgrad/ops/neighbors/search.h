@@ -72,6 +72,7 @@ template <class T> struct Scratch {
   List<T> list;
   std::vector<T> around;
   std::vector<int64_t> stack;
+  std::vector<Index<T>> equal;  // the smallest indices of points that equal the queries, a heap with the largest first
 
   Scratch(const Asked<T>& asked, int64_t num_points, int64_t first_point, int64_t queries)
       : found(std::min(asked.k, num_points) <= 512 ? queries : 1, Found<T>(asked, num_points, first_point)) {}
@@ -88,12 +89,40 @@ template <class T> POINTGRAD_INLINE int64_t nearest_leaf(const Tree<T>& tree, co
   return std::min(at, tree.num_leaves() - 1);  // if all children are infinitely far, an empty one may come first
 }
 
-// Lists the leaves no farther from the box [low, high] than `reach`.
-template <class T>
-POINTGRAD_INLINE void list_leaves(const Tree<T>& tree, const T* low, const T* high, T reach, Scratch<T>& scratch) {
+// Adds the points of a leaf to the k smallest indices.
+template <class T> void add_equal(const Leaf<T>& leaf, int64_t k, std::vector<Index<T>>& smallest) {
+  for (int i = 0; i < kFan && leaf.index[i] >= 0; ++i) {
+    if (int64_t(smallest.size()) == k) {
+      if (leaf.index[i] > smallest.front()) continue;
+      std::pop_heap(smallest.begin(), smallest.end());
+      smallest.pop_back();
+    }
+    smallest.push_back(leaf.index[i]);
+    std::push_heap(smallest.begin(), smallest.end());
+  }
+}
+
+// Whether all points of a child are at `point`.
+template <class T> POINTGRAD_INLINE bool is_at(const Node<T>& node, int child, const T* point) {
+  for (int a = 0; a < kAxes; ++a)
+    if (node.low[a][child] != point[a] || node.high[a][child] != point[a]) return false;
+  return true;
+}
+
+// Lists the leaves no farther from the box [low, high] than `reach`. If the box is a point, leaves of which no point is
+// among the k smallest indices of points that equal it may be left out: the time is linear in the number of equal points.
+template <bool IsPoint, class T>
+POINTGRAD_INLINE void list_leaves(const Tree<T>& tree, const T* low, const T* high, T reach, int64_t k,
+                                  Scratch<T>& scratch) {
   List<T>& list = scratch.list;
   std::vector<int64_t>& stack = scratch.stack;
+  std::vector<Index<T>>& equal = scratch.equal;
+  Index<T> most = std::numeric_limits<Index<T>>::max();  // larger indices are not needed
+  const auto needed = [&](const Node<T>& node, int l, T gap) {
+    return gap <= reach && (!IsPoint || node.first[l] <= most);
+  };
   list.count = 0;
+  equal.clear();
   stack.assign(1, tree.root->num_levels - 1);  // level + kMostLevels * node
   while (!stack.empty()) {
     const int64_t level = stack.back() % kMostLevels, at = stack.back() / kMostLevels;
@@ -103,19 +132,23 @@ POINTGRAD_INLINE void list_leaves(const Tree<T>& tree, const T* low, const T* hi
     gaps<T>(node, low, high, gap);
     if (level > 0) {
       for (int l = kFan - 1; l >= 0; --l)  // the first child is popped first: among equal points it has the smallest indices
-        if (gap[l] <= reach) stack.push_back(level - 1 + kMostLevels * (at * kFan + l));
+        if (needed(node, l, gap[l])) stack.push_back(level - 1 + kMostLevels * (at * kFan + l));
       continue;
     }
     list.make_room(list.count + kFan);
     int64_t n = list.count;
     for (int l = 0; l < kFan; ++l) {
-      if (!(gap[l] <= reach)) continue;
+      if (!needed(node, l, gap[l])) continue;
       list.leaf[n] = int32_t(at * kFan + l);
       Node<T>& boxes = list.boxes[n / kFan];
       boxes.first[n % kFan] = node.first[l];
       for (int a = 0; a < kAxes; ++a)
         boxes.low[a][n % kFan] = node.low[a][l], boxes.high[a][n % kFan] = node.high[a][l];
       ++n;
+      if (IsPoint && is_at(node, l, low)) {
+        add_equal(tree.leaves[at * kFan + l], k, equal);
+        if (int64_t(equal.size()) == k) most = equal.front();
+      }
     }
     list.count = n;
   }
@@ -156,7 +189,14 @@ POINTGRAD_INLINE void search_group(const Tree<T>& tree, const Tree<T>& queries, 
       reach = std::max(reach, bound[q]);
     }
   }
-  if (tree.root->num_finite > 0) list_leaves<T>(tree, low, high, reach, scratch);
+  const bool takes_smallest = asked.select != Select::random && !(asked.min_radius2 > 0);
+  if (tree.root->num_finite > 0) {
+    if (takes_smallest && std::equal(low, low + kAxes, high)) {
+      list_leaves<true, T>(tree, low, high, reach, asked.k, scratch);
+    } else {
+      list_leaves<false, T>(tree, low, high, reach, asked.k, scratch);
+    }
+  }
   constexpr int64_t kMany = 256;  // leaves, more than a typical neighborhood has
   if (scratch.list.count > kMany) scratch.list.sort_by_index();
   // Each step runs for all queries: all steps of one query would wait for the stores of the step before.

@@ -32,7 +32,7 @@ template <class T> struct alignas(64) Leaf {
 
 template <class T> struct alignas(64) Node {
   T low[kAxes][kFan], high[kAxes][kFan];  // boxes of the children; an empty one is infinitely far
-  Index<T> first[kFan];                   // the smallest index in each child
+  Index<T> first[kFan];                   // the smallest index in each child; the largest integer if it is empty
 };
 
 // The places of the parts of one cloud's tree, in bytes from the start of the index.
@@ -154,7 +154,7 @@ template <class T> void build(char* memory, Root& root, const T* points, int64_t
         if (leaf < num_leaves) {
           fill_leaf<T>(items.get() + first, std::min<int64_t>(kFan, count - first), leaves[leaf], nodes[node], child);
         } else {
-          nodes[node].first[child] = 0;
+          nodes[node].first[child] = std::numeric_limits<Index<T>>::max();
           for (int a = 0; a < kAxes; ++a) nodes[node].low[a][child] = kFar, nodes[node].high[a][child] = -kFar;
         }
       }
@@ -165,7 +165,8 @@ template <class T> void build(char* memory, Root& root, const T* points, int64_t
     Node<T>* here = nodes + root.level[level];
     const int64_t num_below = root.level[level] - root.level[level - 1];
     for (int64_t i = 0; i < ceil_div(num_below, kFan) * kFan; ++i) {
-      here[i / kFan].first[i % kFan] = 0;  // read only above the leaves
+      here[i / kFan].first[i % kFan] = i < num_below ? *std::min_element(below[i].first, below[i].first + kFan)
+                                                     : std::numeric_limits<Index<T>>::max();
       for (int a = 0; a < kAxes; ++a) {
         T low = kFar, high = -kFar;
         if (i < num_below) {
