@@ -11,7 +11,8 @@ import pointgrad
 from pointgrad import data, train
 from pointgrad.cli import main
 from pointgrad.cli.crops import Repeated
-from pointgrad.cli.inventory import Inventory, missing_classes
+from pointgrad.cli.inventory import Inventory, missing_classes, unreadable
+from pointgrad.cli.learning import DataFlags, resolve
 from pointgrad.cli.status import with_flags
 from pointgrad.cli.train import Train
 from pointgrad.train.evaluation import EVALUATION
@@ -235,6 +236,56 @@ def test_features_are_not_scaled_if_asked(inside, capsys):
     assert train.load("raw_features").prepare.feature_center == ()
 
 
+@pytest.mark.parametrize("flags", [[], ["--crop-points", "128", "--samples-per-cloud", "2"]])
+def test_one_miou_for_small_clouds(tmp_path, monkeypatch, capsys, flags):
+    """Clouds that are not cropped by default, thinned by voxels: all points count."""
+    monkeypatch.chdir(tmp_path)
+    for place, seed in (("raw/train/a.ply", 0), ("raw/val/b.ply", 1), ("raw/val/c.txt", 2)):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        generator = torch.Generator().manual_seed(seed)
+        points = torch.rand(600, 3, generator=generator) * 4
+        data.write(path, data.Cloud(points, labels=(points[:, 2] > 2).long() + (points[:, 0] > 3)))
+    fast = ["--epochs", "1", "--options", "width=0.125", "--accelerator", "cpu", "--no-tensorboard"]
+    assert main(["train", "--data", "raw", "--out", "run", "--prepare.voxel", "0.5", *fast, *flags]) == 0
+    assert "the last validation of the run is on whole scans" in capsys.readouterr().out
+    found, _ = metrics_of(capsys)
+    confusion = read_evaluation(tmp_path / "run" / EVALUATION).confusion
+    assert confusion.tolist() == found["confusion"]
+    assert int(confusion.sum()) == 1200
+    assert main(["predict", "run", "raw/val", "--out", "one", "--evaluate"]) == 0
+    printed = capsys.readouterr().out
+    assert f"all files: accuracy {found['accuracy']:.4f}, mIoU {found['miou']:.4f} of 1200 points\n" in printed
+
+
+def test_scenes_are_found_by_any_large_cloud():
+    """The first cloud may be small, or have a single point."""
+
+    class Tiles:
+        classes, task = ("a", "b"), "segmentation"
+
+        def __init__(self, *sizes):
+            self.sizes = sizes
+
+        def __len__(self):
+            return len(self.sizes)
+
+        def __getitem__(self, index):
+            size = self.sizes[index]
+            points = torch.zeros(size, 3, dtype=torch.float64)
+            points[:, 0] = 0.5 * torch.arange(size)
+            return data.Cloud(points, labels=torch.zeros(size, dtype=torch.long))
+
+    for sizes, flags, normalize, voxel in (
+        ((1, 500, 20_000), DataFlags(), "center", 1.0),
+        ((1, 500, 16_384), DataFlags(), "sphere", 0.0),
+        ((1, 500, 600), DataFlags(crop_points=100), "center", 1.0),
+        ((1,), DataFlags(crop_points=100), "center", 0.002),
+    ):
+        prepare = resolve(flags, Tiles(*sizes)).prepare
+        assert (prepare.normalize, prepare.voxel) == (normalize, voxel)
+
+
 def test_scenes_stay_in_memory_up_to_a_limit():
     class Counted:
         classes, task = ("a",), "segmentation"
@@ -269,6 +320,36 @@ def test_errors_name_flags():
         assert with_flags(text, flags) == expected
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--classes", "ground=x"], "--classes: codes of class 'ground' must be integers from 0 to 65534, got 'x'"),
+        (["--classes", "a=1", "a=2"], "--classes: class names must be unique, got 'a' twice"),
+        (["--model", "pointnt"], "--model must be one of pointnet, "),
+        (["--ema", "2"], "--ema must be in [0, 1], got 2.0"),
+        (["--augment.scale", "2", "1"], "--augment.scale must be two positive numbers in increasing order"),
+        (["--augment.flip", "xq"], "--augment.flip must be a subset of xyz, got xq"),
+        (["--augment.jitter", "-1"], "--augment.jitter must be at least 0, got -1.0"),
+        (["--augment.translate", "-1"], "--augment.translate must be at least 0, got -1.0"),
+        (["--augment.dropout", "2"], "--augment.dropout must be in [0, 1], got 2.0"),
+        (["--augment.degrees", "200"], "--augment.degrees must be in [0, 180], got 200.0"),
+        (
+            ["--prepare.feature-scale", "1"],
+            "--prepare.feature-scale must have one value for each of 0 of --prepare.feature-center, got 1",
+        ),
+        (
+            ["--prepare.feature-center", "1", "--prepare.feature-scale", "0"],
+            "--prepare.feature-scale must be positive, got 0.0",
+        ),
+    ],
+)
+def test_wrong_flags_are_reported_before_data_are_read(monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(data, "open_dataset", None)
+    assert main(["train", "--data", "raw", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"pointgrad train: {message}")
+
+
 def test_counts_of_a_sample_of_clouds():
     class Clouds:
         classes, task = ("a", "b", "c"), "segmentation"
@@ -285,6 +366,10 @@ def test_counts_of_a_sample_of_clouds():
             return data.Cloud(torch.zeros(5, 3), labels=torch.tensor([0, 0, 1, -1, -1]))
 
     some = Inventory(Clouds(10), ())
+    (line,) = unreadable({"train": some}, False)
+    assert line.startswith("warning: unreadable clouds in train: 1, an error in training, unless --skip-bad skips them")
+    assert line.endswith("; the first: unreadable")
+    assert unreadable({"train": Inventory(Clouds(3), ())}, True) == []
     assert some.describe(Clouds(10)) == "10 clouds; 45 points in the 9 that were counted"
     assert (some.classes.tolist(), some.unlabelled) == ([18, 9, 0], 18)
     assert Inventory(Clouds(5000), ()).read <= 128

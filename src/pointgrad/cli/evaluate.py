@@ -23,8 +23,9 @@ from pointgrad.predict.labels import VOTES
 from pointgrad.train import Metrics, Trained, WriteError
 from pointgrad.train.files import write_atomically
 
+from .class_maps import parse_classes
 from .crops import crops
-from .evaluate_scans import evaluate_scans, sees_scenes
+from .evaluate_scans import evaluate_scans, labels_points, sees_scenes
 from .learning import workers
 from .status import ExitStatus, fail
 
@@ -54,8 +55,9 @@ class Evaluate:
     """Points whose code belongs to no class: ignored, or an error. By default as in training."""
 
     votes: int | None = None
-    """Predictions that are averaged. Scans: per point, as in `pointgrad predict`; by default 3.
-    Objects and crops: per cloud, the first of the unchanged cloud, the others with random scales; by default 1."""
+    """Predictions that are averaged. A label for each point: per point, as in `pointgrad predict`; by default 3.
+    Classification, parts and crops: per cloud, the first of the unchanged cloud, the others with random scales; by
+    default 1."""
 
     batch_size: int = 32
     """Clouds per batch."""
@@ -124,10 +126,9 @@ class Evaluate:
         relabel = Relabel(match(trained.classes, dataset.classes, self.data))
         parts = [relabel.numbers[list(own)].tolist() for own in getattr(dataset, "parts", ())]
         prepare = trained.prepare
-        has_scenes = sees_scenes(trained)
-        if self.crops and not has_scenes:
+        if self.crops and not sees_scenes(trained):
             raise ValueError(f"--crops must be 0 for a network that was not trained on scenes, got {self.crops}")
-        if has_scenes and not self.crops:
+        if labels_points(trained.task, parts) and not self.crops:
             self.votes = self.votes or VOTES
             metrics, skipped = evaluate_scans(
                 trained, dataset, votes=self.votes, relabel=relabel, skip_bad=self.skip_bad
@@ -166,9 +167,9 @@ class Evaluate:
     def _method(self, trained: Trained) -> str:
         """Describe how the network was evaluated."""
         votes = f"{self.votes} {'vote' if self.votes == 1 else 'votes'}"
-        if not sees_scenes(trained):
-            return f"whole clouds, {votes}"
-        return f"{self.crops} random crops of each scan, {votes}" if self.crops else f"whole scans, {votes}"
+        if self.crops:
+            return f"{self.crops} random crops of each scan, {votes}"
+        return f"whole {'scans' if sees_scenes(trained) else 'clouds'}, {votes}"
 
     def _trained_on(self) -> bool:
         """Whether the configuration of the run names the same data."""
@@ -182,8 +183,9 @@ class Evaluate:
 
     def _class_map(self, trained: Trained) -> ClassMap | None:
         """Return the codes of the network's classes in the data; None if the data have names for their classes."""
-        if self.classes:
-            return ClassMap.parse(self.classes, self.other_classes or "ignore")
+        given = parse_classes(self.classes, self.other_classes or "ignore")
+        if given is not None:
+            return given
         known = trained.class_map
         if known is None or not has_codes(self.data):
             return None
