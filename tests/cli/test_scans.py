@@ -125,6 +125,18 @@ def test_one_miou_in_all_commands(inside, capsys):
     assert np.array_equal(cells.reshape(3, 3), confusion)
 
 
+def test_metrics_are_printed_even_if_they_cannot_be_written(inside, capsys):
+    evaluate = ["evaluate", "run", "--data", "raw", "--votes", "1", "--json"]
+    assert main([*evaluate, "nowhere/metrics.json"]) == 2
+    out, error = capsys.readouterr()
+    assert error == "pointgrad evaluate: --json must be in a folder that exists, got nowhere/metrics.json\n"
+    assert not out  # the scans were not labelled
+    assert main([*evaluate, "raw"]) == 1
+    out, error = capsys.readouterr()
+    assert "miou: " in out
+    assert "raw: cannot be written" in error
+
+
 def test_crops_are_an_option_that_says_so(inside, capsys):
     found, printed = metrics_of(capsys, "--crops", "3")
     assert printed.startswith("evaluated: val of raw, 3 random crops of each scan, 1 vote\n")
@@ -182,7 +194,7 @@ def test_classes_of_other_data(inside, capsys, tmp_path):
     (folder / "classes.txt").write_text("building\nvegetation\nground\n")
     for flags in ([], ["--classes", "building=0", "vegetation=1", "ground=2"]):
         assert main(["evaluate", "run", "--data", str(folder), "--votes", "1", "--json", "m.json", *flags]) == 0
-        assert capsys.readouterr().out.startswith(f"evaluated: all 1 cloud of {folder}, whole scans")
+        assert capsys.readouterr().out.startswith(f"evaluated: all of {folder}, whole scans")
         with open("m.json") as file:
             assert json.load(file)["confusion"] == expected["confusion"]
     # predict does not guess: names next to the file give other codes to the same classes

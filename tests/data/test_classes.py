@@ -125,6 +125,9 @@ def test_folder_of_raw_las(tmp_path):
     assert found.startswith(f"labels found: 1 (unclassified): {int((first == 1).sum())}, 2 (ground): ")
     assert classes == "classes: ground=2 building=6 water=9 high noise=18"
     assert ignored == f"{int((first == 1).sum())} points with code 1 are ignored"
+    scan(tmp_path / "c.ply", [1, 2], seed=2)  # the same codes in another format
+    (tmp_path / "d.las").write_bytes(b"LASF damaged")
+    assert Folder(tmp_path).classes == folder.classes
 
 
 def test_codes_that_are_refused(tmp_path):

@@ -85,11 +85,9 @@ class Evaluate:
         self.ignored: dict[int, int] = {}
         self._part = ""
         try:
+            if self.json is not None and not self.json.absolute().parent.is_dir():
+                raise ValueError(f"--json must be in a folder that exists, got {self.json}")
             trained, metrics, skipped = self._evaluate()
-            if self.json is not None:
-                write_atomically(self.json, json.dumps(self._report(trained, metrics), indent=1).encode())
-        except WriteError as error:
-            return fail("evaluate", ExitStatus.FAILED, error)
         except (ValueError, OSError, ModuleNotFoundError) as error:
             return fail("evaluate", ExitStatus.USAGE, error, self)
         print(printable(f"evaluated: {self._part} of {self.data}, {self._method(trained)}"))
@@ -98,6 +96,11 @@ class Evaluate:
             print(ignored_note(self.ignored))
         if skipped:
             print(printable(f"unreadable samples skipped: {len(skipped)}; the first: {next(iter(skipped.values()))}"))
+        if self.json is not None:
+            try:
+                write_atomically(self.json, json.dumps(self._report(trained, metrics), indent=1).encode())
+            except WriteError as error:
+                return fail("evaluate", ExitStatus.FAILED, error)
         return ExitStatus.OK
 
     def _evaluate(self) -> tuple[Trained, Metrics, dict[int, str]]:
@@ -160,7 +163,7 @@ class Evaluate:
             note = f"; {ignored_note(self.ignored)}" if self.ignored else ""
             raise ValueError(f"{self.data}: its {self.split} part has no labels of the network's classes{note}")
         if getattr(dataset, "whole", False):
-            self._part = f"all {len(dataset)} {'cloud' if len(dataset) == 1 else 'clouds'}"
+            self._part = f"all {len(dataset)} clouds" if len(dataset) > 1 else "all"
             note = f"evaluating {self._part} of {self.data}, which has no test part"
             print(f"{printable(note)}; if the network was trained on it, use --split val", file=sys.stderr)
 

@@ -132,6 +132,8 @@ def missing_classes(classes: Sequence[str], found: dict[str, Inventory]) -> list
             effect = f"the network cannot learn {'it' if few else 'them'}"
             if split == "val":
                 effect = f"validation does not measure {'it' if few else 'them'}"
+                if len(missing) == len(classes):
+                    effect = "there is nothing to validate, and the last epoch counts as the best"
             if each.read < each.total:
                 effect = "the clouds that were not counted may have some"
             lines.append(f"warning: {split} has nothing of {', '.join(missing)}: {effect}")

@@ -149,8 +149,8 @@ class DataFlags:
     clouds of more than 16384 points, or one file."""
 
     crop_balance: float | None = None
-    """Choice of the centers of crops in training, from 0 (all points are equally likely) to 1 (all classes of a
-    cloud are, so that rare ones are seen). By default 1. Validation always uses 0."""
+    """Choice of the centers of crops in training, from 0 (all labelled points are equally likely) to 1 (all classes of
+    a cloud are, so that rare ones are seen). By default 1. Validation always uses 0."""
 
     samples_per_cloud: int | None = None
     """Random crops of each cloud per epoch. By default 8 for scenes, more if there are fewer than 8, else 1."""
