@@ -91,6 +91,7 @@ def test_train_prints_what_it_found(inside):
     )
     assert re.search(r"time: about [\d.]+ (m?s|min.*) per epoch, for 2 steps of ", log)
     assert log.index("time: about") < log.index("epoch 1/2")
+    assert re.search(r"best epoch \d: val miou 0\.\d+ on crops; see run\n", log)
     assert "warning" not in log
 
 
@@ -246,6 +247,17 @@ def test_features_are_not_scaled_if_asked(inside, capsys):
     assert main(["train", "--data", "raw", "--classes", *MAP, *flags, *features]) == 0
     assert re.search(r"features: intensity \d+ to 7000; not scaled\n", capsys.readouterr().out)
     assert train.load("raw_features").prepare.feature_center == ()
+
+
+def test_labels_are_only_in_the_validation_data(inside, capsys):
+    scan = data.read("raw/val/2.laz")
+    for part, code in (("train", 9), ("val", 2)):
+        (inside / "swapped" / part).mkdir(parents=True)
+        data.write(inside / "swapped" / part / "a.ply", scan.select(torch.arange(5)))
+        np.save(inside / "swapped" / part / "a.labels.npy", np.full(5, code))
+    assert main(["train", "--data", "swapped", "--out", "none", "--classes", *MAP, *FAST]) == 2
+    assert "swapped: expected labels of ground, vegetation, building in train, found none" in capsys.readouterr().err
+    assert not (inside / "none").exists()
 
 
 @pytest.mark.parametrize("flags", [[], ["--crop-points", "128", "--samples-per-cloud", "2"]])

@@ -97,9 +97,14 @@ def describe(flags: "Train", training: Any, validation: Any, model: nn.Module, l
         validation: Validation data; may be empty.
         model: The network.
         labels: Labels of the files, if they are mapped to classes.
+
+    Raises:
+        ValueError: The training data have no labels.
     """
     names = flags.prepare.features
     found = {"train": Inventory(training, names), "val": Inventory(validation, names)}
+    if 0 < found["train"].read == found["train"].total and not bool(found["train"].classes.any()):
+        raise ValueError(f"{flags.data}: expected labels of {', '.join(training.classes)} in train, found none")
     sets = {"train": training, "val": validation}
     lines = [*labels.splitlines(), *(f"{split}: {each.describe(sets[split])}" for split, each in found.items())]
     lines += _table(training.classes, found)

@@ -161,7 +161,8 @@ class Train(TrainConfig, DataFlags):
         if self.final_evaluation and is_first_process() and len(validation):
             evaluate_best(trainer, validation, folder.path)
         metric = f"{trainer.monitor.replace('_', ' ')} {best[trainer.monitor]:.4f}"
-        trainer.log(f"best epoch {best['epoch']}: {metric}; see {self.out}")
+        seen = " on crops" if flags.crop_points else ""
+        trainer.log(f"best epoch {best['epoch']}: {metric}{seen}; see {self.out}")
         return ExitStatus.OK
 
     def loader(self, dataset: Any, fabric: Any, *, training: bool) -> data.Loader:
