@@ -212,6 +212,15 @@ def test_one_file_is_divided(tmp_path, single):
     assert torch.equal(merged[0].points, val[0].points)
 
 
+def test_missing_labels_are_reported_with_the_columns_of_the_file(tmp_path):
+    (tmp_path / "a.txt").write_text("0 0 0 2 7\n1 1 1 5 8\n")
+    with pytest.raises(FileError, match=r"found the columns x, y, z, column4, column5; `pointgrad convert --columns`"):
+        Folder(tmp_path / "a.txt")
+    write(tmp_path / "b.ply", Cloud(torch.rand(4, 3), {"intensity": torch.rand(4)}))
+    with pytest.raises(FileError, match=r"b\.labels\.npy, found the columns x, y, z, intensity$"):
+        Folder(tmp_path / "b.ply")
+
+
 def test_files_that_cannot_be_divided(tmp_path):
     scan(tmp_path / "a.ply", [2, 5], count=1)
     with pytest.raises(FileError, match=r"a\.ply: expected enough points to divide into blocks, got too few"):

@@ -300,7 +300,7 @@ def point_labels(path: Path, cloud: Cloud | None) -> Tensor:
     else:
         cloud = cloud or read(path)
         if cloud.labels is None:
-            hint = "; `pointgrad convert --columns` names columns" if FORMATS[choose(path, None)].unnamed else ""
+            hint = "; `pointgrad convert --columns` names columns" if "column4" in cloud.features else ""
             raise FileError(
                 f"{path}: expected a label for each point, in a column called label or class, in {binary.name} or in "
                 f"{array.name}, found the columns {', '.join(['x', 'y', 'z', *cloud.features])}{hint}"
