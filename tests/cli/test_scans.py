@@ -10,10 +10,6 @@ import torch
 import pointgrad
 from pointgrad import data, train
 from pointgrad.cli import main
-from pointgrad.cli.crops import Repeated
-from pointgrad.cli.inventory import Inventory, missing_classes
-from pointgrad.cli.status import with_flags
-from pointgrad.cli.train import Train
 from pointgrad.train.evaluation import EVALUATION
 from pointgrad.train.evaluation import read as read_evaluation
 
@@ -90,6 +86,7 @@ def test_train_prints_what_it_found(inside):
     )
     assert re.search(r"time: about [\d.]+ (m?s|min.*) per epoch, for 2 steps of ", log)
     assert log.index("time: about") < log.index("epoch 1/2")
+    assert re.search(r"best epoch \d: val miou 0\.\d+ on crops; see run\n", log)
     assert "warning" not in log
 
 
@@ -122,6 +119,18 @@ def test_one_miou_in_all_commands(inside, capsys):
     predicted = np.array([NUMBERS[code] for code in np.asarray(written.label).tolist()])
     cells = np.bincount(truth[truth >= 0] * 3 + predicted[truth >= 0], minlength=9)
     assert np.array_equal(cells.reshape(3, 3), confusion)
+
+
+def test_metrics_are_printed_even_if_they_cannot_be_written(inside, capsys):
+    evaluate = ["evaluate", "run", "--data", "raw", "--votes", "1", "--json"]
+    assert main([*evaluate, "nowhere/metrics.json"]) == 2
+    out, error = capsys.readouterr()
+    assert error == "pointgrad evaluate: --json must be in a folder that exists, got nowhere/metrics.json\n"
+    assert not out  # the scans were not labelled
+    assert main([*evaluate, "raw"]) == 1
+    out, error = capsys.readouterr()
+    assert "miou: " in out
+    assert "raw: cannot be written" in error
 
 
 def test_crops_are_an_option_that_says_so(inside, capsys):
@@ -181,7 +190,7 @@ def test_classes_of_other_data(inside, capsys, tmp_path):
     (folder / "classes.txt").write_text("building\nvegetation\nground\n")
     for flags in ([], ["--classes", "building=0", "vegetation=1", "ground=2"]):
         assert main(["evaluate", "run", "--data", str(folder), "--votes", "1", "--json", "m.json", *flags]) == 0
-        assert capsys.readouterr().out.startswith(f"evaluated: all 1 cloud of {folder}, whole scans")
+        assert capsys.readouterr().out.startswith(f"evaluated: all of {folder}, whole scans")
         with open("m.json") as file:
             assert json.load(file)["confusion"] == expected["confusion"]
     # predict does not guess: names next to the file give other codes to the same classes
@@ -235,66 +244,37 @@ def test_features_are_not_scaled_if_asked(inside, capsys):
     assert train.load("raw_features").prepare.feature_center == ()
 
 
-def test_scenes_stay_in_memory_up_to_a_limit():
-    class Counted:
-        classes, task = ("a",), "segmentation"
-
-        def __init__(self):
-            self.reads = []
-
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, index):
-            self.reads.append(index)
-            return data.Cloud(torch.full((10, 3), float(index)))
-
-    size = 120  # bytes of a cloud
-    for keep, reads in ((0, [0, 0, 1, 1, 2, 2]), (size, [0, 1, 1, 2, 2]), (3 * size, [0, 1, 2])):
-        dataset = Counted()
-        repeated = Repeated(dataset, 2, keep=keep)
-        assert [float(repeated[index].points[0, 0]) for index in range(6)] == [0, 0, 1, 1, 2, 2]
-        assert dataset.reads == reads
+def test_labels_are_only_in_the_validation_data(inside, capsys):
+    scan = data.read("raw/val/2.laz")
+    for part, code in (("train", 9), ("val", 2)):
+        (inside / "swapped" / part).mkdir(parents=True)
+        data.write(inside / "swapped" / part / "a.ply", scan.select(torch.arange(5)))
+        np.save(inside / "swapped" / part / "a.labels.npy", np.full(5, code))
+    assert main(["train", "--data", "swapped", "--out", "none", "--classes", *MAP, *FAST]) == 2
+    assert "swapped: expected labels of ground, vegetation, building in train, found none" in capsys.readouterr().err
+    assert not (inside / "none").exists()
 
 
-def test_errors_name_flags():
-    flags = Train()
-    for text, expected in (
-        ("batch_size must be at least 1, got 0", "--batch-size must be at least 1, got 0"),
-        ("a b.ply: features must contain x, got y", "a b.ply: --prepare.features must contain x, got y"),
-        ("prepare.voxel must be at least 0", "--prepare.voxel must be at least 0"),
-        ("a.ply: points must be (N, 3), got (3,)", "a.ply: points must be (N, 3), got (3,)"),
-        ("the lr must be small", "the lr must be small"),
-    ):
-        assert with_flags(text, flags) == expected
-
-
-def test_counts_of_a_sample_of_clouds():
-    class Clouds:
-        classes, task = ("a", "b", "c"), "segmentation"
-
-        def __init__(self, count):
-            self.count = count
-
-        def __len__(self):
-            return self.count
-
-        def __getitem__(self, index):
-            if index == 3:
-                raise ValueError("unreadable")
-            return data.Cloud(torch.zeros(5, 3), labels=torch.tensor([0, 0, 1, -1, -1]))
-
-    some = Inventory(Clouds(10), ())
-    assert some.describe(Clouds(10)) == "10 clouds; 45 points in the 9 that were counted"
-    assert (some.classes.tolist(), some.unlabelled) == ([18, 9, 0], 18)
-    assert Inventory(Clouds(5000), ()).read <= 128
-    unsure = "warning: train has nothing of c: the clouds that were not counted may have some"
-    assert missing_classes(Clouds.classes, {"train": some, "val": some})[0] == unsure
-    found = {"train": Inventory(Clouds(3), ()), "val": Inventory(Clouds(0), ())}
-    assert missing_classes(Clouds.classes, found) == [
-        "warning: train has nothing of c: the network cannot learn it",
-        "warning: there are no validation data: the training metrics select the best epoch",
-    ]
+@pytest.mark.parametrize("flags", [[], ["--crop-points", "128", "--samples-per-cloud", "2"]])
+def test_one_miou_for_small_clouds(tmp_path, monkeypatch, capsys, flags):
+    """Clouds that are not cropped by default, thinned by voxels: all points count."""
+    monkeypatch.chdir(tmp_path)
+    for place, seed in (("raw/train/a.ply", 0), ("raw/val/b.ply", 1), ("raw/val/c.txt", 2)):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        generator = torch.Generator().manual_seed(seed)
+        points = torch.rand(600, 3, generator=generator) * 4
+        data.write(path, data.Cloud(points, labels=(points[:, 2] > 2).long() + (points[:, 0] > 3)))
+    fast = ["--epochs", "1", "--options", "width=0.125", "--accelerator", "cpu", "--no-tensorboard"]
+    assert main(["train", "--data", "raw", "--out", "run", "--prepare.voxel", "0.5", *fast, *flags]) == 0
+    assert "the last validation of the run is on whole scans" in capsys.readouterr().out
+    found, _ = metrics_of(capsys)
+    confusion = read_evaluation(tmp_path / "run" / EVALUATION).confusion
+    assert confusion.tolist() == found["confusion"]
+    assert int(confusion.sum()) == 1200
+    assert main(["predict", "run", "raw/val", "--out", "one", "--evaluate"]) == 0
+    printed = capsys.readouterr().out
+    assert f"all files: accuracy {found['accuracy']:.4f}, mIoU {found['miou']:.4f} of 1200 points\n" in printed
 
 
 def test_version(capsys):

@@ -9,6 +9,7 @@ import torch
 from benchmarks import modelnet40
 from pointgrad.data import Arrays, Cloud, FileError, Loader, Prepare
 from pointgrad.data.datasets.split import held_out
+from pointgrad.data.scaling import columns
 from tests.support.places import DATA
 
 SPLITS = ("train", "val", "test")
@@ -211,9 +212,13 @@ def test_real_data_as_arrays(name, train, val, classes, sizes):
 
 
 def test_color_range_does_not_depend_on_the_format():
-    """8 bits in PLY and 16 bits in LAS (int32 in torch) are both scaled so that white is 1."""
+    """8 bits in PLY and 16 bits in LAS (int32 in torch) are both scaled so that white is 1; counts are not colors."""
     points, white = torch.zeros(1, 3), {"red": torch.tensor([255], dtype=torch.uint8), "height": torch.tensor([7])}
     wide = {"red": torch.tensor([65535], dtype=torch.int32), "height": torch.tensor([7])}
     ready = {"red": torch.tensor([1.0]), "height": torch.tensor([7])}
     for features in (white, wide, ready):
         assert Cloud(points, features).stack(["red", "height"]).tolist() == [[1, 7]]
+    for dtype in (torch.uint8, torch.int32, torch.float32):
+        returns = Cloud(points, {"return_number": torch.tensor([3], dtype=dtype)})
+        assert returns.stack(["return_number"]).tolist() == [[3]]
+        assert columns(returns, "return_number").tolist() == [[3]]

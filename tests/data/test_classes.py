@@ -125,6 +125,9 @@ def test_folder_of_raw_las(tmp_path):
     assert found.startswith(f"labels found: 1 (unclassified): {int((first == 1).sum())}, 2 (ground): ")
     assert classes == "classes: ground=2 building=6 water=9 high noise=18"
     assert ignored == f"{int((first == 1).sum())} points with code 1 are ignored"
+    scan(tmp_path / "c.ply", [1, 2], seed=2)  # the same codes in another format
+    (tmp_path / "d.las").write_bytes(b"LASF damaged")
+    assert Folder(tmp_path).classes == folder.classes
 
 
 def test_codes_that_are_refused(tmp_path):
@@ -207,6 +210,15 @@ def test_one_file_is_divided(tmp_path, single):
     # the division does not depend on the classes
     merged = open_dataset(spec, "val", classes=ClassMap(("all", "none"), ((2, 5), (9,))))
     assert torch.equal(merged[0].points, val[0].points)
+
+
+def test_missing_labels_are_reported_with_the_columns_of_the_file(tmp_path):
+    (tmp_path / "a.txt").write_text("0 0 0 2 7\n1 1 1 5 8\n")
+    with pytest.raises(FileError, match=r"found the columns x, y, z, column4, column5; `pointgrad convert --columns`"):
+        Folder(tmp_path / "a.txt")
+    write(tmp_path / "b.ply", Cloud(torch.rand(4, 3), {"intensity": torch.rand(4)}))
+    with pytest.raises(FileError, match=r"b\.labels\.npy, found the columns x, y, z, intensity$"):
+        Folder(tmp_path / "b.ply")
 
 
 def test_files_that_cannot_be_divided(tmp_path):

@@ -368,11 +368,9 @@ def test_the_centers_of_balanced_crops_are_of_rare_classes(balance):
     crop = Crop(1, balance)  # keeps the center only
     drawn = torch.cat([crop(cloud, generator(seed)).labels for seed in range(600)])
     shares = torch.tensor([900.0, 90.0, 10.0]) ** (1 - balance)
-    if not balance:  # points without a label are as likely as others
-        shares = torch.cat([shares, torch.tensor([100.0])])
     expected = shares / shares.sum()
-    found = torch.bincount(torch.where(drawn < 0, 3, drawn), minlength=len(shares)) / 600
-    assert len(found) == len(shares)
+    assert drawn.min() >= 0  # a crop around points without a label may have nothing to learn or to measure
+    found = torch.bincount(drawn, minlength=len(shares)) / 600
     assert ((found - expected).abs() < 5 * (expected * (1 - expected) / 600).sqrt()).all()
 
 

@@ -1,17 +1,31 @@
-"""Classes of a network with the codes that --classes gives them."""
+"""Classes with the codes that --classes gives them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from pointgrad.data import ClassMap
+from pointgrad.data import ClassMap, FileError
+from pointgrad.data.classes import Other
 from pointgrad.data.names import declared_classes
 from pointgrad.predict.report import map_of
 from pointgrad.train import Trained
 
 
-def with_classes(trained: Trained, texts: Sequence[str], other: Literal["ignore", "refuse"] | None) -> Trained:
+def parse_classes(texts: Sequence[str], other: Other) -> ClassMap | None:
+    """Parse the values of --classes and --other-classes; None without values.
+
+    Raises:
+        ValueError: The values are malformed.
+    """
+    try:
+        return ClassMap.parse(texts, other) if texts else None
+    except FileError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"--classes: {error}") from None
+
+
+def with_classes(trained: Trained, texts: Sequence[str], other: Other | None) -> Trained:
     """Return the network with other codes of its classes in files.
 
     Args:
@@ -23,8 +37,8 @@ def with_classes(trained: Trained, texts: Sequence[str], other: Literal["ignore"
         ValueError: The texts are malformed, or do not name the classes of the network.
     """
     known = trained.class_map
-    if texts:
-        given = ClassMap.parse(texts)
+    given = parse_classes(texts, "ignore")
+    if given is not None:
         known = given.ordered(trained.classes)
         if known is None:
             raise ValueError(

@@ -23,8 +23,9 @@ from pointgrad.predict.labels import VOTES
 from pointgrad.train import Metrics, Trained, WriteError
 from pointgrad.train.files import write_atomically
 
+from .class_maps import parse_classes
 from .crops import crops
-from .evaluate_scans import evaluate_scans, sees_scenes
+from .evaluate_scans import evaluate_scans, labels_points, sees_scenes
 from .learning import workers
 from .status import ExitStatus, fail
 
@@ -54,8 +55,9 @@ class Evaluate:
     """Points whose code belongs to no class: ignored, or an error. By default as in training."""
 
     votes: int | None = None
-    """Predictions that are averaged. Scans: per point, as in `pointgrad predict`; by default 3.
-    Objects and crops: per cloud, the first of the unchanged cloud, the others with random scales; by default 1."""
+    """Predictions that are averaged. A label for each point: per point, as in `pointgrad predict`; by default 3.
+    Classification, parts and crops: per cloud, the first of the unchanged cloud, the others with random scales; by
+    default 1."""
 
     batch_size: int = 32
     """Clouds per batch."""
@@ -83,11 +85,9 @@ class Evaluate:
         self.ignored: dict[int, int] = {}
         self._part = ""
         try:
+            if self.json is not None and not self.json.absolute().parent.is_dir():
+                raise ValueError(f"--json must be in a folder that exists, got {self.json}")
             trained, metrics, skipped = self._evaluate()
-            if self.json is not None:
-                write_atomically(self.json, json.dumps(self._report(trained, metrics), indent=1).encode())
-        except WriteError as error:
-            return fail("evaluate", ExitStatus.FAILED, error)
         except (ValueError, OSError, ModuleNotFoundError) as error:
             return fail("evaluate", ExitStatus.USAGE, error, self)
         print(printable(f"evaluated: {self._part} of {self.data}, {self._method(trained)}"))
@@ -96,6 +96,11 @@ class Evaluate:
             print(ignored_note(self.ignored))
         if skipped:
             print(printable(f"unreadable samples skipped: {len(skipped)}; the first: {next(iter(skipped.values()))}"))
+        if self.json is not None:
+            try:
+                write_atomically(self.json, json.dumps(self._report(trained, metrics), indent=1).encode())
+            except WriteError as error:
+                return fail("evaluate", ExitStatus.FAILED, error)
         return ExitStatus.OK
 
     def _evaluate(self) -> tuple[Trained, Metrics, dict[int, str]]:
@@ -124,10 +129,9 @@ class Evaluate:
         relabel = Relabel(match(trained.classes, dataset.classes, self.data))
         parts = [relabel.numbers[list(own)].tolist() for own in getattr(dataset, "parts", ())]
         prepare = trained.prepare
-        has_scenes = sees_scenes(trained)
-        if self.crops and not has_scenes:
+        if self.crops and not sees_scenes(trained):
             raise ValueError(f"--crops must be 0 for a network that was not trained on scenes, got {self.crops}")
-        if has_scenes and not self.crops:
+        if labels_points(trained.task, parts) and not self.crops:
             self.votes = self.votes or VOTES
             metrics, skipped = evaluate_scans(
                 trained, dataset, votes=self.votes, relabel=relabel, skip_bad=self.skip_bad
@@ -159,16 +163,16 @@ class Evaluate:
             note = f"; {ignored_note(self.ignored)}" if self.ignored else ""
             raise ValueError(f"{self.data}: its {self.split} part has no labels of the network's classes{note}")
         if getattr(dataset, "whole", False):
-            self._part = f"all {len(dataset)} {'cloud' if len(dataset) == 1 else 'clouds'}"
+            self._part = f"all {len(dataset)} clouds" if len(dataset) > 1 else "all"
             note = f"evaluating {self._part} of {self.data}, which has no test part"
             print(f"{printable(note)}; if the network was trained on it, use --split val", file=sys.stderr)
 
     def _method(self, trained: Trained) -> str:
         """Describe how the network was evaluated."""
         votes = f"{self.votes} {'vote' if self.votes == 1 else 'votes'}"
-        if not sees_scenes(trained):
-            return f"whole clouds, {votes}"
-        return f"{self.crops} random crops of each scan, {votes}" if self.crops else f"whole scans, {votes}"
+        if self.crops:
+            return f"{self.crops} random crops of each scan, {votes}"
+        return f"whole {'scans' if sees_scenes(trained) else 'clouds'}, {votes}"
 
     def _trained_on(self) -> bool:
         """Whether the configuration of the run names the same data."""
@@ -182,8 +186,9 @@ class Evaluate:
 
     def _class_map(self, trained: Trained) -> ClassMap | None:
         """Return the codes of the network's classes in the data; None if the data have names for their classes."""
-        if self.classes:
-            return ClassMap.parse(self.classes, self.other_classes or "ignore")
+        given = parse_classes(self.classes, self.other_classes or "ignore")
+        if given is not None:
+            return given
         known = trained.class_map
         if known is None or not has_codes(self.data):
             return None

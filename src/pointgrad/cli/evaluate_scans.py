@@ -1,5 +1,6 @@
 """Evaluation of a network on whole scans, as `pointgrad predict --evaluate` does it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Generator
@@ -14,6 +15,16 @@ from pointgrad.train import Metrics, Trained
 def sees_scenes(trained: Trained) -> bool:
     """Whether the network was trained on crops of scenes, not on objects or their parts."""
     return trained.task == "segmentation" and trained.prepare.normalize != "sphere" and trained.prepare.points > 0
+
+
+def labels_points(task: str, parts: Sequence[Any]) -> bool:
+    """Whether all points are labelled for the metrics: except for part segmentation, whose metrics are those of clouds.
+
+    Args:
+        task: Task of the network.
+        parts: Classes of each category, for part segmentation.
+    """
+    return task == "segmentation" and not parts
 
 
 def evaluate_scans(

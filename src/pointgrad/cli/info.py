@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 from pointgrad import data
 from pointgrad.errors import printable
 
+from .inputs import cloud_files
 from .status import ExitStatus, fail
 
 
@@ -22,7 +23,8 @@ class Info:
     """
 
     files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE")]
-    """Point cloud files: PLY, PCD, LAS, LAZ, E57, OFF, OBJ, STL, XYZ, TXT, CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
+    """Point cloud files, or folders, which are searched for them: PLY, PCD, LAS, LAZ, E57, OFF, OBJ, STL, XYZ, TXT,
+    CSV (also gzipped), NPY, NPZ, BIN, HDF5."""
 
     format: str | None = None
     """Format (ply, pcd, las, ...), if the suffix does not determine it."""
@@ -37,12 +39,14 @@ class Info:
     """Print a JSON list with one object per file instead of tables."""
 
     def run(self) -> int:
-        if not self.files:
-            return fail("info", ExitStatus.USAGE, "expected at least one file, got none")
-        found = [each for path in self.files if (each := self._describe(path)) is not None]
+        try:
+            files = [path for path, _ in cloud_files(self.files, "describe")]
+        except (ValueError, OSError) as error:
+            return fail("info", ExitStatus.USAGE, error)
+        found = [each for path in files if (each := self._describe(path)) is not None]
         if self.json:
             print(json.dumps([{**asdict(each), "classes": names} for each, names in found], indent=2))
-        return ExitStatus.OK if len(found) == len(self.files) else ExitStatus.USAGE
+        return ExitStatus.OK if len(found) == len(files) else ExitStatus.USAGE
 
     def _describe(self, path: Path) -> tuple[data.FileInfo, dict[int, str]] | None:
         """Return the description of a file, and the names of the classes that occur in it."""
@@ -81,7 +85,8 @@ def _show(found: data.FileInfo, names: dict[int, str]) -> None:
     row("duplicate points", f"{found.doubled:,}")
     row("non-finite points", f"{found.nonfinite:,}")
     share = found.isolated / found.points
-    row("isolated points", f"{found.isolated:,}" + (f" ({share:.2%}): noise, or far away" if found.isolated else ""))
+    part = "below 0.01%" if 0 < share < 1e-4 else f"{share:.2%}"
+    row("isolated points", f"{found.isolated:,}" + (f" ({part}): noise, or far away" if found.isolated else ""))
     for attribute in found.attributes:
         bounds = "not numeric" if attribute.low is None else f"{attribute.low:.12g} to {attribute.high:.12g}"
         row(f"  {attribute.name}", f"{attribute.dtype}, {bounds}")
@@ -93,5 +98,5 @@ def _show(found: data.FileInfo, names: dict[int, str]) -> None:
 
 
 def _label(code: int, count: int, names: dict[int, str]) -> str:
-    name = f" ({printable(names[code])})" if code in names else ""
+    name = f" ({printable(names[code])})" if code in names else " (no label)" if code == -1 else ""
     return f"{code}{name}: {count:,}"

@@ -1,6 +1,5 @@
 """Description of a training run before it starts: data, features, network, and time of an epoch."""
 
-import contextlib
 import copy
 import time
 from collections.abc import Sequence
@@ -14,11 +13,14 @@ from torch import Tensor, nn
 
 from pointgrad.data import Cloud
 from pointgrad.data.scaling import columns, with_computed
+from pointgrad.errors import one_line
 from pointgrad.train import CrossEntropy
 from pointgrad.train.display import span
 from pointgrad.train.loops import mode
+from pointgrad.train.metrics import parts_of
 
-from .learning import first_cloud, spacing, workers
+from .evaluate_scans import labels_points
+from .learning import SURVEYED, spacing, spread, typical, workers
 
 if TYPE_CHECKING:
     from .train import Train
@@ -41,15 +43,21 @@ class Inventory:
         classes: Number of points, or clouds, of each class (classes,).
         unlabelled: Number of points, or clouds, without a class.
         ranges: Lowest and highest finite value of each feature.
+        spacings: Distance between neighboring points of the first clouds.
+        unreadable: Reasons why clouds could not be read.
     """
 
     def __init__(self, dataset: Any, features: Sequence[str]) -> None:
         self.total, self.read, self.points, self.unlabelled = len(dataset), 0, 0, 0
         self.classes = torch.zeros(len(dataset.classes), dtype=torch.long)
         self.ranges: dict[str, tuple[float, float]] = {}
-        for index in torch.linspace(0, self.total - 1, min(self.total, READ)).round().long().tolist():
-            with contextlib.suppress(ValueError, OSError):  # reported, or skipped if the user wants it, in training
+        self.spacings: list[float] = []
+        self.unreadable: list[str] = []
+        for index in spread(self.total, READ):
+            try:
                 self._add(dataset[index], features)
+            except (ValueError, OSError) as error:  # noqa: PERF203 (reading takes far longer)
+                self.unreadable.append(one_line(error))
 
     def _add(self, cloud: Cloud, features: Sequence[str]) -> None:
         labels = torch.tensor([-1 if cloud.label is None else cloud.label]) if cloud.labels is None else cloud.labels
@@ -57,6 +65,8 @@ class Inventory:
         self.read, self.points = self.read + 1, self.points + len(cloud)
         self.classes += torch.bincount(known, minlength=len(self.classes))
         self.unlabelled += len(labels) - len(known)
+        if self.read <= SURVEYED:
+            self.spacings.append(spacing(cloud.points))
         cloud = with_computed(cloud, features)
         for name in features:
             if name in cloud.features:
@@ -87,18 +97,24 @@ def describe(flags: "Train", training: Any, validation: Any, model: nn.Module, l
         validation: Validation data; may be empty.
         model: The network.
         labels: Labels of the files, if they are mapped to classes.
+
+    Raises:
+        ValueError: The training data have no labels.
     """
     names = flags.prepare.features
     found = {"train": Inventory(training, names), "val": Inventory(validation, names)}
+    if 0 < found["train"].read == found["train"].total and not bool(found["train"].classes.any()):
+        raise ValueError(f"{flags.data}: expected labels of {', '.join(training.classes)} in train, found none")
     sets = {"train": training, "val": validation}
     lines = [*labels.splitlines(), *(f"{split}: {each.describe(sets[split])}" for split, each in found.items())]
     lines += _table(training.classes, found)
     lines += missing_classes(training.classes, found)
-    lines += _preparation(flags, training)
+    lines += unreadable(found, flags.skip_bad)
+    lines += _preparation(flags, found["train"])
     lines += _features(flags, found["train"])
     count = sum(parameter.numel() for parameter in model.parameters())
     lines.append(f"network: {' '.join([flags.model, *flags.options])}, {count:,} parameters")
-    return [*lines, *_validation(flags), *_time(flags, training, validation, model)]
+    return [*lines, *_validation(flags, validation), *_time(flags, training, validation, model)]
 
 
 def _table(classes: Sequence[str], found: dict[str, Inventory]) -> list[str]:
@@ -121,6 +137,8 @@ def missing_classes(classes: Sequence[str], found: dict[str, Inventory]) -> list
             effect = f"the network cannot learn {'it' if few else 'them'}"
             if split == "val":
                 effect = f"validation does not measure {'it' if few else 'them'}"
+                if len(missing) == len(classes):
+                    effect = "there is nothing to validate, and the last epoch counts as the best"
             if each.read < each.total:
                 effect = "the clouds that were not counted may have some"
             lines.append(f"warning: {split} has nothing of {', '.join(missing)}: {effect}")
@@ -129,9 +147,19 @@ def missing_classes(classes: Sequence[str], found: dict[str, Inventory]) -> list
     return lines
 
 
-def _preparation(flags: "Train", training: Any) -> list[str]:
+def unreadable(found: dict[str, Inventory], skipped: bool) -> list[str]:
+    """Return warnings about clouds that cannot be read."""
+    effect = "skipped" if skipped else "an error in training, unless --skip-bad skips them"
+    return [
+        f"warning: unreadable clouds in {split}: {len(each.unreadable)}, {effect}; the first: {each.unreadable[0]}"
+        for split, each in found.items()
+        if each.unreadable
+    ]
+
+
+def _preparation(flags: "Train", found: Inventory) -> list[str]:
     own = flags.prepare
-    steps = [f"points {spacing(first_cloud(training).points):.3g} apart"]
+    steps = [f"points {typical(found.spacings):.3g} apart"]
     if own.voxel:
         steps.append(f"one per voxel of {own.voxel:g}")
     if flags.crop_points:
@@ -153,11 +181,14 @@ def _features(flags: "Train", found: Inventory) -> list[str]:
     return [f"features: {', '.join(ranges)}; {scaled}"]
 
 
-def _validation(flags: "Train") -> list[str]:
-    if not flags.crop_points:
+def _validation(flags: "Train", validation: Any) -> list[str]:
+    if not len(validation) or not labels_points(str(flags.task), parts_of(validation)):
         return []
+    seen = f"{flags.samples_per_cloud} random crops of each cloud, the same in all epochs"
+    if not flags.crop_points:
+        seen = "each cloud, prepared as in training"
     last = "; the last validation of the run is on whole scans" if flags.final_evaluation else ""
-    return [f"validation: {flags.samples_per_cloud} random crops of each cloud, the same in all epochs{last}"]
+    return [f"validation: {seen}{last}"]
 
 
 def _time(flags: "Train", training: Any, validation: Any, model: nn.Module) -> list[str]:

@@ -1,7 +1,10 @@
 """Flags for data, preparation and augmentation, shared by training and evaluation."""
 
 import contextlib
+import difflib
+import math
 import os
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -14,7 +17,8 @@ from pointgrad import data, models
 from pointgrad.data import Cloud, Prepare, Transform
 from pointgrad.data.scaling import feature_statistics, with_computed
 
-SCENE = 16384  # labelled clouds with more points are scenes, which are cropped
+SCENE = 16384  # data with a labelled cloud of more points are scenes, which are cropped
+SURVEYED = 5  # clouds of the data that are read to choose the defaults
 CROPS = 8, 64  # crops per epoch of each scene, and at least of all scenes together
 SCENE_VOXEL = 0.04  # voxel size in metres for which the radii of networks are designed
 
@@ -31,7 +35,7 @@ class PrepareFlags:
 
     voxel: float | None = None
     """Keep one point per voxel of this edge length, in units of the data; 0: off.
-    By default off; for scenes twice the distance between neighboring points."""
+    By default off; for scenes twice the median distance between neighboring points."""
 
     features: tuple[str, ...] = ()
     """Names of columns that the network receives in addition to the coordinates; height_above_ground is computed
@@ -74,6 +78,20 @@ class Augment:
 
     dropout: float | None = None
     """Maximum fraction of dropped points. By default 0."""
+
+    def check(self) -> None:
+        """Raise ValueError for values out of range."""
+        low, high = self.scale or (1.0, 1.0)
+        for name, valid, contract in (
+            ("degrees", 0 <= self.degrees <= 180, "in [0, 180]"),
+            ("scale", 0 < low <= high, "two positive numbers in increasing order"),
+            ("translate", (self.translate or 0) >= 0, "at least 0"),
+            ("jitter", (self.jitter or 0) >= 0, "at least 0"),
+            ("flip", set(self.flip or "") <= set("xyz"), "a subset of xyz"),
+            ("dropout", 0 <= (self.dropout or 0) <= 1, "in [0, 1]"),
+        ):
+            if not valid:
+                raise ValueError(f"augment.{name} must be {contract}, got {getattr(self, name)}")
 
     def transforms(self) -> list[Transform]:
         """Return the transforms in order, for flags with all defaults filled in."""
@@ -127,11 +145,12 @@ class DataFlags:
     Training drops the last batch of an epoch if it is incomplete; the dropped clouds differ from epoch to epoch."""
 
     crop_points: int | None = None
-    """Crop scenes to this many points around random centers; 0: no cropping. By default 8192 for scenes."""
+    """Crop scenes to this many points around random centers; 0: no cropping. By default 8192 for scenes: data with
+    clouds of more than 16384 points, or one file."""
 
     crop_balance: float | None = None
-    """Choice of the centers of crops in training, from 0 (all points are equally likely) to 1 (all classes of a
-    cloud are, so that rare ones are seen). By default 1. Validation always uses 0."""
+    """Choice of the centers of crops in training, from 0 (all labelled points are equally likely) to 1 (all classes of
+    a cloud are, so that rare ones are seen). By default 1. Validation always uses 0."""
 
     samples_per_cloud: int | None = None
     """Random crops of each cloud per epoch. By default 8 for scenes, more if there are fewer than 8, else 1."""
@@ -145,6 +164,10 @@ class DataFlags:
 
     def check_data(self) -> None:
         """Raise ValueError for values out of range."""
+        if self.model not in (known := models.names()):
+            near = difflib.get_close_matches(self.model, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"model must be one of {', '.join(known)}, got {self.model!r}{hint}")
         for name, value, least in (
             ("batch_size", self.batch_size, 0),
             ("workers", self.workers, -1),
@@ -158,13 +181,20 @@ class DataFlags:
                 raise ValueError(f"{inner}{name} must be at least {least}, got {value}")
         if self.crop_balance is not None and not 0 <= self.crop_balance <= 1:
             raise ValueError(f"crop_balance must be in [0, 1], got {self.crop_balance}")
+        self.augment.check()
+        center, scale = self.prepare.feature_center, self.prepare.feature_scale
+        if len(center) != len(scale):
+            raise ValueError(f"prepare.feature_scale must have one value for each of {len(center)} of "
+                             f"--prepare.feature-center, got {len(scale)}")  # fmt: skip
+        if not all(each > 0 for each in scale):
+            raise ValueError(f"prepare.feature_scale must be positive, got {' '.join(map(str, scale))}")
 
 
 def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     """Return the flags with all defaults that depend on the data filled in."""
     classify = dataset.task == "classification"
-    first = first_cloud(dataset)
-    scene = not classify and (len(first) > SCENE or getattr(dataset, "by_area", False))
+    size, apart = (0, 0.0) if classify else survey(dataset)
+    scene = not classify and (size > SCENE or bool(flags.crop_points) or getattr(dataset, "by_area", False))
     kind = 0 if classify else 2 if scene else 1
 
     def default(value: Any, *choices: Any) -> Any:
@@ -174,7 +204,7 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     crop = default(flags.crop_points, 0, 0, 8192)
     voxel = prepare.voxel
     if voxel is None:
-        voxel = float(f"{2 * spacing(first.points):.1g}") if scene else 0.0
+        voxel = float(f"{2 * apart:.1g}") if scene else 0.0
     options = flags.options
     if scene and voxel:
         given = {each.partition("=")[0] for each in options}
@@ -186,7 +216,7 @@ def resolve(flags: DataFlags, dataset: Any) -> DataFlags:
     elif statistics[0] and len(statistics[0]) != (width := channels(dataset, prepare.features)):
         raise ValueError(
             f"prepare.feature_center must have a value for each of {width} feature columns, got {len(statistics[0])}; "
-            "without it and feature_scale, they are computed from the data"
+            "without --prepare.feature-center and --prepare.feature-scale, they are computed from the data"
         )
     return replace(
         flags,
@@ -235,11 +265,36 @@ def first_cloud(dataset: Any) -> Cloud:
     return dataset[0]  # raises the reason
 
 
+def survey(dataset: Any) -> tuple[int, float]:
+    """Return the largest number of points, and the median spacing, of a few evenly distributed clouds."""
+    sizes, distances = [], []
+    for index in spread(len(dataset), SURVEYED):
+        with contextlib.suppress(ValueError, OSError):
+            points = dataset[index].points
+            sizes.append(len(points))
+            distances.append(spacing(points))
+    if not sizes:
+        sizes.append(len(first_cloud(dataset)))
+    return max(sizes), typical(distances)
+
+
+def spread(total: int, most: int) -> list[int]:
+    """Return at most `most` evenly distributed indices below `total`."""
+    return torch.linspace(0, total - 1, min(total, most)).round().long().tolist()
+
+
 def spacing(points: Tensor) -> float:
-    """Return the median distance to the nearest neighbor, over a thousand points."""
-    chosen = points[:: max(len(points) // 1000, 1)].float()
-    distance2 = pointgrad.knn(points.float(), 2, chosen).distance2[:, 1]
-    return float(distance2.median().sqrt()) or 1e-3
+    """Return the median distance to the nearest neighbor, over a thousand points; NaN for fewer than two points."""
+    points = points[points.isfinite().all(1)].float()
+    chosen = points[:: max(len(points) // 1000, 1)]
+    if len(points) < 2:
+        return math.nan
+    return float(pointgrad.knn(points, 2, chosen).distance2[:, 1].median().sqrt())
+
+
+def typical(distances: Sequence[float]) -> float:
+    """Return the median of the positive distances; 1 mm if there are none."""
+    return statistics.median([each for each in distances if each > 0] or [1e-3])
 
 
 def preparation(flags: DataFlags) -> Prepare:

@@ -55,7 +55,7 @@ def with_flags(text: str, flags: Any) -> str:
     def flag(found: re.Match[str]) -> str:
         return known.get(found[0], found[0])
 
-    return re.sub(r"(?:(?<=^)|(?<=: ))[a-z][a-z_.]*(?= must )|(?<=; set )overwrite\b", flag, text)
+    return re.sub(r"(?:(?<=^)|(?<=: ))[a-z][a-z_.]*(?= must )|(?<= set )overwrite\b", flag, text)
 
 
 def _flags(flags: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -28,10 +28,11 @@ from pointgrad.train.processes import is_first_process
 from pointgrad.train.report import replace_confusion
 from pointgrad.train.run_folder import RunFolder
 
+from .class_maps import parse_classes
 from .config import ConfigError, check_numbers, read_config
 from .crops import crops
 from .evaluate import table
-from .evaluate_scans import evaluate_scans, sees_scenes
+from .evaluate_scans import evaluate_scans, labels_points
 from .inventory import describe
 from .learning import DataFlags, channels, preparation, resolve, workers
 from .status import ExitStatus, fail
@@ -55,8 +56,9 @@ class Train(TrainConfig, DataFlags):
     """Run folder. By default a new one under runs/."""
 
     final_evaluation: bool = True
-    """Scenes: after the last epoch, label every point of the validation scans with the best weights, as
-    `pointgrad evaluate` does. Validation after each epoch uses crops, which are the same in all epochs."""
+    """A label for each point: after the last epoch, label every point of the validation scans with the best weights, as
+    `pointgrad evaluate` does. Validation after each epoch uses the prepared clouds; for scenes crops, which are the
+    same in all epochs."""
 
     resume: bool = False
     """Continue the run in --out from its last checkpoint, with its configuration; start a new run if there is none."""
@@ -85,6 +87,7 @@ class Train(TrainConfig, DataFlags):
 
     def _run(self) -> int:
         check_numbers(self)
+        self.check()
         self.check_data()
         if not self.data:
             raise ValueError("--data is required: shapes, a file of arrays, or a folder of point clouds")
@@ -102,7 +105,7 @@ class Train(TrainConfig, DataFlags):
 
     def _train(self, folder: RunFolder) -> int:
         task = None if self.task == "auto" else self.task
-        classes = data.ClassMap.parse(self.classes, self.other_classes) if self.classes else None
+        classes = parse_classes(self.classes, self.other_classes)
         training: Any = data.open_dataset(self.data, "train", task, classes=classes)
         mapped = getattr(training, "class_map", None)
         validation: Any = data.open_dataset(self.data, "val", task, classes=mapped)
@@ -158,7 +161,8 @@ class Train(TrainConfig, DataFlags):
         if self.final_evaluation and is_first_process() and len(validation):
             evaluate_best(trainer, validation, folder.path)
         metric = f"{trainer.monitor.replace('_', ' ')} {best[trainer.monitor]:.4f}"
-        trainer.log(f"best epoch {best['epoch']}: {metric}; see {self.out}")
+        seen = " on crops" if flags.crop_points else ""
+        trainer.log(f"best epoch {best['epoch']}: {metric}{seen}; see {self.out}")
         return ExitStatus.OK
 
     def loader(self, dataset: Any, fabric: Any, *, training: bool) -> data.Loader:
@@ -191,10 +195,10 @@ class Train(TrainConfig, DataFlags):
 
 
 def evaluate_best(trainer: Trainer, validation: Any, out: Path) -> None:
-    """Evaluate the best weights on whole validation scans, if the network sees crops of scenes."""
-    trained = load(out, trainer.fabric.device)
-    if not sees_scenes(trained):
+    """Evaluate the best weights on whole validation scans, if the network labels points."""
+    if not labels_points(trainer.task, trainer.parts):
         return
+    trained = load(out, trainer.fabric.device)
     metrics, skipped = evaluate_scans(trained, validation, votes=VOTES, skip_bad=True)
     if not bool(metrics.confusion.any()):
         trainer.log("the validation scans cannot be evaluated as a whole: no labelled points could be read")

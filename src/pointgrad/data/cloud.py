@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+COLORS = ("red", "green", "blue", "alpha", "rgb", "rgba", "color", "colors", "colour", "colours")
+
 
 def _no_offset() -> Tensor:
     return torch.zeros(3, dtype=torch.float64)
@@ -70,8 +72,9 @@ class Cloud:
     def stack(self, names: Sequence[str]) -> Tensor | None:
         """Concatenate the named columns to (N, C) float32.
 
-        Colors are scaled to the range 0 to 1: uint8 columns are divided by 255, and `red`, `green` and `blue` in wider
-        integers, as in LAS files, by 65535.
+        Colors are scaled to the range 0 to 1: uint8 columns whose name is or ends in red, green, blue, alpha, rgb,
+        rgba, color or colors are divided by 255, and `red`, `green` and `blue` in wider integers, as in LAS files, by
+        65535. All other columns keep their values, whatever their dtype.
 
         Args:
             names: Names of features.
@@ -164,7 +167,7 @@ def _floats(name: str, column: Tensor) -> Tensor:
 def color_range(name: str, column: Tensor) -> int:
     """Return the number by which a column is divided for a network: the highest value of an integer color, else 1."""
     if column.dtype == torch.uint8:
-        return 255
+        return 255 if name.lower().endswith(COLORS) else 1
     return 65535 if name in ("red", "green", "blue") and not column.is_floating_point() else 1
 
 

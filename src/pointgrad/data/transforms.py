@@ -250,8 +250,7 @@ class Crop:
         points: Number of points to keep. Smaller clouds do not change.
         balance: From 0 to 1. The random point is of a class with n points with a probability proportional to
             n ** (1 - balance): 0 makes all points equally likely, and 1 all classes that occur in the cloud, however
-            few points they have. Points without a label are not chosen if balance is positive, unless there are no
-            others.
+            few points they have. Points without a label are not chosen, unless there are no others.
 
     Example:
         >>> line = Cloud(torch.tensor([[0., 0., 0.], [1., 0., 0.], [5., 0., 0.], [6., 0., 0.]]))
@@ -276,14 +275,15 @@ class Crop:
 
     def _center(self, cloud: Cloud, generator: Generator) -> int:
         """Return the index of the random point."""
-        if self.balance and cloud.labels is not None:
-            labels, counts = cloud.labels[cloud.labels >= 0].unique(return_counts=True)
-            if len(labels):
-                chances = counts.double() ** (1 - self.balance)
-                label = labels[torch.multinomial(chances, 1, generator=generator)]
-                rows = (cloud.labels == label).nonzero()[:, 0]
-                return int(rows[torch.randint(len(rows), (), generator=generator)])
-        return int(torch.randint(len(cloud), (), generator=generator))
+        if cloud.labels is None or not bool((cloud.labels >= 0).any()):
+            return int(torch.randint(len(cloud), (), generator=generator))
+        chosen = cloud.labels >= 0
+        if self.balance:
+            labels, counts = cloud.labels[chosen].unique(return_counts=True)
+            chances = counts.double() ** (1 - self.balance)
+            chosen = cloud.labels == labels[torch.multinomial(chances, 1, generator=generator)]
+        rows = chosen.nonzero()[:, 0]
+        return int(rows[torch.randint(len(rows), (), generator=generator)])
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Reading YAML from untrusted sources."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ DEPTH = 20  # nesting of lists and mappings
 
 def read_yaml(path: Path) -> Any:
     """Read a small YAML file. Raises `FileError`."""
-    with naming(path, "a configuration"):
+    with naming(path, "a YAML file"):
         check_regular(path)
         with open(path, "rb") as file:
             raw = file.read(YAML_LIMIT + 1)
         if len(raw) > YAML_LIMIT:
-            raise FileError(f"expected a configuration of at most {YAML_LIMIT} bytes, found more")
+            raise FileError(f"expected a YAML file of at most {YAML_LIMIT} bytes, found more")
         return parse_yaml(raw.decode())
 
 
@@ -28,8 +29,8 @@ def parse_yaml(text: str) -> Any:
     """Parse YAML of plain values, lists and mappings; aliases, which can expand without limit, are errors.
 
     Raises:
-        FileError: The text is not valid YAML, contains an alias or a number of too many digits, or is nested too
-            deeply.
+        FileError: The text is not valid YAML, contains an alias, a key twice or a number of too many digits, or is
+            nested too deeply.
     """
     import yaml  # type: ignore[import-untyped]
 
@@ -46,6 +47,10 @@ def parse_yaml(text: str) -> Any:
             self.depth -= 1
             if node.tag in NUMBERS and len(node.value) > DIGITS:
                 raise FileError(f"expected numbers of at most {DIGITS} characters, found {len(node.value)}")
+            if isinstance(node, yaml.MappingNode):
+                counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+                if counts and (common := counts.most_common(1)[0])[1] > 1:
+                    raise FileError(f"expected unique keys, found {common[0]} {common[1]} times")
             return node
 
     try:

@@ -29,6 +29,7 @@ from pointgrad.train import Trained
 
 SWEEPS = ("bin", "pcd.bin")  # formats that cannot store labels
 PATH = str | os.PathLike[str]
+REPLACE = "; write to a different folder, or set overwrite"
 
 
 def output(source: PATH, folder: PATH) -> Path:
@@ -194,20 +195,23 @@ def _write_names(trained: Trained, folder: Path, overwrite: bool) -> None:
     if overwrite or not path.exists():
         publish_bytes(path, classes.yaml().encode(), True)
     if ClassMap.read(path).known() != classes.known():
-        raise FileError(f"{path}: expected the classes of the network, {' '.join(classes.texts())}, found others")
+        found = " ".join(ClassMap.read(path).texts())
+        raise FileError(
+            f"{path}: expected the classes of the network, {' '.join(classes.texts())}, found {found}{REPLACE}"
+        )
 
 
 def _write_classes(path: Path, classes: Sequence[str], overwrite: bool) -> None:
     if overwrite or not path.exists():
         publish_bytes(path, "".join(f"{name}\n" for name in classes).encode(), True)
-    _check_classes(path, classes)
+    _check_classes(path, classes, REPLACE)
 
 
-def _check_classes(path: Path, classes: Sequence[str]) -> None:
+def _check_classes(path: Path, classes: Sequence[str], hint: str = "") -> None:
     """Check that existing class names are those of the network, because labels are numbers of these classes."""
     if path.exists() and lines(path) != list(classes):
         raise FileError(
-            f"{path}: expected the classes of the network, {', '.join(classes)}, found {', '.join(lines(path))}"
+            f"{path}: expected the classes of the network, {', '.join(classes)}, found {', '.join(lines(path))}{hint}"
         )
 
 

@@ -97,6 +97,12 @@ def test_command_info(main, tmp_path, capsys):
     shown = capsys.readouterr().out
     for part in ("a.ply", "PLY, binary little-endian", "200", "500000", "gps_time", "labels"):
         assert part in shown.replace("\n", "")
+    assert main(["info", str(tmp_path)]) == 0  # all files of a folder
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert "a[red].csv" in shown
+    assert "a.ply" in shown
+    assert main(["info"]) == 2
+    assert "expected files or folders to describe, got none" in capsys.readouterr().err
     assert main(["info", "--json", str(tmp_path / "a.ply"), str(tmp_path / "none.ply")]) == 2
     out, err = capsys.readouterr()
     (found,) = json.loads(out)

@@ -286,6 +286,7 @@ def test_layers_of_laz_are_checked(tmp_path):
     ("text", "reason"),
     [
         ("a: &x 1\nb: *x\n", "expected YAML without aliases, found one"),
+        ("a: 1\nb: {c: 2, d: 3, c: 4}\n", "expected unique keys, found c 2 times"),
         ("[" * 30 + "]" * 30, "at most 20 levels deep"),
         ("a: 2001-99-99\n", "is not YAML: month must be in 1..12"),
         ("a: !!timestamp x\n", "is not YAML"),

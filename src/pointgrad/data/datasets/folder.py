@@ -53,8 +53,8 @@ class Folder(Dataset[Cloud]):
     - One label per point (segmentation), in the files (see `read`) or next to them: `a.labels.npy`, integers, or
       `a.label`, 32-bit numbers whose lower 16 bits are the class, as in SemanticKITTI. -1 means no label. Line i of
       `root/classes.txt` names class i, or `root/classes.yaml` names classes with their codes (see `ClassMap.parse`).
-      Without these files, all labels are read once, and the classes are the codes that occur, with their standard names
-      for the classification of LAS files, where the codes 0 and 1 (unclassified) mean no label.
+      Without these files, all labels are read once, and the classes are the codes that occur. If a LAS file is among
+      the files, they have the names of its standard, and the codes 0 and 1 (unclassified) mean no label.
 
     Args:
         root: The folder. If it contains a folder `train` and optionally `val` and `test`, each with one of the layouts
@@ -199,7 +199,8 @@ class Folder(Dataset[Cloud]):
 
     @cached_property
     def _is_las(self) -> bool:
-        return all(map(is_las_classification, self._all))
+        """Whether the codes are those of the LAS standard: equal codes mean the same class in files of all formats."""
+        return any(map(is_las_classification, self._all))
 
     def describe_classes(self) -> str:
         """Describe the labels of the files and the classes chosen for them, one sentence per line.
@@ -235,7 +236,7 @@ def is_las_classification(path: Path) -> bool:
         with open_checked(path) as reader:
             columns = [name.lower() for name in reader.header.point_format.dimension_names]
     except Exception:  # a damaged file, reported when its points are read
-        return True
+        return False
     return next((name for name in LABEL_COLUMNS if name in columns), "") == "classification"
 
 
@@ -299,9 +300,10 @@ def point_labels(path: Path, cloud: Cloud | None) -> Tensor:
     else:
         cloud = cloud or read(path)
         if cloud.labels is None:
+            hint = "; `pointgrad convert --columns` names columns" if "column4" in cloud.features else ""
             raise FileError(
                 f"{path}: expected a label for each point, in a column called label or class, in {binary.name} or in "
-                f"{array.name}, found none"
+                f"{array.name}, found the columns {', '.join(['x', 'y', 'z', *cloud.features])}{hint}"
             )
         return cloud.labels
     if cloud is not None and values.shape != (len(cloud),):
