@@ -2,13 +2,14 @@
 
     python -m benchmarks.scenes --rare --out benchmarks/results/rare_classes_cpu.json
 
-`pointgrad train` runs on the streets of the start page with its command, for 20 epochs instead of 6, and `pointgrad
-evaluate` labels three other streets completely. The program fails if the mean IoU of any run with the defaults is below
-the target, or if a run needs more than ten minutes of processor time.
+`pointgrad train` runs on the streets of the start page with its command, for 100 epochs instead of 6, and `pointgrad
+evaluate` labels three other streets completely. The program fails if the mean IoU of the two classes is below the target
+in any run with the defaults, or if a run needs more than ten minutes of processor time.
 """
 
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,11 +23,12 @@ from rich.table import Table
 from pointgrad import data
 from pointgrad.bench.machine import machine
 
-TARGET = 0.75  # mean IoU of whole scans
+RARE = ("pole", "fence")
+TARGET = 0.75  # mean IoU of the rare classes on whole scans
 LIMIT = 600  # seconds of processor time of a run
 SEEDS = (0, 1, 2)
 POINTS, LENGTH = 60_000, 40
-FLAGS = "--epochs 20 --samples-per-cloud 16 --crop-points 2048 --batch-size 4 --lr 0.005 --options width=0.25"
+FLAGS = "--epochs 100 --samples-per-cloud 16 --crop-points 2048 --batch-size 4 --lr 0.005 --options width=0.25"
 VARIANTS = {
     "defaults": "",
     "equal weights, random crops": "--class-weights none --crop-balance 0",
@@ -54,16 +56,16 @@ def study(out: Path | None) -> None:
                 record["rows"].append(row)
                 print(
                     variant,
-                    f"seed {seed}: mIoU {row['mIoU']:.3f} after {row['CPU seconds']:.0f} CPU seconds",
+                    f"seed {seed}: mIoU {row['mIoU']:.3f}, of rare classes {row['rare mIoU']:.3f}, after {row['CPU seconds']:.0f} CPU seconds",
                     flush=True,
                 )
                 if out is not None:
                     out.parent.mkdir(parents=True, exist_ok=True)
                     out.write_text(json.dumps(record, indent=1) + "\n")
     Console(width=130).print(table(record["rows"]))
-    lowest = min(row["mIoU"] for row in record["rows"] if row["variant"] == "defaults")
+    lowest = min(row["rare mIoU"] for row in record["rows"] if row["variant"] == "defaults")
     if lowest < TARGET:
-        raise SystemExit(f"mean IoU with the defaults must be at least {TARGET}, got {lowest:.3f}")
+        raise SystemExit(f"mean IoU of {' and '.join(RARE)} must be at least {TARGET}, got {lowest:.3f}")
     if (longest := max(row["CPU seconds"] for row in record["rows"])) > LIMIT:
         raise SystemExit(f"a run must need at most {LIMIT} CPU seconds, got {longest:.0f}")
 
@@ -84,6 +86,7 @@ def measure(folder: Path, variant: str, seed: int) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "CPU seconds": round(used, 1),
         "mIoU": round(found["miou"], 3),
+        "rare mIoU": round(statistics.mean(classes[name] for name in RARE), 3),
         "IoU": classes,
     }
 
@@ -104,10 +107,10 @@ def command(*arguments: str) -> None:
 def table(rows: list[dict[str, Any]]) -> Table:
     """One line per run."""
     shown = Table(title=f"whole streets: {FLAGS}", title_justify="left")
-    for column in ("variant", "seed", "mIoU", *data.STREET_CLASSES, "CPU s"):
+    for column in ("variant", "seed", "mIoU", "rare mIoU", *data.STREET_CLASSES, "CPU s"):
         shown.add_column(column, justify="left" if column == "variant" else "right")
     for row in rows:
-        values = (row["mIoU"], *(row["IoU"][name] for name in data.STREET_CLASSES))
+        values = (row["mIoU"], row["rare mIoU"], *(row["IoU"][name] for name in data.STREET_CLASSES))
         shown.add_row(
             row["variant"], str(row["seed"]), *(f"{value:.3f}" for value in values), f"{row['CPU seconds']:.0f}"
         )
