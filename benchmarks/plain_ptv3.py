@@ -166,7 +166,8 @@ class PlainBlock(nn.Module):
         self.attn = None if block.attn is None else PlainAttention(block.attn)
         if block.attn is not None:
             self.norm1, self.norm2 = copy.deepcopy(block.norm1), copy.deepcopy(block.norm2)
-            self.mlp, self.drop_path = copy.deepcopy(block.mlp), copy.deepcopy(block.drop_path)
+            self.mlp = nn.Sequential(*copy.deepcopy(block.mlp))  # keeps both hidden tensors, as published
+            self.drop_path = copy.deepcopy(block.drop_path)
 
     def forward(self, voxels: Voxels, curve: int, conv_input: Tensor | None = None) -> None:
         rows = voxels.features

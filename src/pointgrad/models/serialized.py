@@ -189,7 +189,10 @@ class Serialized(Network):
         tensor, voxel = SparseTensor.from_points(
             flat(level.points), torch.cat(own, -1), self.config["voxel"], offsets=cloud_ends(level)
         )
-        rows = self.voxel_features(tensor.features, self.grids(tensor.coordinates, tensor.offsets))
+        grids = self.grids(tensor.coordinates, tensor.offsets)
+        tensor = self._first(tensor.features, grids[0])
+        grids[0] = grids[0]._replace(maps=grids[0].maps[-1:])  # frees the large map of the first layer
+        rows = self._stages(tensor, grids)
         if self.config["task"] == "classification":
             return self.head(rows)
         return gather(self.head(rows), voxel).unflatten(0, level.points.shape[:-1])
@@ -238,10 +241,16 @@ class Serialized(Network):
             features: (V, C), the input of each voxel.
             grids: From `grids`.
         """
+        return self._stages(self._first(features, grids[0]), grids)
+
+    def _first(self, features: Tensor, grid: Grid) -> SparseTensor:
+        """The input of the first stage."""
         first, norm, act = self.stem
-        tensor = grids[0].tensor(features)
-        rows = first(tensor).features if self.sizes.conv_stem else first(features)
-        tensor = tensor.with_features(act(norm(rows)))
+        rows = first(grid.tensor(features)).features if self.sizes.conv_stem else first(features)
+        return grid._replace(maps=grid.maps[-1:]).tensor(act(norm(rows)))
+
+    def _stages(self, tensor: SparseTensor, grids: Sequence[Grid]) -> Tensor:
+        """The output of the last stage."""
         passed: list[SparseTensor] = []
         for number, stage in enumerate(cast("list[Stage]", list(self.enc))):
             if stage.down is not None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pointgrad.nn.drop_path import DropPath
+from pointgrad.nn.gelu_mlp import GeluMLP
 from pointgrad.nn.sparse_conv import SubmanifoldConv
 from pointgrad.nn.sparse_tensor import SparseTensor
 from pointgrad.ops import checks
@@ -121,7 +122,7 @@ class PatchBlock(nn.Module):
             self.norm1 = nn.LayerNorm(channels)
             self.attn = PatchAttention(channels, heads, patch, position_bias=position_bias, rotary=rotary)
             self.norm2 = nn.LayerNorm(channels)
-            self.mlp = nn.Sequential(nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels))
+            self.mlp = GeluMLP(channels, 4 * channels)
             self.drop_path = DropPath(drop_path)
 
     def forward(
