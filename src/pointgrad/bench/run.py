@@ -59,7 +59,7 @@ def run(
         device: "cpu" or "cuda".
         only: Run only rows whose name contains all of these words.
         out: JSON file for the results.
-        quick: Use tiny inputs and few rounds, and do not compile. Shows that the benchmark works, not how fast it is.
+        quick: Use tiny inputs and few rounds, and do not compile: a test of the benchmark, whose times mean nothing.
         console: Console to print to.
 
     Returns:

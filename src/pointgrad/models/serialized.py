@@ -23,7 +23,7 @@ from pointgrad.ops.scatter import segment
 from pointgrad.ops.sparse import KernelMap, submanifold_map
 
 CURVES: tuple[Curve, ...] = ("z", "z-trans", "hilbert", "hilbert-trans")
-MOST_BITS = 16  # of a coordinate, as published
+MOST_BITS = 16  # most bits of a coordinate, as published
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Stage(nn.Module):
         blocks: The blocks.
         down: Layer from the finer resolution.
         up: Layer from the coarser resolution.
-        legacy: Whether a block convolves what the block before it added last, instead of its result.
+        legacy: Whether a block convolves the last branch that the previous block added, instead of its result.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Serialized(Network):
         begin = segment(coordinates, offsets, "min")
         coordinates = coordinates - gather(begin, clouds.ids(coordinates, offsets))
         extents = segment(coordinates, offsets, "max").amax(1)
-        largest = None  # in a traced program, which cannot choose the number of bits by it
+        largest = None  # a traced program cannot choose the number of bits by its value
         if not torch.compiler.is_compiling():
             largest = int(extents.max())
             fits = largest < 2**MOST_BITS
@@ -273,7 +273,7 @@ class Serialized(Network):
         """The orders (V,) of voxels for the blocks of a stage; none without attention.
 
         In training, the curves are drawn at random. A Hilbert curve depends on the number of bits of the coordinates.
-        It is that of the cloud, as if it were alone; a left shift makes the codes of all clouds equally long.
+        Each cloud uses the number that it would have alone; a left shift makes the codes of all clouds equally long.
 
         Args:
             stage: Number of the stage.
@@ -294,7 +294,7 @@ class Serialized(Network):
             shifts = bits - self._depths(extents, stage)
             coordinates = coordinates << gather(shifts.unsqueeze(1), clouds.ids(coordinates, offsets))
         drawn = curves[: max(counts)]
-        # In a fixed order, because a GPU has a kernel for each sequence of curves.
+        # In a fixed order, because a GPU kernel is compiled for each sequence of curves.
         sequence = sorted(drawn, key=CURVES.index)
         orders = serialize(coordinates, sequence, bits=bits, offsets=offsets).order
         return tuple(orders[sequence.index(curve)] for curve in drawn)
@@ -302,7 +302,7 @@ class Serialized(Network):
     def _depths(self, extents: Tensor, stage: int) -> Tensor:
         """The number of bits (B,) of the coordinates of each cloud in a stage."""
         fixed = self.sizes.fixed_depth
-        powers = 1 << torch.arange(MOST_BITS + 1, device=extents.device)  # Inductor computes 2 ** index in float
+        powers = 1 << torch.arange(MOST_BITS + 1, device=extents.device)  # Inductor would compute 2 ** index in float
         lengths = ((extents if fixed else extents >> stage).unsqueeze(1) + 1 >= powers).sum(1)
         return (lengths - stage).clamp(min=1) if fixed else lengths
 

@@ -82,7 +82,7 @@ def patch_attention_backward(
             num_warps=4,
             enable_fp_fusion=True,
         )
-        # Sums of the gradient of the query: a program adds to them for each tile of keys.
+        # Sums of the gradient of the query, to which a program adds once for each tile of keys.
         sums = norm.new_zeros((*norm.shape, found.arguments["BLOCK_D"]))
         _attend_backward[(found.programs,)](
             grad_query_ptr=grads[0],
@@ -456,7 +456,7 @@ def _over_queries(
         source, source_mask = _row_of(place, end, order_ptr, begin, first_row, num_points)
         query = _load(query_ptr, source, source_mask, query_row, DEPTH, BLOCK_D, DTYPE)
         grad = _load(grad_ptr, source, source_mask, grad_row, DEPTH, BLOCK_D, DTYPE)
-        place_mask = place < end  # without reading the order a second time
+        place_mask = place < end  # the order is not read a second time
         norm = tl.load(norm_ptr + norm_begin + place, mask=place_mask, other=0.0) * LOG2_E
         level = tl.load(level_ptr + norm_begin + place, mask=place_mask, other=0.0)
         logit = tl.dot(key, tl.trans(query), input_precision=PRECISION, out_dtype=WIDE) * scale2 - norm[None, :]
@@ -489,6 +489,6 @@ def _over_queries(
         if OWN:
             part = tl.dot(tl.trans(slope), key, input_precision=PRECISION, out_dtype=WIDE)
             sum_ptr = sums_ptr + (norm_begin + place)[:, None] * BLOCK_D + channel[None, :]
-            # Faster than to load and store. No other program adds here, so the order of additions is fixed.
+            # Faster than a load and a store. No other program adds here, so the order of additions is fixed.
             tl.atomic_add(sum_ptr, part, mask=place_mask[:, None], sem="relaxed")
     return key_sums, value_sums, table_grad
