@@ -7,11 +7,10 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from pointgrad.models.heads import one_hot
+from pointgrad.models.heads import voxel_input
 from pointgrad.models.network import Network
 from pointgrad.nn.grid_pool import GridPool, GridUnpool, Norm
 from pointgrad.nn.level import Level
-from pointgrad.nn.local import cloud_ends, flat, per_point
 from pointgrad.nn.patch_block import PatchBlock
 from pointgrad.nn.shared_mlp import make_norm
 from pointgrad.nn.sparse_conv import SubmanifoldConv
@@ -182,13 +181,7 @@ class Serialized(Network):
         self.head = nn.Sequential(nn.Dropout(config["dropout"]), nn.Linear(out, config["classes"]))
 
     def logits(self, level: Level, category: Tensor | None) -> Tensor:
-        own = [flat(level.points)] if self.config["coordinates"] else []
-        own += [] if level.features is None else [flat(level.features)]
-        if category is not None:
-            own.append(flat(per_point(level, one_hot(category, self.config["categories"], level.points))))
-        tensor, voxel = SparseTensor.from_points(
-            flat(level.points), torch.cat(own, -1), self.config["voxel"], offsets=cloud_ends(level)
-        )
+        tensor, voxel = voxel_input(level, category, self.config)
         rows = self.voxel_features(tensor.features, self.grids(tensor.coordinates, tensor.offsets))
         if self.config["task"] == "classification":
             return self.head(rows)
