@@ -30,7 +30,7 @@ class Numbered(Dataset):
     def __getitem__(self, index):
         if index in self.bad:
             kinds = [
-                FileError("x.ply: expected 9 vertices, the file ends after 7"),
+                FileError("x.ply: expected 9 vertices, but the file ends after 7"),
                 ValueError("no\npoints"),
                 OSError(5, "I/O error", "y.ply"),
             ]
@@ -175,7 +175,7 @@ def test_skip_bad_records_reasons_and_keeps_other_samples_unchanged(workers):
         assert torch.equal(less.points.reshape(-1, 2, 3), clouds)
         assert less.target.tolist() == [t for t, k in zip(full.target.tolist(), keep, strict=True) if k]
     assert loader.skipped == {
-        3: "x.ply: expected 9 vertices, the file ends after 7",
+        3: "x.ply: expected 9 vertices, but the file ends after 7",
         4: "sample 4: no points",
         5: "sample 5: [Errno 5] I/O error: 'y.ply'",
         17: "sample 17: [Errno 5] I/O error: 'y.ply'",
@@ -209,7 +209,7 @@ def test_epoch_of_bad_samples_is_an_error():
 def test_error_of_a_bad_sample_is_one_line_that_names_the_file(workers):
     error, message = failure(Loader(Numbered(20, BAD), batch_size=4, workers=workers))
     assert error is ValueError
-    assert message == "x.ply: expected 9 vertices, the file ends after 7"
+    assert message == "x.ply: expected 9 vertices, but the file ends after 7"
 
 
 @pytest.mark.parametrize("workers", [0, 1])

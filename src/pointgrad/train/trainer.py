@@ -386,13 +386,13 @@ class Trainer:
             )
 
     def position(self) -> str:
-        """Describe how far the run is."""
+        """Describe the progress of the run."""
         if self.step == 0:
             return f"after epoch {self.epoch}"
         return f"in epoch {self.epoch + 1}, after step {self.step} of {self.steps}"
 
     def nonfinite_hint(self) -> str:
-        """Describe what to do about values that are not finite."""
+        """Suggest remedies for non-finite values."""
         kept = f"; {self.folder.last} is from before" if self.folder and self.folder.last.exists() else ""
         return f"{kept}. Check the data, lower --lr, or clip gradients (--clip)"
 
