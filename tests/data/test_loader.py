@@ -100,7 +100,7 @@ def test_each_epoch_has_every_sample_once_in_a_new_order():
 
 
 def test_augmentation_depends_on_seed_epoch_and_index_only():
-    """It does not depend on the order, the batch size or the number of workers."""
+    """Order, batch size and number of workers have no effect on augmentation."""
     noise = Jitter(0.1, 0.4)
     by_epoch = []
     loaders = [
@@ -224,7 +224,7 @@ def test_wrong_features_and_transforms_name_the_sample(workers):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_global_generator_of_torch_is_not_used(workers):
-    """Otherwise dropout would differ between an uninterrupted and a resumed run."""
+    """If it were used, dropout would differ between an uninterrupted and a resumed run."""
     loader = Loader(Numbered(), batch_size=4, shuffle=True, transform=Jitter(), workers=workers)
     state = torch.get_rng_state()
     list(loader)

@@ -78,7 +78,7 @@ def test_grids_are_twice_differentiable(padding_mode, align_corners):
 @every_padding
 @every_alignment
 def test_second_derivatives_are_the_same_on_every_backend(padding_mode, align_corners, place):
-    """Those of C++ are checked by finite differences above."""
+    """Finite differences check the second derivatives of C++ above."""
 
     def second(device):
         torch.manual_seed(0)
@@ -185,7 +185,7 @@ def test_reflection_is_exact_from_any_distance(size, dtype, align_corners, place
 @every_alignment
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")], ids=str)
 def test_non_finite_points(bad, padding_mode, align_corners, place):
-    """They sample zeros, splat nothing and pass no gradient; infinity is clamped to the border."""
+    """Non-finite points sample zeros, splat nothing and pass no gradient; infinity is clamped to the border."""
     settings = {"padding_mode": padding_mode, "align_corners": align_corners}
     grid = torch.randn(1, 2, 3, 4, 5, device=place.device, requires_grad=True)
     features = torch.randn(1, 3, 2, device=place.device, requires_grad=True)

@@ -242,7 +242,7 @@ def test_outputs_beyond_int32(build, edge):
 
 
 def test_a_map_is_used_again():
-    """By several convolutions and pools, without changing it."""
+    """Several convolutions and pools use one map, without changing it."""
     coordinates, offsets = occupied()
     found = submanifold_map(coordinates, 3, offsets=offsets)
     before = [value.clone() for value in found if isinstance(value, torch.Tensor)]
