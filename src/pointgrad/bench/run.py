@@ -105,7 +105,12 @@ def run(
 
 
 def write(record: dict[str, Any], target: Path) -> None:
-    """Write a record as JSON, atomically: the file is never incomplete, even if the process is killed."""
+    """Write a record as JSON, atomically: the file is never incomplete, even if the process is killed.
+
+    Args:
+        record: Result of `run`.
+        target: File to write.
+    """
     replace_bytes(target, f"{json.dumps(record, indent=1)}\n".encode())
 
 
