@@ -3,8 +3,8 @@
     python -m benchmarks.scenes --rare --out benchmarks/results/rare_classes_cpu.json
 
 `pointgrad train` runs on the streets of the start page with its command, for 100 epochs instead of 6, and `pointgrad
-evaluate` labels three other streets completely. The program fails if the mean IoU of the two classes is below the target
-in any run with the defaults, or if a run needs more than ten minutes of processor time.
+evaluate` labels three other streets completely. The program fails if the mean IoU of the two classes is below the
+target in any run with the defaults, or if a run needs more than ten minutes of processor time.
 """
 
 import json
@@ -54,11 +54,8 @@ def study(out: Path | None) -> None:
             for seed in SEEDS:
                 row = measure(folder, variant, seed)
                 record["rows"].append(row)
-                print(
-                    variant,
-                    f"seed {seed}: mIoU {row['mIoU']:.3f}, of rare classes {row['rare mIoU']:.3f}, after {row['CPU seconds']:.0f} CPU seconds",
-                    flush=True,
-                )
+                means = f"mIoU {row['mIoU']:.3f}, of rare classes {row['rare mIoU']:.3f}"
+                print(variant, f"seed {seed}: {means}, after {row['CPU seconds']:.0f} CPU seconds", flush=True)
                 if out is not None:
                     out.parent.mkdir(parents=True, exist_ok=True)
                     out.write_text(json.dumps(record, indent=1) + "\n")

@@ -41,7 +41,7 @@ NETWORKS = {
     },
 }
 VOXELS = {"cuda": 100_000, "cpu": 20_000}
-TOLERANCE = 1e-4  # of the largest logit, in float32
+TOLERANCE = 1e-4  # relative to the largest logit, in float32
 Call = Callable[[], Any]
 
 

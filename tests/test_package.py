@@ -36,7 +36,7 @@ def run_python(code: str, **environment: str) -> str:
 
 
 def test_import_and_cpu_calls_in_a_new_process():
-    """They need torch and numpy only, and an environment variable forces a backend."""
+    """Imports and calls need torch and numpy only, and an environment variable forces a backend."""
     code = """
 import sys, json, torch, numpy
 before = set(sys.modules)

@@ -84,7 +84,7 @@ class Session:
 
 
 def take(session: Session) -> None:
-    back = (0.5, 0.9, 0.75)  # of the chair, which faces the camera
+    back = (0.5, 0.9, 0.75)  # back of the chair, which faces the camera
     session.show("farthest points", count=24, random=True, balls=True)
     session.save("farthest")
     session.show("voxel sampling", click=(0.9, 0.1, 0.5), edge=0.1)

@@ -13,7 +13,7 @@ import numpy as np
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SOFTWARE = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")  # 3D without a GPU
 SIZE = {"width": 1280, "height": 800}
-COLORS = 128  # of the palette; the loss is hardly visible
+COLORS = 128  # size of the palette; the loss is hardly visible
 
 
 def missing() -> str:

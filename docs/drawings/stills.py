@@ -25,7 +25,7 @@ PARTS = (
 )
 SAMPLES = 1500
 HERO = 14  # seed of a street without houses in front
-LENGTH, GAP = 20.0, 1.4  # metres: of each part, and between parts
+LENGTH, GAP = 20.0, 1.4  # metres: size of each part, and distance between parts
 
 
 def hero() -> None:

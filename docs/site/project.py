@@ -32,7 +32,7 @@ def repository(remote: str) -> tuple[str, str] | tuple[None, None]:
 
 
 def _remote() -> str:
-    """Where this checkout was cloned from; empty if it was not."""
+    """The address that this checkout was cloned from; empty if it was not cloned."""
     command = ["git", "-C", str(ROOT), "config", "--get", "remote.origin.url"]
     try:
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()

@@ -35,7 +35,7 @@ from . import CALLS, FAMILIES
 # A case takes milliseconds, plus seconds of compilation on a GPU: one that takes this many seconds hangs. The watchdog
 # watches cases, not rounds, which may take long on a busy machine.
 WATCHDOG = 600
-MOST_FAILURES = 10  # per family, after which it is abandoned
+MOST_FAILURES = 10  # a family with more failures is abandoned
 ADDRESS_SPACE = 32 * 2**30  # bytes of a child on the CPU: a larger allocation fails instead of filling the memory
 STOPPED = threading.Event()  # set by Ctrl-C
 

@@ -30,7 +30,7 @@ def test_every_public_operator_is_described():
 
 
 def test_operators_of_ops_have_samples_and_draws():
-    """Without them the contract and the fuzzer would leave an operator out."""
+    """Without samples and draws, the contract and the fuzzer would leave an operator out."""
     sampled = {case.op.name for case in CASES}
     for op in OPERATORS:
         if op.name.partition(",")[0] in public_functions("pointgrad.ops") or op.name == "NeighborIndex":

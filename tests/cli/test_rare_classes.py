@@ -30,6 +30,6 @@ def street_iou(folder, *flags):
 
 @pytest.mark.long
 def test_poles_and_fences_are_learned_by_default(tmp_path):
-    """They have 1.3 % of the points. With equal weights and random crops both have an IoU of 0."""
+    """Poles and fences have 1.3 % of the points. With equal weights and random crops both have an IoU of 0."""
     found = street_iou(tmp_path)
     assert all(iou > 0.2 for iou in found.values()), found

@@ -212,7 +212,7 @@ def test_classes_of_other_data(inside, capsys, tmp_path):
 
 
 def test_one_scan_is_enough(inside, capsys):
-    """It is divided by area; a class that is missing in a part is a warning."""
+    """A single scan is divided by area; a class that is missing in a part is a warning."""
     flags = ["--out", "single", "--no-tensorboard", "--epochs", "1", "--no-final-evaluation", *FAST[2:]]
     assert main(["train", "--data", "raw/val/2.laz", *flags]) == 0
     printed = capsys.readouterr().out

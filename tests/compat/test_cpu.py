@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).parent / "foreign" / "raw_extensions" / "train.py"
 
 
 def test_unchanged_program():
-    """Its own modules stay, compiled ones are replaced, and each redirection is reported once per process."""
+    """The program's own modules stay, compiled ones are replaced, and each redirection is reported once per process."""
     result = run("run", "--cpu", PROGRAM)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()

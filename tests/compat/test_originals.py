@@ -230,7 +230,7 @@ class TestInstalledLibraries:
             importlib.import_module("pytorch3d.nothing")
 
     def test_broken_library(self, folder):
-        """Such as one that was compiled for another version of torch."""
+        """A library may be broken because it was compiled for another version of torch."""
         write(folder, {"pytorch3d/ops/__init__.py": "raise OSError('undefined symbol')\n"})
         pointgrad.compat.install()
         import pytorch3d.ops
@@ -252,7 +252,7 @@ class TestInstalledLibraries:
 
 
 def test_an_installed_pyg_lib_is_never_loaded(folder):
-    """It would register operators that exist, which ends the process."""
+    """A second registration of its operators would end the process."""
     write(folder, {"pyg_lib/__init__.py": "raise SystemExit('loaded')\n", "pyg_lib/partition.py": ""})
     pointgrad.compat.install("pyg_lib")
     import pyg_lib

@@ -235,7 +235,7 @@ def test_non_contiguous_input(default_place):
 
 
 def test_ext_module(default_place):
-    """Its backward functions, which programs use in custom autograd functions, return the gradients of autograd."""
+    """The backward functions, which programs use in custom autograd functions, return the gradients of autograd."""
     points, centers = clouds(default_place), clouds(default_place, count=6)
     features = torch.randn(2, 5, 40, device=default_place.device, requires_grad=True)
     idx = _ext.ball_query(centers, points, 0.4, 3)

@@ -30,7 +30,7 @@ class Numbered(Dataset):
     def __getitem__(self, index):
         if index in self.bad:
             kinds = [
-                FileError("x.ply: expected 9 vertices, the file ends after 7"),
+                FileError("x.ply: expected 9 vertices, but the file ends after 7"),
                 ValueError("no\npoints"),
                 OSError(5, "I/O error", "y.ply"),
             ]
@@ -100,7 +100,7 @@ def test_each_epoch_has_every_sample_once_in_a_new_order():
 
 
 def test_augmentation_depends_on_seed_epoch_and_index_only():
-    """It does not depend on the order, the batch size or the number of workers."""
+    """Order, batch size and number of workers have no effect on augmentation."""
     noise = Jitter(0.1, 0.4)
     by_epoch = []
     loaders = [
@@ -175,7 +175,7 @@ def test_skip_bad_records_reasons_and_keeps_other_samples_unchanged(workers):
         assert torch.equal(less.points.reshape(-1, 2, 3), clouds)
         assert less.target.tolist() == [t for t, k in zip(full.target.tolist(), keep, strict=True) if k]
     assert loader.skipped == {
-        3: "x.ply: expected 9 vertices, the file ends after 7",
+        3: "x.ply: expected 9 vertices, but the file ends after 7",
         4: "sample 4: no points",
         5: "sample 5: [Errno 5] I/O error: 'y.ply'",
         17: "sample 17: [Errno 5] I/O error: 'y.ply'",
@@ -209,7 +209,7 @@ def test_epoch_of_bad_samples_is_an_error():
 def test_error_of_a_bad_sample_is_one_line_that_names_the_file(workers):
     error, message = failure(Loader(Numbered(20, BAD), batch_size=4, workers=workers))
     assert error is ValueError
-    assert message == "x.ply: expected 9 vertices, the file ends after 7"
+    assert message == "x.ply: expected 9 vertices, but the file ends after 7"
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -224,7 +224,7 @@ def test_wrong_features_and_transforms_name_the_sample(workers):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_global_generator_of_torch_is_not_used(workers):
-    """Otherwise dropout would differ between an uninterrupted and a resumed run."""
+    """If it were used, dropout would differ between an uninterrupted and a resumed run."""
     loader = Loader(Numbered(), batch_size=4, shuffle=True, transform=Jitter(), workers=workers)
     state = torch.get_rng_state()
     list(loader)

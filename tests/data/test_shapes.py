@@ -108,7 +108,7 @@ def test_splits_have_disjoint_proportions(monkeypatch):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_first_two_parameters_change_the_shape(name):
-    """Otherwise the splits would not differ."""
+    """The splits differ in these two parameters only."""
     for place in (0, 1):
         clouds = []
         for value in (0.1, 0.9):

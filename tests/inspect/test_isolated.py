@@ -61,7 +61,7 @@ def test_fork_without_autograd_is_not_a_failure(monkeypatch):
 
 @forks
 def test_function_that_disables_autograd_is_not_skipped():
-    """It must not be mistaken for a process in which autograd does not work."""
+    """A disabled autograd must not be mistaken for a process in which autograd does not work."""
 
     def careless(x):
         result = x * 2 if len(x) else x + 1

@@ -94,7 +94,7 @@ def test_sums_are_kept_in_float32(dtype, count, place):
 
 
 def test_weights_of_missing_neighbors_are_ignored(place):
-    """Even if they are NaN; their gradient is zero."""
+    """Weights of missing neighbors may be NaN; their gradient is zero."""
     weights = torch.tensor([[2.0, torch.nan]], device=place.device, requires_grad=True)
     values = torch.tensor([[3.0], [torch.nan]], device=place.device)
     out = aggregate(weights, values, torch.tensor([[0, -1]], device=place.device))

@@ -98,7 +98,7 @@ def test_large_outputs_on_recycled_memory(rows):
 
 
 def test_large_outputs_are_ordinary_tensors():
-    """They can be modified in place."""
+    """Large outputs, whose memory is reused, can be modified in place."""
     features = torch.randn(1000, 64, requires_grad=True)
     index = torch.randint(0, 1000, (40_000,))
     picked = pointgrad.gather(features, index)

@@ -114,7 +114,7 @@ def test_minus_infinity(place):
 
 
 def test_ignored_rows_add_nothing(place):
-    """Even if they hold NaN, or if all rows are ignored and the mean is 0 / 0."""
+    """Ignored rows may hold NaN, and all rows may be ignored, where the mean is 0 / 0."""
     x = torch.tensor([[float("nan"), 1.0], [0.0, 0.0]], device=place.device)
     loss, grad = with_grad(cross_entropy, x, target=torch.tensor([-100, 0], device=place.device))
     assert loss.item() == pytest.approx(0.6931472)

@@ -390,9 +390,10 @@ def test_random_calls_agree_with_the_reference(seed, size, num_queries, dims, k,
 @pytest.mark.parametrize("queries", [8, 32])
 def test_any_number_of_queries_per_program(monkeypatch, queries):
     """A program serves 8 queries on a GPU and a whole bucket in the interpreter, with the same result."""
-    from pointgrad.ops.neighbors import kernels
+    from pointgrad.ops.neighbors import all_kernels, kernels
 
-    monkeypatch.setattr(kernels, "_QUERIES", queries)
+    for module in (all_kernels, kernels):
+        monkeypatch.setattr(module, "PER_PROGRAM", queries)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     points, offsets = torch.rand(75, 3, device=device), torch.tensor([0, 41, 41, 75], device=device)
     query_points, query_offsets = torch.rand(50, 3, device=device), torch.tensor([0, 13, 20, 50], device=device)

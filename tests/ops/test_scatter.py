@@ -83,7 +83,7 @@ def test_segments_equal_segment_reduce(reduce, place):
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
 def test_segments_equal_scatter(reduce, place):
-    """By segment and by index the result is the same, bit for bit where nothing is rounded."""
+    """Segments and an index give the same result, bit for bit where nothing is rounded."""
     lengths = torch.tensor([0, 700, 3, 0, 1200, 9], device=place.device)
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     index = torch.arange(6, device=place.device).repeat_interleave(lengths)

@@ -383,7 +383,7 @@ def test_unreadable_samples_are_counted(capsys):
     class Bad(data.Arrays):
         def __getitem__(self, index):
             if index == 5:
-                raise data.FileError("cloud_5.ply: expected 100 vertices, the file ends after 73")
+                raise data.FileError("cloud_5.ply: expected 100 vertices, but the file ends after 73")
             return super().__getitem__(index)
 
     loader = data.Loader(Bad(content), batch_size=4, transform=data.Prepare(), shuffle=True)
@@ -393,7 +393,7 @@ def test_unreadable_samples_are_counted(capsys):
     Trainer(Tiny(), loader, None, config(epochs=2)).fit()
     printed = capsys.readouterr().out
     (line,) = [line for line in printed.splitlines() if line.startswith("unreadable samples skipped so far: 1;")]
-    assert line.endswith("cloud_5.ply: expected 100 vertices, the file ends after 73")
+    assert line.endswith("cloud_5.ply: expected 100 vertices, but the file ends after 73")
 
 
 @pytest.mark.parametrize(

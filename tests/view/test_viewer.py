@@ -172,7 +172,7 @@ def test_number_of_class_boxes_is_limited(opened):
 
 
 def test_columns_with_reserved_names(opened, capfd):
-    """They are shown unchanged until a network adds columns of the same names."""
+    """Columns with reserved names are shown unchanged until a network adds columns of the same names."""
     names = ("rgb", "height", "prediction", "confidence", "error")
     cloud = data.Cloud(torch.rand(300, 3), {name: torch.arange(300) % 3 for name in names}, torch.arange(300) % 2)
     viewer = opened(cloud)
@@ -193,7 +193,7 @@ def test_columns_with_reserved_names(opened, capfd):
 
 
 def test_labels_are_mapped_to_the_classes_of_the_network(opened):
-    """So that the comparison with the prediction is between classes, not between a class and a code."""
+    """Errors compare the classes of labels and predictions, not a class with a code."""
     classes = data.ClassMap(("low", "high"), ((2,), (5, 6)))
     network = dataclasses.replace(trained(Relative(), normalize="center"), class_map=classes)
     codes = torch.tensor([2, 5, 6, 7]).repeat(50)

@@ -59,7 +59,7 @@ def run(
         device: "cpu" or "cuda".
         only: Run only rows whose name contains all of these words.
         out: JSON file for the results.
-        quick: Use tiny inputs and few rounds, and do not compile. Shows that the benchmark works, not how fast it is.
+        quick: Use tiny inputs and few rounds, and do not compile: a test of the benchmark, whose times mean nothing.
         console: Console to print to.
 
     Returns:
@@ -105,7 +105,12 @@ def run(
 
 
 def write(record: dict[str, Any], target: Path) -> None:
-    """Write a record as JSON, atomically: the file is never incomplete, even if the process is killed."""
+    """Write a record as JSON, atomically: the file is never incomplete, even if the process is killed.
+
+    Args:
+        record: Result of `run`.
+        target: File to write.
+    """
     replace_bytes(target, f"{json.dumps(record, indent=1)}\n".encode())
 
 

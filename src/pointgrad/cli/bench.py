@@ -30,7 +30,7 @@ class Bench:
     """JSON file for the results. Missing folders are created."""
 
     quick: bool = False
-    """Use tiny inputs and few rounds, and do not compile: shows that the benchmark works, not how fast it is."""
+    """Use tiny inputs and few rounds, and do not compile: a test of the benchmark, whose times mean nothing."""
 
     list: bool = False
     """List the families and exit."""

@@ -26,7 +26,7 @@ def parse_classes(texts: Sequence[str], other: Other) -> ClassMap | None:
 
 
 def with_classes(trained: Trained, texts: Sequence[str], other: Other | None) -> Trained:
-    """Return the network with other codes of its classes in files.
+    """Return the network with different codes for its classes in files.
 
     Args:
         trained: The network.

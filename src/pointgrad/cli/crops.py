@@ -68,7 +68,7 @@ def crops(dataset: Any, prepare: Prepare, points: int, times: int, *, workers: i
         points: Points of a crop; 0: no cropping.
         times: Crops of each scene.
         workers: Processes that read.
-        balance: That of `data.Crop`.
+        balance: See `data.Crop`.
     """
     if not points:
         return Crops(Repeated(dataset, times) if times > 1 else dataset, prepare)

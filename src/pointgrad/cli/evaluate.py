@@ -41,33 +41,32 @@ class Evaluate:
     """Run folder, whose best checkpoint is used, or a checkpoint."""
 
     data: str
-    """Data, as for `pointgrad train`. Classes are matched by name: any subset of those of the network, in any order."""
+    """Data, as for `pointgrad train`. Classes are matched by name; the data may have only some of them."""
 
     split: Literal["train", "val", "test"] | None = None
-    """Part of the data. By default test if there is one, else val; all of a folder, array file or scan that is not
-    divided and that the network was not trained on."""
+    """Part of the data. By default test if there is one, else val. A folder, array file or scan that is not divided is
+    used as a whole, unless the network was trained on it."""
 
     classes: tuple[str, ...] = ()
     """Classes of the points in a folder or file: --classes ground=2 building=6, or a YAML file with lines name: code.
     By default those of the training; for other data, those of a classes.yaml or classes.txt next to them, if any."""
 
     other_classes: Literal["ignore", "refuse"] | None = None
-    """Points whose code belongs to no class: ignored, or an error. By default as in training."""
+    """Points whose code belongs to no class are ignored, or refused with an error. By default as in training."""
 
     votes: int | None = None
-    """Predictions that are averaged. A label for each point: per point, as in `pointgrad predict`; by default 3.
-    Classification, parts and crops: per cloud, the first of the unchanged cloud, the others with random scales; by
-    default 1."""
+    """Number of predictions to average. Scans: for each point, as in `pointgrad predict`; by default 3.
+    Classification, parts and crops: for each cloud, first unchanged, then with random scales; by default 1."""
 
     batch_size: int = 32
     """Clouds per batch."""
 
     crops: int = 0
     """Scans: evaluate only this many random crops of each, which is faster and less exact.
-    By default every point of every scan is labelled, as `pointgrad predict --evaluate` does it."""
+    By default every point of every scan is labelled, as by `pointgrad predict --evaluate`."""
 
     workers: int = -1
-    """Processes that read clouds; -1: one per core, up to 8, with a GPU, else 0."""
+    """Processes that read clouds; -1: with a GPU one per core, at most 8; else 0."""
 
     skip_bad: bool = False
     """Skip and count unreadable samples instead of stopping."""

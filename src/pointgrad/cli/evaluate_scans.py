@@ -1,4 +1,4 @@
-"""Evaluation of a network on whole scans, as `pointgrad predict --evaluate` does it."""
+"""Evaluation of a network on whole scans, as by `pointgrad predict --evaluate`."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -128,7 +128,7 @@ class DataFlags:
     lines name: code. By default those of classes.yaml or classes.txt in the folder, else the codes that occur."""
 
     other_classes: Literal["ignore", "refuse"] = "ignore"
-    """Points whose code belongs to no class: ignored in training and evaluation, or an error."""
+    """Points whose code belongs to no class are ignored in training and evaluation, or refused with an error."""
 
     model: str = "pointnet2"
     """Network; `pointgrad models` lists them."""
@@ -150,13 +150,13 @@ class DataFlags:
 
     crop_balance: float | None = None
     """Choice of the centers of crops in training, from 0 (all labelled points are equally likely) to 1 (all classes of
-    a cloud are, so that rare ones are seen). By default 1. Validation always uses 0."""
+    a cloud are equally likely, also rare ones). By default 1. Validation always uses 0."""
 
     samples_per_cloud: int | None = None
     """Random crops of each cloud per epoch. By default 8 for scenes, more if there are fewer than 8, else 1."""
 
     workers: int = -1
-    """Processes that read and transform clouds; -1: one per core, up to 8, with a GPU, else 0.
+    """Processes that read and transform clouds; -1: with a GPU one per core, at most 8; else 0.
     Results do not depend on it."""
 
     skip_bad: bool = False

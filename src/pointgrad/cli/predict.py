@@ -74,7 +74,8 @@ class Predict:
     or a YAML file with lines name: code. By default those of the training."""
 
     other_classes: Literal["ignore", "refuse"] | None = None
-    """With --evaluate: points whose code belongs to no class are ignored, or an error. By default as in training."""
+    """With --evaluate: points whose code belongs to no class are ignored, or refused with an error. By default as in
+    training."""
 
     classification: tuple[int, ...] | None = None
     """LAS and LAZ: write the labels to the classification field of the points as well;

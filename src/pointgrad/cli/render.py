@@ -85,7 +85,7 @@ class Render:
     By default those next to the file, or those of the LAS standard."""
 
     other_classes: Literal["ignore", "refuse"] = "ignore"
-    """Points whose code belongs to none of --classes: drawn without a class, or an error."""
+    """Points whose code belongs to none of --classes are drawn without a class, or refused with an error."""
 
     colors: tuple[str, ...] = ()
     """Colors of classes, by name or number: --colors ground=#8c6d31 water=#2a7ab8."""

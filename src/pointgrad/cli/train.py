@@ -56,9 +56,8 @@ class Train(TrainConfig, DataFlags):
     """Run folder. By default a new one under runs/."""
 
     final_evaluation: bool = True
-    """A label for each point: after the last epoch, label every point of the validation scans with the best weights, as
-    `pointgrad evaluate` does. Validation after each epoch uses the prepared clouds; for scenes crops, which are the
-    same in all epochs."""
+    """Scans: after the last epoch, label every point of the validation scans with the best weights, as `pointgrad
+    evaluate` does. The validation after each epoch uses prepared clouds, of scenes the same crops in every epoch."""
 
     resume: bool = False
     """Continue the run in --out from its last checkpoint, with its configuration; start a new run if there is none."""
@@ -168,7 +167,7 @@ class Train(TrainConfig, DataFlags):
     def loader(self, dataset: Any, fabric: Any, *, training: bool) -> data.Loader:
         """Return a loader of the batches of this process."""
         count = workers(self.workers, fabric.device)
-        balance = self.crop_balance or 0.0 if training else 0.0  # validation measures the data as they are
+        balance = self.crop_balance or 0.0 if training else 0.0  # validation uses the data unchanged
         scenes = crops(
             dataset,
             preparation(self),

@@ -37,7 +37,7 @@ class View:
     or one run folder of `pointgrad train`, whose curves, confusion matrix and worst examples are shown."""
 
     checkpoint: Path | None = None
-    """Run folder of `pointgrad train`, or a checkpoint, to label the clouds and show which points influence it."""
+    """Run folder of `pointgrad train`, or a checkpoint, to label the clouds and show which points influence a label."""
 
     host: str = "127.0.0.1"
     """Address to listen on. By default only this machine can connect;
@@ -62,7 +62,7 @@ class View:
     By default those of the checkpoint, those next to the file, or those of the LAS standard."""
 
     other_classes: Literal["ignore", "refuse"] = "ignore"
-    """Points whose code belongs to none of --classes: shown without a class, or an error."""
+    """Points whose code belongs to none of --classes are shown without a class, or refused with an error."""
 
     colors: tuple[str, ...] = ()
     """Colors of classes, by name or number: --colors ground=#8c6d31 water=#2a7ab8."""

@@ -37,7 +37,7 @@ class ClassMap:
     Attributes:
         names: Names of the classes, in the order of the network's outputs.
         codes: Codes of each class, from 0 to 65534.
-        other: What happens to points with any other code: "ignore" gives them no label, "refuse" raises an error.
+        other: Handling of points with any other code: "ignore" gives them no label, "refuse" raises an error.
 
     Raises:
         ValueError: If a name or a code occurs twice, a name is empty, or a class has no valid code.

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate, max_pool2d
 
 CELL = 1.0  # edge length of a cell, in the units of the coordinates, which are expected to be metres
-RADII = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of the windows, in cells: objects up to 64 m wide are not ground
+RADII = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # radii of windows, in cells: objects up to 64 m wide are not ground
 SLOPE, STEP = 0.2, 0.4  # terrain may rise by STEP + SLOPE * radius above the opened surface
 AROUND, SUPPORT, DEPTH = 5, 5, 1.0  # a low cell needs SUPPORT others within AROUND cells, at most DEPTH higher
 OCCUPIED = 1 << 23  # cells kept while collecting; more double the edge length

@@ -47,7 +47,7 @@ def open_dataset(
     text, path = str(spec), Path(spec).expanduser()
     name, colon, root = text.partition(":")
     if classes is not None and not has_codes(text):
-        raise ValueError(f"classes can be mapped for a folder or a file of points, got {text!r}")
+        raise ValueError(f"classes can only be mapped for a folder or a file of points, got {text!r}")
     if text == BUILT_IN:
         return Shapes(split, task or "classification", **options)
     if colon and name in PUBLISHED:

@@ -20,7 +20,7 @@ from pointgrad.models.published import Unloaded
 from pointgrad.writing import make_folder, replace_bytes
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-MOST_BYTES = 2**16  # of the options
+MOST_BYTES = 2**16  # size of the file of options
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
@@ -133,7 +133,7 @@ def _download(repository: str, revision: str | None, token: str | None) -> Path:
     try:
         files = [CONFIG, WEIGHTS]
         return Path(hub.snapshot_download(repository, revision=revision, token=token, allow_patterns=files))
-    except Exception as error:  # of the network, of access and of names
+    except Exception as error:  # network failures, missing access and invalid names
         raise PretrainedError(f"{repository}: cannot be downloaded: {one_line(error, limit=300)}") from error
 
 

@@ -115,7 +115,7 @@ def _converted(
         value = value.reshape(-1) if value.dim() == 2 and len(value) == 1 else value  # MinkowskiEngine's bias (1, Cout)
     elif kernel is None:  # a linear layer (Cout, Cin)
         outputs, inputs = target.shape
-        shapes = [(inputs, outputs), (1, inputs, outputs)]  # of MinkowskiEngine since version 0.5, and before
+        shapes = [(inputs, outputs), (1, inputs, outputs)]  # MinkowskiEngine from version 0.5 on, and before
         if not mink:
             # spconv reads the memory of a kernel of size 1 as (Cin, Cout), whatever its shape.
             shapes = [(outputs, 1, 1, 1, inputs), (1, 1, 1, inputs, outputs)]
@@ -206,4 +206,4 @@ _NAMES: dict[str, Callable[[str], str]] = {
 }
 PUBLISHED = tuple(_NAMES)
 _SERIALIZED = ("ptv3", "sonata", "litept")  # their linear layers are not stored as convolutions
-_UNUSED = ("embedding.mask_token",)  # of pretraining
+_UNUSED = ("embedding.mask_token",)  # only used in pretraining

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from pointgrad.models.heads import one_hot
+from pointgrad.models.heads import voxel_input
 from pointgrad.models.network import Network
 from pointgrad.nn.grid_pool import GridPool, GridUnpool, Norm
 from pointgrad.nn.level import Level
-from pointgrad.nn.local import cloud_ends, flat, per_point
 from pointgrad.nn.patch_block import PatchBlock
 from pointgrad.nn.shared_mlp import make_norm
 from pointgrad.nn.sparse_conv import SubmanifoldConv
@@ -23,7 +22,7 @@ from pointgrad.ops.scatter import segment
 from pointgrad.ops.sparse import KernelMap, submanifold_map
 
 CURVES: tuple[Curve, ...] = ("z", "z-trans", "hilbert", "hilbert-trans")
-MOST_BITS = 16  # of a coordinate, as published
+MOST_BITS = 16  # most bits of a coordinate, as published
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Stage(nn.Module):
         blocks: The blocks.
         down: Layer from the finer resolution.
         up: Layer from the coarser resolution.
-        legacy: Whether a block convolves what the block before it added last, instead of its result.
+        legacy: Whether a block convolves the last branch that the previous block added, instead of its result.
     """
 
     def __init__(
@@ -182,13 +181,7 @@ class Serialized(Network):
         self.head = nn.Sequential(nn.Dropout(config["dropout"]), nn.Linear(out, config["classes"]))
 
     def logits(self, level: Level, category: Tensor | None) -> Tensor:
-        own = [flat(level.points)] if self.config["coordinates"] else []
-        own += [] if level.features is None else [flat(level.features)]
-        if category is not None:
-            own.append(flat(per_point(level, one_hot(category, self.config["categories"], level.points))))
-        tensor, voxel = SparseTensor.from_points(
-            flat(level.points), torch.cat(own, -1), self.config["voxel"], offsets=cloud_ends(level)
-        )
+        tensor, voxel = voxel_input(level, category, self.config)
         grids = self.grids(tensor.coordinates, tensor.offsets)
         tensor = self._first(tensor.features, grids[0])
         grids[0] = grids[0]._replace(maps=grids[0].maps[-1:])  # frees the large map of the first layer
@@ -212,7 +205,7 @@ class Serialized(Network):
         begin = segment(coordinates, offsets, "min")
         coordinates = coordinates - gather(begin, clouds.ids(coordinates, offsets))
         extents = segment(coordinates, offsets, "max").amax(1)
-        largest = None  # in a traced program, which cannot choose the number of bits by it
+        largest = None  # a traced program cannot choose the number of bits by its value
         if not torch.compiler.is_compiling():
             largest = int(extents.max())
             fits = largest < 2**MOST_BITS
@@ -282,7 +275,7 @@ class Serialized(Network):
         """The orders (V,) of voxels for the blocks of a stage; none without attention.
 
         In training, the curves are drawn at random. A Hilbert curve depends on the number of bits of the coordinates.
-        It is that of the cloud, as if it were alone; a left shift makes the codes of all clouds equally long.
+        Each cloud uses the number that it would have alone; a left shift makes the codes of all clouds equally long.
 
         Args:
             stage: Number of the stage.
@@ -303,7 +296,7 @@ class Serialized(Network):
             shifts = bits - self._depths(extents, stage)
             coordinates = coordinates << gather(shifts.unsqueeze(1), clouds.ids(coordinates, offsets))
         drawn = curves[: max(counts)]
-        # In a fixed order, because a GPU has a kernel for each sequence of curves.
+        # In a fixed order, because a GPU kernel is compiled for each sequence of curves.
         sequence = sorted(drawn, key=CURVES.index)
         orders = serialize(coordinates, sequence, bits=bits, offsets=offsets).order
         return tuple(orders[sequence.index(curve)] for curve in drawn)
@@ -311,7 +304,7 @@ class Serialized(Network):
     def _depths(self, extents: Tensor, stage: int) -> Tensor:
         """The number of bits (B,) of the coordinates of each cloud in a stage."""
         fixed = self.sizes.fixed_depth
-        powers = 1 << torch.arange(MOST_BITS + 1, device=extents.device)  # Inductor computes 2 ** index in float
+        powers = 1 << torch.arange(MOST_BITS + 1, device=extents.device)  # Inductor would compute 2 ** index in float
         lengths = ((extents if fixed else extents >> stage).unsqueeze(1) + 1 >= powers).sum(1)
         return (lengths - stage).clamp(min=1) if fixed else lengths
 

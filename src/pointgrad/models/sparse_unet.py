@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pointgrad.models import options
-from pointgrad.models.heads import one_hot
+from pointgrad.models.heads import voxel_input
 from pointgrad.models.network import Network
 from pointgrad.nn.level import Level
-from pointgrad.nn.local import cloud_ends, flat, per_point
 from pointgrad.nn.shared_mlp import make_norm
 from pointgrad.nn.sparse_conv import Conv, InverseConv, SparseConv, SubmanifoldConv
 from pointgrad.nn.sparse_norm import ConvNorm, LinearNorm, conv_norm, join
@@ -62,16 +60,7 @@ class SparseUNet(Network):
         self.head = nn.Sequential(nn.Dropout(config["dropout"]), nn.Linear(width, config["classes"]))
 
     def logits(self, level: Level, category: Tensor | None) -> Tensor:
-        own = [flat(level.points)] if self.config["coordinates"] else []
-        own += [] if level.features is None else [flat(level.features)]
-        if category is not None:
-            own.append(flat(per_point(level, one_hot(category, self.config["categories"], level.points))))
-        tensor, voxel = SparseTensor.from_points(
-            flat(level.points),
-            own[0] if len(own) == 1 else torch.cat(own, -1),
-            self.config["voxel"],
-            offsets=cloud_ends(level),
-        )
+        tensor, voxel = voxel_input(level, category, self.config)
         tensor = self.stem(tensor)
         skips = []
         for down, blocks in zip(self.down, self.encode, strict=True):

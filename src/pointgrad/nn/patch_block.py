@@ -140,7 +140,7 @@ class PatchBlock(nn.Module):
     def with_branch(
         self, tensor: SparseTensor, order: Tensor | None, conv_input: SparseTensor | None = None
     ) -> tuple[SparseTensor, SparseTensor]:
-        """Return the result, and the output of the MLP, or of the convolution, that was added last."""
+        """Return the result, and the output of its last branch: of the MLP, or of the convolution without attention."""
         rows = tensor.features
         if checks.autocasts(rows):  # residual sums in float32, as layer norm on a GPU gives them
             rows = rows.float()

@@ -177,7 +177,8 @@ class _PooledMLP(torch.autograd.Function):
         grad_shift, grad_gain = grad.sum(0), (grad * (highest - means[-1])).sum(0) * inverses[-1]
         grad_norms = [grad_gain, grad_shift]
         picked, arg = grad * scales[-1], arg.clamp(min=0)
-        current: Any = torch.empty_like(kept[0]) if count == 1 else None  # of a norm's output; finally of the rows
+        # The gradient of the output of a norm; finally of the rows.
+        current: Any = torch.empty_like(kept[0]) if count == 1 else None
 
         def run(layer: int, tilt: Tensor, level: Tensor, below: Any, block: Block) -> tuple[Tensor, ...]:
             """Compute the gradient of the output of the norm below from that of this norm.

@@ -9,7 +9,7 @@ CELLS = 6  # cells along the diagonal of the core: smaller gaps do not separate 
 CROWD = 0.01  # minimum number of points of a cell, relative to the median in the core
 FEWEST = 1000  # smaller samples are too sparse to tell outliers from the rest
 WORTH = 0.95  # outliers are kept in the frame if the diagonal without them is longer than this fraction
-BITS = 21  # of a cell number along each axis; three fit into 64 bits
+BITS = 21  # bits of a cell number along each axis; three fit into 64 bits
 _STEPS = np.stack(np.meshgrid(*[(-1, 0, 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
 
 

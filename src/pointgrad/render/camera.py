@@ -37,7 +37,7 @@ class Frame(NamedTuple):
     width: int
     height: int
     margin: float
-    field: float = FIELD  # of view along the longer side
+    field: float = FIELD  # field of view along the longer side
 
     @property
     def focal(self) -> float:

@@ -18,7 +18,7 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     owner = os.getpid()
 
     def handle(number: int, _: Any) -> None:
-        if os.getpid() != owner:  # a worker of the loader: Ctrl-C reaches it too, but it must serve until the end
+        if os.getpid() != owner:  # a worker of the loader: Ctrl-C reaches it too, but it must run until the end
             if number == signal.SIGTERM:
                 os._exit(128 + number)
             return

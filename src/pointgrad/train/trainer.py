@@ -250,7 +250,7 @@ class Trainer:
         state.since_best = 0 if better else state.since_best + 1
         if better:
             state.best = row[self.monitor]
-            save_best(self)  # before the last checkpoint, which counts on it
+            save_best(self)  # before the last checkpoint, which relies on it
             if self.val_loader is not None and examples is not None:
                 self._report.evaluated(self.epoch, evaluated, examples)
         if self.folder is not None and self.main:
@@ -265,7 +265,7 @@ class Trainer:
         """Run the remaining steps of the current epoch."""
         device, config, state = self.fabric.device, self.config, self.state
         metrics = self.new_metrics()
-        if state.metrics is not None and self.main:  # of the resumed epoch; they are the sum over all processes
+        if state.metrics is not None and self.main:  # metrics of the resumed epoch, summed over all processes
             metrics.load_state_dict(state.metrics)
         state.metrics = None
         watch = Watch(metrics, self.steps, device)
@@ -386,13 +386,13 @@ class Trainer:
             )
 
     def position(self) -> str:
-        """Describe how far the run is."""
+        """Describe the progress of the run."""
         if self.step == 0:
             return f"after epoch {self.epoch}"
         return f"in epoch {self.epoch + 1}, after step {self.step} of {self.steps}"
 
     def nonfinite_hint(self) -> str:
-        """Describe what to do about values that are not finite."""
+        """Suggest remedies for non-finite values."""
         kept = f"; {self.folder.last} is from before" if self.folder and self.folder.last.exists() else ""
         return f"{kept}. Check the data, lower --lr, or clip gradients (--clip)"
 

@@ -10,7 +10,7 @@ from pointgrad.view.display import Vector
 from pointgrad.view.stage import FARTHEST, Stage
 from pointgrad.view.worker import Task
 
-STEPS = 200  # of a slider
+STEPS = 200  # steps of a slider
 EDGES = np.array([(a, b) for a in range(8) for b in range(8) if a < b and (a ^ b).bit_count() == 1])  # corner numbers
 EDGE_COLOR = (120, 124, 130)
 

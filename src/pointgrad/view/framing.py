@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import viser
 
 FOV = math.radians(45.0)  # vertical field of view
-ASPECT = 1.4  # of a window that has not connected yet
-LINKED_MARGIN = 0.09  # as MARGIN, for linked views, which have titles
-RETRIES, RETRY_SECONDS = 5, 0.5  # a browser that is still starting may lose a pose
+ASPECT = 1.4  # assumed aspect of a window until it connects
+LINKED_MARGIN = 0.09  # MARGIN of linked views, which have titles
+RETRIES, RETRY_SECONDS = 5, 0.5  # a pose is sent again, because a starting browser may lose it
 SAME = 1e-3  # relative difference of positions and aspects that counts as no change
 
 
 @dataclass(frozen=True)
 class Pose:
-    """Where a camera was put.
+    """Pose of a camera.
 
     Attributes:
         view: Viewing direction.
@@ -57,10 +57,10 @@ class Framing:
         linked: Callable[[], bool],
     ) -> None:
         self._server, self._worker, self._stage, self._linked = server, worker, stage, linked
-        self._poses: dict[int, Pose] = {}  # by browser
+        self._poses: dict[int, Pose] = {}  # last pose of each browser
         self._arrived: set[int] = set()  # browsers that have reported the pose; older cameras may be on their way
         self._started: set[int] = set()  # browsers that have reported any pose
-        self._retries: dict[int, int] = {}  # by browser that has not
+        self._retries: dict[int, int] = {}  # number of retries for each other browser
         server.initial_camera.fov = FOV
         server.on_client_connect(self._connected)
 

@@ -1,4 +1,4 @@
-"""What a viewer opens: a file, or clouds in memory."""
+"""Inputs of the viewer: a file, or clouds in memory."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ class Input(Protocol):
 
     @property
     def preferred(self) -> str | None:
-        """Column that was asked for to color the points; None for the default."""
+        """Column requested to color the points; None for the default."""
 
     def first_choice(self, sample: Cloud) -> str:
         """Column that colors the points at first."""

@@ -104,7 +104,7 @@ class Levels:
 
     def sample(self, count: int) -> Part:
         """Read `count` points, or all if there are fewer: about the same fraction of every leaf."""
-        ends = self._first * min(count, len(self)) // len(self)  # of the sample, leaf by leaf
+        ends = self._first * min(count, len(self)) // len(self)  # ends of the leaves in the sample
         return join([self.read(int(leaf), int(n)) for leaf, n in enumerate(np.diff(ends)) if n])
 
     def add(self, name: str, values: Tensor) -> None:

@@ -77,7 +77,7 @@ class Stage:
         levels: The cloud.
         budget: Maximum number of points to draw.
         before: The stage that this one replaces. Its position and scale in the scene are kept if the new cloud has
-            about its place and size, so that an updated cloud does not jump.
+            about the same place and size, so that an updated cloud does not jump.
 
     Attributes:
         kept: Whether position and scale are those of `before`.

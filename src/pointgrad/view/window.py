@@ -14,7 +14,7 @@ from pointgrad.view import server
 from pointgrad.view.inputs import Clouds, check_columns
 from pointgrad.view.viewer import Viewer
 
-HEIGHT = 600  # of the frame in a notebook, in pixels
+HEIGHT = 600  # height of the frame in a notebook, in pixels
 
 
 def show(
@@ -133,7 +133,8 @@ def _window(port: int | None) -> Window:
     web = server.start("127.0.0.1", port, "pointgrad", verbose=False)
     window = Window(Viewer(web), web)
     _windows.append(window)
-    # Before viser's own exit function, and before the interpreter, which would abort if a thread is in compiled code.
+    # Runs before viser's own exit function, and before the interpreter ends: it would abort if a thread were still in
+    # compiled code.
     atexit.register(window.close)
     print(f"{window.address}  (until this program ends)", flush=True)
     return window

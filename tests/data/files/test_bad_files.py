@@ -338,7 +338,7 @@ def test_bad_columns(tmp_path):
     [
         ("a.off", "OFF\n", "expected the counts of vertices, faces and edges, found ''"),
         ("a.off", "OFF BINARY\n1 0 0\n", "expected OFF, COFF, NOFF or CNOFF in text"),
-        ("a.off", "OFF\n2 0 0\n1 2 3\n", "expected 2 vertices, the file ends after 1"),
+        ("a.off", "OFF\n2 0 0\n1 2 3\n", "expected 2 vertices, but the file ends after 1"),
         ("a.off", "OFF\n1 2 0\n1 2 3\n1 0\n", "expected 2 faces, as declared in the header, found 1"),
         ("a.off", "OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 3\n", "expected faces of vertices 0 to 2, found 3"),
         ("a.off", "OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n4 0 1 2\n", "expected a face as its number of vertices"),

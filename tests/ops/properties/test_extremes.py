@@ -114,7 +114,7 @@ def test_tiny_clouds_agree_with_the_definition(data, n, exponent, flush):
 
 @law(st.data(), st.integers(1, 12))
 def test_denormal_halves_survive_flushing(data, n):
-    """They are normal numbers in float32, in which sums are computed."""
+    """Denormal halves are normal numbers in float32, in which sums are computed."""
     values = (data.draw(integers(n, 4)) * 2.0**-24).half()
     index, cuts = data.draw(indices(3, n)), data.draw(offsets(n))
     lists, weights = data.draw(indices(n, 5, 3)), data.draw(integers(5, 3)).half()

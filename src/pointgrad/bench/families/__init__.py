@@ -31,5 +31,9 @@ def rows(name: str, setup: Setup) -> list[Row]:
 
 
 def describe(name: str) -> str:
-    """One-line description of a family."""
+    """Return the one-line description of a family.
+
+    Args:
+        name: Name of the family.
+    """
     return (_module(name).__doc__ or "").splitlines()[0]

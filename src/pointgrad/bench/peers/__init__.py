@@ -15,7 +15,7 @@ converts the result to the common form of the work:
     interpolate  features (B, N, C), index (B, M, 3), weights  -> (B, M, C)
     interpolate_backward  as above, and grad (B, M, C)   -> (B, N, C)
     chamfer   points, targets (B, N, 3)                  -> scalar, sum of the mean squared distances of both directions
-    submanifold  features (N, C), weight (27, C, D), coordinates (N, 3)  -> (N, D), with the map at hand
+    submanifold  features (N, C), weight (27, C, D), coordinates (N, 3)  -> (N, D), with a given map
     submanifold_both  as above, and grad (N, D)          -> (N, D), and the gradients of features and weight
     strided   as submanifold; stride 2, padding 1        -> (M, D) in the order of x, y and z, with the map
 """

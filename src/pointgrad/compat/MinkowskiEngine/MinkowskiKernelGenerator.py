@@ -21,7 +21,7 @@ def get_kernel_volume(
         if any(size % 2 == 0 for size in kernel_size):
             raise ValueError(f"kernel_size must be odd for RegionType.HYPER_CROSS, got {kernel_size}")
         return sum(size - 1 for size in kernel_size) + 1
-    raise NotImplementedError(f"pointgrad.compat does not provide {region_type}, as MinkowskiEngine itself")
+    raise NotImplementedError(f"pointgrad.compat does not provide {region_type}; neither does MinkowskiEngine")
 
 
 class KernelGenerator:

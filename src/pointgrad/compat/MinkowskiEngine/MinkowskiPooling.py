@@ -62,13 +62,13 @@ class MinkowskiAvgPooling(MinkowskiPoolingBase):
 
 
 class MinkowskiSumPooling(MinkowskiPoolingBase):
-    """Sum."""
+    """Sum of the voxels that exist."""
 
     reduce = "sum"
 
 
 class MinkowskiMaxPooling(MinkowskiPoolingBase):
-    """Maximum."""
+    """Maximum of the voxels that exist."""
 
     reduce = "max"
 

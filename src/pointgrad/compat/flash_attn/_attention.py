@@ -75,7 +75,7 @@ def attend_packed(
     options: Options,
     suffixes: tuple[str, str] = ("_q", "_k"),
 ) -> Tensor:
-    """Attention of q (N, H, D) to k and v (M, G, D); `starts_*` (B + 1,) are where the sequences start.
+    """Attention of q (N, H, D) to k and v (M, G, D); `starts_*` (B + 1,) are the first rows of the sequences.
 
     `suffixes` complete the names of the arguments in error messages.
     """
@@ -164,7 +164,7 @@ def _check_inputs(q: Any, k: Any, v: Any, shapes: tuple[str, str], rank: int) ->
 
 
 def _check_starts(suffix: str, starts: Any, longest: Any, rows: Tensor) -> int:
-    """Check where the sequences start, and the length of the longest, which is returned."""
+    """Check the first rows of the sequences and the length of the longest one; return this length."""
     name, max_name = f"cu_seqlens{suffix}", f"max_seqlen{suffix}"
     checks.tensor(name, starts)
     checks.shape(starts.dim() == 1 and len(starts) > 0, name, "(batch + 1,)", starts)

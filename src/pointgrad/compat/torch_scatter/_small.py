@@ -14,8 +14,8 @@ from torch.autograd import forward_ad
 from pointgrad.ops import native, registry
 from pointgrad.ops.scatter import cpu, register
 
-_MAX_ENTRIES = 2048  # of the index
-_MAX_ELEMENTS = 2**16  # of the values
+_MAX_ENTRIES = 2048  # size of the index
+_MAX_ELEMENTS = 2**16  # size of the values
 _TYPES = {Tensor, torch.nn.Parameter}
 _DTYPES = {torch.float32, torch.float64, torch.int64, torch.int32}
 

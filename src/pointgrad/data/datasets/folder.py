@@ -92,7 +92,7 @@ class Folder(Dataset[Cloud]):
         self.root, self.sample, self.seed = Path(root), sample, seed
         if not self.root.is_dir() and not is_cloud(self.root):
             raise missing(self.root, "a folder of clouds", LAYOUTS)
-        self._folder = self.root if self.root.is_dir() else self.root.parent  # of classes.yaml or classes.txt
+        self._folder = self.root if self.root.is_dir() else self.root.parent  # may contain classes.yaml or classes.txt
         parts = {name: self.root / name for name in SPLITS if (self.root / name).is_dir()}
         if parts and "train" not in parts:
             raise FileError(f"{self.root}: expected a folder train in addition to {' and '.join(parts)}, found none")
@@ -130,7 +130,7 @@ class Folder(Dataset[Cloud]):
             keep = part_of_training(labels, split, seed)
         if not keep:
             raise FileError(f"{folder}: expected clouds for {split}, found {len(files)} in total")
-        self._others: dict[int, dict[int, int]] = {}  # by index
+        self._others: dict[int, dict[int, int]] = {}  # ignored codes by index of the cloud
         self.files = [files[i] for i in keep]
         self._labels = [labels[i] for i in keep]
 

@@ -14,7 +14,7 @@ PROJECTED, GEOGRAPHIC, VERTICAL = 3072, 2048, 4096  # GeoTIFF keys with EPSG cod
 CITATIONS = (3073, 1026, 2049)  # GeoTIFF keys with names
 USER_DEFINED = 32767
 NAME = re.compile(r'^\s*[A-Za-z_]+\s*\[\s*"([^"]{1,200})"')
-AUTHORITY = re.compile(r'(?:AUTHORITY|ID)\s*\[\s*"EPSG"\s*,\s*"?(\d+)"?[^\[\]]*\]\s*\]\s*$')  # of the whole system
+AUTHORITY = re.compile(r'(?:AUTHORITY|ID)\s*\[\s*"EPSG"\s*,\s*"?(\d+)"?[^\[\]]*\]\s*\]\s*$')  # the whole system
 
 
 def coordinate_system(path: Path) -> str | None:

@@ -56,7 +56,7 @@ def chunks(path: Path) -> Iterator[Table]:
             if not len(points):
                 break
     if done != header.point_count:
-        raise FileError(f"expected {header.point_count} points, the file ends after {done}")
+        raise FileError(f"expected {header.point_count} points, but the file ends after {done}")
 
 
 def _width(dimension: Any) -> int:

@@ -24,7 +24,7 @@ def read(path: Path) -> Table:
     vertices, faces = counts
     rows = lines[start : start + vertices]
     if len(rows) < vertices:
-        raise FileError(f"expected {vertices} vertices, the file ends after {len(rows)}")
+        raise FileError(f"expected {vertices} vertices, but the file ends after {len(rows)}")
     polygons = lines[start + vertices :]
     if len(polygons) != faces:
         raise FileError(f"expected {faces} faces, as declared in the header, found {len(polygons)}")

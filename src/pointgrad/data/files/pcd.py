@@ -140,7 +140,7 @@ def _compressed(body: bytes, header: Header) -> Array:
     import lzf
 
     if len(body) < 8:
-        raise FileError("expected the sizes of the compressed points, the file ends before them")
+        raise FileError("expected the sizes of the compressed points, but the file ends before them")
     packed, size = struct.unpack("<II", body[:8])
     if size != header.points * header.row.itemsize:
         raise FileError(f"expected {header.points} points in {header.points * header.row.itemsize} bytes, found {size}")

@@ -40,7 +40,7 @@ class Element:
 
 
 def ends(element: Element, rows: int) -> NoReturn:
-    raise FileError(f"expected {element.count} rows of {element.name}, the file ends after {rows}")
+    raise FileError(f"expected {element.count} rows of {element.name}, but the file ends after {rows}")
 
 
 def compose_header(encoding: str, count: int, types: Mapping[str, np.dtype[Any]]) -> bytes:

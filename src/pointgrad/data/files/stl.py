@@ -34,7 +34,7 @@ def _ascii(text: str) -> Array:
     if len(vertices) != 3 * facets or closed.count("endfacet") != facets:
         raise FileError(f"expected 3 vertices in each facet, found {len(vertices)} in {facets}")
     if not closed or closed[-1] != "endsolid":
-        raise FileError(f"expected endsolid at the end, the file ends after {facets} facets")
+        raise FileError(f"expected endsolid at the end, but the file ends after {facets} facets")
     corners = load_rows(vertices, np.float64, 3 * facets, "vertices")
     if facets and corners.shape[1] != 3:
         raise FileError(f"expected 3 numbers for a vertex, found {corners.shape[1]}")

@@ -163,7 +163,7 @@ def _invert(
     """The place of each row, from the rows in order. Padded: both are then counted within each cloud."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     place_mask = place < rows
-    first = tl.program_id(1) * tl.cast(rows, tl.int64)  # of this curve
+    first = tl.program_id(1) * tl.cast(rows, tl.int64)  # first row of this curve
     row = tl.load(order_ptr + first + place, mask=place_mask, other=0)
     if PACKED:
         tl.store(inverse_ptr + first + row, place, mask=place_mask)

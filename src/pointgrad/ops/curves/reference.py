@@ -7,7 +7,7 @@ from .. import clouds
 
 # The number of a curve is its place here: 2 for Hilbert, plus 1 if x and y are swapped.
 CURVES = ("z", "z-trans", "hilbert", "hilbert-trans")
-MOST_BITS = 21  # of each axis, so that a code fits in 63 bits
+MOST_BITS = 21  # most bits per axis, so that a code fits in 63 bits
 
 
 def space_filling_curve(coordinates: Tensor, sizes: Tensor | None, orders: list[int], bits: int) -> Tensor:

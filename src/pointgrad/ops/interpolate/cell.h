@@ -8,7 +8,7 @@
 namespace pointgrad {
 
 template <class R> struct Cell {
-  R share[3];  // of the upper corner, for each axis
+  R share[3];  // share of the upper corner along each axis
 
   // The eight weights, or their derivative along the tangent.
   POINTGRAD_INLINE void weights(const R* tangent, R* out) const {

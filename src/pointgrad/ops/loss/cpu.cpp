@@ -16,7 +16,7 @@ namespace pointgrad {
 namespace {
 
 constexpr int kLanes = 32;  // parallel partial sums, which vectorize and have a fixed order
-constexpr int64_t kPositions = 512;  // in a block, where positions are consecutive in memory
+constexpr int64_t kPositions = 512;  // positions per block, where they are consecutive in memory
 constexpr int64_t kValuesPerTask = 1 << 15;
 
 enum Base { kNone, kShared, kOwn };

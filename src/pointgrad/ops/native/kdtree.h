@@ -22,7 +22,7 @@ namespace kdtree {
 constexpr int kFan = 16;    // children of a node: one vector of floats
 constexpr int kAxes = 3;    // a cloud of fewer dimensions has zeros in the others
 constexpr int kWays = 4;    // parts of a large division
-constexpr int kBins = 256;  // of its histogram
+constexpr int kBins = 256;  // bins of its histogram
 
 template <class T> struct Item {
   T at[kAxes];

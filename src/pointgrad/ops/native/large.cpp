@@ -30,7 +30,7 @@ struct Block {
 struct Idle {
   std::mutex lock;
   std::vector<Block> blocks;  // the longest idle first
-  size_t bytes = 0;           // of all blocks
+  size_t bytes = 0;           // total size of all blocks
   Idle() { blocks.reserve(kMostIdle + 1); }  // so that give_back cannot fail
 };
 

@@ -1,4 +1,4 @@
-"""Triton kernels of this family: the search through the index of `index_kernels.py`, and one through all points.
+"""Triton kernels of this family: the search through the index of `index_kernels.py`.
 
 One program handles eight queries, a quarter of a bucket, which are consecutive along the same curve. Queries are the
 last axis of every tile and a program is one warp, so four threads share the candidates of a query and keep the best in
@@ -8,7 +8,7 @@ first, until the nearest box is farther than the worst neighbor kept by any of t
 with the same operations in the same order as point distances, so rounding is monotone and the pruning is exact.
 
 Candidates are ranked as one 64-bit number, distance bits above, row number below: ties go to the smallest
-index. Above three dimensions, and in float64, the search goes through all points instead.
+index. Above three dimensions, and in float64, `all_kernels.py` searches through all points instead.
 """
 
 import torch
@@ -17,14 +17,13 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import clouds
-from ..launch import INTERPRETED, cdiv, jit, power_of_2
+from ..launch import INTERPRETED, jit, power_of_2
 from ..sums import sum_dtype
+from .all_kernels import MOST_AT_ONCE, NO_NEIGHBOR, PER_PROGRAM, SELECTIONS, mixed_seed, random_rank, search_all
 from .index_kernels import (
     BIG,
     LANES,
     NO_KEY,
-    cloud_of,
-    contiguous,
     coordinate,
     find,
     in_buckets,
@@ -35,12 +34,7 @@ from .index_kernels import (
 from .index_kernels import neighbor_index as neighbor_index
 from .layout import BUCKET, squared
 
-_SELECT = {"nearest": 0, "first": 1, "random": 2}
-_QUERIES = BUCKET if INTERPRETED else 8  # per program; in the interpreter programs are expensive
-_MOST_AT_ONCE = 32  # neighbors kept in registers; more take several passes
-
 INFINITY_BITS = tl.constexpr(0x7F800000)
-NO_NEIGHBOR = tl.constexpr(0x7F800000 << 32)  # keys from here on are not neighbors
 
 
 def neighbor_search(
@@ -79,7 +73,7 @@ def neighbor_search(
             asked_words = in_buckets(queries, query_sizes, batch, cloud_boxes)
         _search_index(results, words, asked_words, points, count.numel(), batch, wanted)
     else:
-        _search_all(results, points, queries, (sizes, query_sizes), batch, wanted)
+        search_all(results, points, queries, (sizes, query_sizes), batch, wanted)
     if select == "random":  # found in the order of their random ranks
         found, order = found.sort(dim=-1)
         distance2, order = distance2.gather(-1, order).sort(dim=-1, stable=True)
@@ -99,8 +93,8 @@ def _search_index(
     found, distance2, count = results
     k, radius2, min_radius2, select, seed = wanted
     layout, asked = layout_of(points.shape[:-1].numel(), batch), layout_of(num_queries, batch)
-    at_once = power_of_2(k, 1, _MOST_AT_ONCE)
-    _search[(asked.num_buckets * (BUCKET // _QUERIES),)](
+    at_once = power_of_2(k, 1, MOST_AT_ONCE)
+    _search[(asked.num_buckets * (BUCKET // PER_PROGRAM),)](
         found_ptr=found,
         distance2_ptr=distance2,
         count_ptr=count,
@@ -120,59 +114,14 @@ def _search_index(
         radius2=radius2,
         min_radius2=min_radius2,
         BALL=radius2 != torch.inf or min_radius2 > 0,
-        SELECT=_SELECT[select],
+        SELECT=SELECTIONS[select],
         STEPS=steps(batch),
         DIMS=points.shape[-1],
         SUPERS=power_of_2(layout.num_supers, 1, 2**20),
-        QUERIES=_QUERIES,
+        QUERIES=PER_PROGRAM,
         AT_ONCE=at_once,
         PASSES=k > at_once,
         TILE=BUCKET if INTERPRETED else 16,
-        num_warps=1,
-        enable_fp_fusion=False,
-    )
-
-
-def _search_all(
-    results: tuple[Tensor, Tensor, Tensor],
-    points: Tensor,
-    queries: Tensor,
-    sizes: tuple[Tensor | None, Tensor | None],
-    batch: int,
-    wanted: tuple[int, float, float, str, Tensor | None],
-) -> None:
-    found, distance2, count = results
-    k, radius2, min_radius2, select, seed = wanted
-    at_once = power_of_2(k, 1, _MOST_AT_ONCE)
-    point_sizes, query_sizes = (contiguous(size) for size in sizes)
-    limits = points.new_empty(2)
-    limits[0].fill_(radius2)
-    limits[1].fill_(min_radius2)
-    _search_everything[(cdiv(count.numel(), _QUERIES),)](
-        found_ptr=found,
-        distance2_ptr=distance2,
-        count_ptr=count,
-        queries_ptr=queries,
-        points_ptr=points,
-        query_sizes_ptr=points if query_sizes is None else query_sizes,
-        point_sizes_ptr=points if point_sizes is None else point_sizes,
-        limits_ptr=limits,
-        seed_ptr=found if seed is None else seed,
-        num_clouds=batch,
-        num_rows=count.numel(),
-        num_queries=queries.shape[-2],
-        num_points=points.shape[-2],
-        k=k,
-        PACKED=points.dim() == 2,
-        QUERY_SIZES=query_sizes is not None,
-        POINT_SIZES=point_sizes is not None,
-        SELECT=_SELECT[select],
-        STEPS=steps(batch),
-        DIMS=points.shape[-1],
-        WIDE=tl.float64 if points.dtype == torch.float64 else tl.float32,
-        QUERIES=_QUERIES,
-        AT_ONCE=at_once,
-        TILE=16,
         num_warps=1,
         enable_fp_fusion=False,
     )
@@ -217,26 +166,6 @@ def _within(key, reach, PLACES: tl.constexpr):
     return (key != BIG) & ((key & ~(PLACES - 1)).to(tl.float32, bitcast=True) <= reach)
 
 
-@triton.jit
-def _mix(key):
-    """The finalizer of splitmix64."""
-    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9
-    key = (key ^ (key >> 27)) * 0x94D049BB133111EB
-    return key ^ (key >> 31)
-
-
-@triton.jit
-def _seeded(seed_ptr, row):
-    """The seed mixed with a query's row."""
-    seed = tl.load(seed_ptr).to(tl.uint64, bitcast=True)
-    return _mix(seed + (row + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
-
-
-@triton.jit
-def _random_rank(seeded, row):
-    return (_mix(seeded + (row + 1).to(tl.uint64) * 0x9E3779B97F4A7C15) >> 34).to(tl.int64)
-
-
 @jit
 def _search(
     found_ptr, distance2_ptr, count_ptr, asked_ptr, words_ptr, points_ptr, seed_ptr,
@@ -265,7 +194,7 @@ def _search(
     high_z = tl.max(tl.where(live, qz, -float("inf")))
     seeded = query_row * 0
     if SELECT == 2:
-        seeded = _seeded(seed_ptr, query_row)
+        seeded = mixed_seed(seed_ptr, query_row)
     place = tl.arange(0, AT_ONCE).to(tl.int64)[:, None]
     super_place = tl.arange(0, SUPERS)
     floor = tl.full((QUERIES,), -1, tl.int64)  # keys up to here were returned by earlier passes
@@ -321,7 +250,7 @@ def _search(
                                 elif SELECT == 1:
                                     key = row + tl.zeros((TILE, QUERIES), tl.int64)
                                 else:
-                                    key = (_random_rank(seeded[None, :], row) << 32) | row
+                                    key = (random_rank(seeded[None, :], row) << 32) | row
                                 eligible = d < float("inf")
                                 if BALL:
                                     eligible = eligible & (d <= radius2) & (d >= min_radius2)
@@ -366,113 +295,3 @@ def _search(
         live = live & (floor < NO_NEIGHBOR)  # a query that found fewer than k is finished
         done += take
     tl.store(count_ptr + query_row, total, mask=query_row >= 0)
-
-
-@triton.jit
-def _add_squares(d, point_ptr, query_ptr, mask, DIMS: tl.constexpr):
-    """The squared distance, summed in the order of the axes; without a loop for few axes."""
-    if DIMS <= 8:
-        for axis in tl.static_range(DIMS):
-            delta = tl.load(point_ptr + axis, mask=mask, other=0) - tl.load(query_ptr + axis)
-            d += delta * delta
-    else:
-        for axis in range(DIMS):
-            delta = tl.load(point_ptr + axis, mask=mask, other=0) - tl.load(query_ptr + axis)
-            d += delta * delta
-    return d
-
-
-@jit
-def _search_everything(
-    found_ptr, distance2_ptr, count_ptr, queries_ptr, points_ptr, query_sizes_ptr, point_sizes_ptr, limits_ptr,
-    seed_ptr, num_clouds, num_rows, num_queries, num_points, k,
-    PACKED: tl.constexpr, QUERY_SIZES: tl.constexpr, POINT_SIZES: tl.constexpr, SELECT: tl.constexpr,
-    STEPS: tl.constexpr, DIMS: tl.constexpr, WIDE: tl.constexpr, QUERIES: tl.constexpr, AT_ONCE: tl.constexpr,
-    TILE: tl.constexpr,
-):  # fmt: skip
-    """Each program compares some queries with all points. Distance and row are separate: float64 fills a whole key."""
-    query_row = tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES)
-    mask = query_row < num_rows
-    safe_row = tl.minimum(query_row, num_rows - 1)
-    cloud, inside = cloud_of(safe_row, query_sizes_ptr, num_queries, num_clouds, PACKED, QUERY_SIZES, STEPS)
-    begin, end = cloud * 0, cloud * 0 + num_points
-    if PACKED:
-        if POINT_SIZES:
-            begin = tl.maximum(tl.load(point_sizes_ptr + cloud), 0)
-            end = tl.minimum(tl.load(point_sizes_ptr + cloud + 1), num_points)
-    else:
-        begin = cloud * num_points
-        end = begin + num_points
-        if POINT_SIZES:
-            end = begin + tl.minimum(tl.load(point_sizes_ptr + cloud), num_points)
-    live = mask & inside
-    radius2, min_radius2 = tl.load(limits_ptr), tl.load(limits_ptr + 1)
-    seeded = query_row * 0
-    if SELECT == 2:
-        seeded = _seeded(seed_ptr, query_row)
-    place = tl.arange(0, AT_ONCE).to(tl.int64)[:, None]
-    infinity = tl.full((), float("inf"), WIDE)
-    floor = tl.full((QUERIES,), -1.0, WIDE)
-    floor_row = tl.full((QUERIES,), -1, tl.int64)
-    total = tl.zeros((QUERIES,), tl.int64)
-    done = 0
-    while done < k:
-        take = tl.minimum(k - done, AT_ONCE)
-        best = tl.where(place < take, infinity, -1.0) + tl.zeros((AT_ONCE, QUERIES), WIDE)
-        best_row = tl.where(place < take, NO_NEIGHBOR + place, -1) + tl.zeros((AT_ONCE, QUERIES), tl.int64)
-        worst = tl.max(best, 0)
-        worst_row = tl.max(tl.where(best == worst[None, :], best_row, -1), 0)
-        start = tl.min(tl.where(live, begin, NO_KEY))
-        stop = tl.max(tl.where(live, end, 0))
-        while start < stop:
-            row = (start + tl.arange(0, TILE))[:, None]
-            eligible = live[None, :] & (row >= begin[None, :]) & (row < end[None, :])
-            d = tl.zeros((TILE, QUERIES), WIDE)
-            d = _add_squares(d, points_ptr + row * DIMS, queries_ptr + (safe_row * DIMS)[None, :], row < stop, DIMS)
-            eligible = eligible & (d < infinity) & (d <= radius2) & (d >= min_radius2)
-            rank = d
-            if SELECT == 1:
-                rank = d * 0.0
-            if SELECT == 2:
-                rank = _random_rank(seeded[None, :], row).to(WIDE)
-            after = (rank > floor[None, :]) | ((rank == floor[None, :]) & (row > floor_row[None, :]))
-            rank = tl.where(eligible & after, rank, infinity)
-            rows = tl.where(eligible & after, row, NO_KEY)
-            nearest = tl.min(rank, 0)
-            nearest_row = tl.min(tl.where(rank == nearest[None, :], rows, NO_KEY), 0)
-            better = (nearest < worst) | ((nearest == worst) & (nearest_row < worst_row))
-            while tl.max(better.to(tl.int32)) > 0:
-                replaced = (best == worst[None, :]) & (best_row == worst_row[None, :]) & better[None, :]
-                best = tl.where(replaced, nearest[None, :], best)
-                best_row = tl.where(replaced, nearest_row[None, :], best_row)
-                worst = tl.max(best, 0)
-                worst_row = tl.max(tl.where(best == worst[None, :], best_row, -1), 0)
-                used = rows == nearest_row[None, :]
-                rank = tl.where(used, infinity, rank)
-                rows = tl.where(used, NO_KEY, rows)
-                nearest = tl.min(rank, 0)
-                nearest_row = tl.min(tl.where(rank == nearest[None, :], rows, NO_KEY), 0)
-                better = (nearest < worst) | ((nearest == worst) & (nearest_row < worst_row))
-            start += TILE
-        best = tl.where(place < take, best, infinity)
-        best_row = tl.where(place < take, best_row, NO_KEY)
-        total += tl.sum((best_row < NO_NEIGHBOR).to(tl.int64), 0)
-        out = query_row * k + done
-        for column in range(take):
-            nearest = tl.min(best, 0)
-            row = tl.min(tl.where(best == nearest[None, :], best_row, NO_KEY), 0)
-            there = live & (row < NO_NEIGHBOR)
-            d = tl.zeros((QUERIES,), WIDE)
-            d = _add_squares(d, points_ptr + row * DIMS, queries_ptr + safe_row * DIMS, there, DIMS)
-            local = row
-            if not PACKED:
-                local = row - cloud * num_points
-            tl.store(found_ptr + out + column, local, mask=there)
-            tl.store(distance2_ptr + out + column, d, mask=there)
-            used = best_row == row[None, :]
-            best = tl.where(used, infinity, best)
-            best_row = tl.where(used, NO_KEY, best_row)
-            floor, floor_row = nearest, row
-        live = live & (floor_row < NO_NEIGHBOR)
-        done += take
-    tl.store(count_ptr + query_row, tl.where(mask & inside, total, 0), mask=mask)

@@ -68,7 +68,7 @@ inline int64_t leaves_around(int64_t k) {
 }
 
 template <class T> struct Scratch {
-  std::vector<Found<T>> found;  // for several queries at a time, if few candidates are kept of each
+  std::vector<Found<T>> found;  // candidates of several queries at a time, if few are kept of each
   List<T> list;
   std::vector<T> around;
   std::vector<int64_t> stack;
@@ -156,7 +156,7 @@ POINTGRAD_INLINE void list_leaves(const Tree<T>& tree, const T* low, const T* hi
 
 // The first point and the first query of a cloud.
 struct Place {
-  int64_t base;         // added to an index that is returned
+  int64_t base;         // is added to every index that is returned
   int64_t first_point;  // counted through all clouds
   int64_t first_query;
 };

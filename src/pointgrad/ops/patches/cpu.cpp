@@ -124,7 +124,7 @@ template <class W> POINTGRAD_CLONES void slopes_of(W* __restrict slopes, W* __re
 // Consecutive places of one cloud that share keys: one patch, and the incomplete patch after it.
 struct Unit {
   int64_t place, size;  // counted through all clouds
-  int64_t first_row;    // of the cloud, to which the entries of the order are relative
+  int64_t first_row;    // first row of the cloud, to which the entries of the order are relative
   int64_t norm;         // where the places of the unit are in the norm of head 0
 };
 
@@ -160,7 +160,7 @@ template <class T> struct Head {
   using W = wide<T>;
   const Problem<T>& p;
   const Unit& unit;
-  int64_t head, width, stride;  // of rows of channels, and of rows of keys
+  int64_t head, width, stride;  // number of the head; lengths of rows of channels and of rows of keys
   std::vector<W> biases;        // the column of the table
 
   Head(const Problem<T>& problem, int64_t task)

@@ -36,8 +36,8 @@ def sparse_conv(
 
     Gradients flow to `features`, `weight` and `bias`, to any order. No tensor of N * K rows is built.
 
-    A feature that is NaN or infinite reaches only the outputs that read it. The weight must be finite: on a GPU a value
-    that is not may affect every output.
+    A feature that is NaN or infinite reaches only the outputs that read it. The weight must be finite: on a GPU a
+    non-finite value may affect every output.
 
     Example:
         >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])
@@ -87,7 +87,7 @@ def sparse_pool(features: Tensor, map: KernelMap, reduce: Literal["max", "mean",
     Returns:
         (M, C) or (B, M, C), zero where an output reads no input. Sums are accumulated in at least float32.
 
-    Gradients flow to `features`, to any order; of equal maxima, the first kernel position gets all of it.
+    Gradients flow to `features`, to any order; of equal maxima, only that of the first kernel position has one.
 
     Example:
         >>> line = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 0, 3]])

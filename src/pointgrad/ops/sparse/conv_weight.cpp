@@ -72,7 +72,7 @@ template <class T> class WeightGradient {
   struct Block {
     Panel panel;
     int64_t begin, end, padded;  // inputs of the group, and their number, made even
-    int64_t offset;              // of its sums
+    int64_t offset;              // begin of its sums
     int64_t width() const { return panel.vectors * vector_lanes<W>(); }
   };
 
@@ -119,7 +119,7 @@ template <class T> class WeightGradient {
   const Map& map_;
   const Channels& channels_;
   std::vector<Block> blocks_;
-  int64_t segments_, size_ = 0;  // of the sums of one segment
+  int64_t segments_, size_ = 0;  // number of segments, and of sums in each
   std::unique_ptr<W[]> sums_;
 };
 

@@ -97,8 +97,8 @@ POINTGRAD_CLONES int64_t rank_of(const Block& block, int bit) {
 // The rows of a batch of clouds by their voxel. Of equal voxels the first counts.
 struct Voxels {
   Blocks blocks;
-  std::vector<int32_t> rows;   // of all blocks
-  std::vector<int32_t> cloud;  // of each row, or -1 if it does not count
+  std::vector<int32_t> rows;   // rows of the voxels of all blocks
+  std::vector<int32_t> cloud;  // cloud of each row, or -1 if it does not count
 
   Voxels(const int64_t* coordinates, const Clouds& clouds) : cloud(clouds.total(), -1) {
     const int64_t total = clouds.total();
@@ -143,7 +143,7 @@ struct Voxels {
 
 struct Kernel {
   Three size, stride, padding, dilation;
-  std::vector<int> key_bits;  // of each position: see reference.py
+  std::vector<int> key_bits;  // bit of each position in keys: see reference.py
   int64_t volume() const { return size[0] * size[1] * size[2]; }
 };
 
@@ -188,8 +188,8 @@ class Window {
 
   int64_t count = 0;
   std::vector<int32_t> blocks;
-  std::vector<int64_t> number;  // of the block of each kernel position
-  std::vector<int> bits;        // of each kernel position in its block
+  std::vector<int64_t> number;  // number of the block of each kernel position
+  std::vector<int> bits;        // bit of each kernel position in its block
 
  private:
   static POINTGRAD_INLINE int32_t place(int64_t at) {
@@ -314,7 +314,7 @@ void kernel_table(Out<int32_t> sources, Out<int32_t> source_schedule, Out<int32_
   const Kernel shape{kernel, stride, padding, dilation, key_bits_of(kernel)};
   const Clouds clouds{packed, batch, num_points, sizes}, output_clouds{packed, batch, num_outputs, output_sizes};
   const Voxels inputs(coordinates, clouds); 
-  std::vector<int32_t> distinct;  // of the outputs
+  std::vector<int32_t> distinct;  // cloud of each output, or -1 if it does not count
   if (!same) distinct = std::move(Voxels(outputs, output_clouds).cloud);
   const int32_t* cloud = same ? inputs.cloud.data() : distinct.data();
   const int64_t* wanted = same ? coordinates : outputs;

@@ -16,8 +16,8 @@ from .reference import KEY_BITS, is_symmetric
 from .schedule_kernels import key_dtype, key_of, key_words_of, no_positions, place_of_gray_code, schedules
 from .window_kernels import NOTHING, geometry_of, in_32_bits, read
 
-_SLOTS_PER_ROW = 8  # of the hash table, at least
-_LOOKUPS = 128  # of a program
+_SLOTS_PER_ROW = 8  # minimum size of the hash table
+_LOOKUPS = 128  # lookups per program
 _WARPS = 1
 
 
@@ -133,7 +133,7 @@ def _pack_rows(
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row_mask = row < rows
     cloud = row * 0
-    first, end = row * 0, row * 0 + rows  # of the rows of the cloud
+    first, end = row * 0, row * 0 + rows  # range of the rows of the cloud
     valid = row_mask
     if PACKED:
         if SIZED:

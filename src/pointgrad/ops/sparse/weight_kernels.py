@@ -226,7 +226,7 @@ def _conv_weight(
 
 @triton.jit
 def _pairs_of_part(begins_ptr, position, part, step, chunks):
-    """Where the pairs of a position and a part of the chunks begin, and their number."""
+    """The begin and the number of the pairs of a position and a part of the chunks."""
     first_ptr = begins_ptr + position.to(tl.int64) * chunks
     begin = tl.load(first_ptr + part * step)
     end = tl.load(first_ptr + tl.minimum((part + 1) * step, chunks))

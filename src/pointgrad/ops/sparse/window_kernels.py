@@ -8,7 +8,7 @@ from torch import Tensor
 from ..launch import cdiv, jit, power_of_2
 from .reference import most_ways
 
-NOTHING = tl.constexpr(2147483647)  # in a table that is written with atomic minima, until it is complete
+NOTHING = tl.constexpr(2147483647)  # initial value of tables that are written with atomic minima
 
 
 def sparse_readers(

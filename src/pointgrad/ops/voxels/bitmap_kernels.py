@@ -12,7 +12,7 @@ from .row_kernels import BOX, NUMBERS, add_before, cell_of, cloud_of, voxel_of
 
 WORD = 32  # bits of a word
 _BLOCK = 1024
-_BLOCK_W = 2048  # words of a program
+_BLOCK_W = 2048  # words per program
 
 
 def number_cells(
@@ -20,7 +20,7 @@ def number_cells(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Number the voxels in the order of their cells, which fill this number of words, and write all results."""
     rows, blocks = source["rows"], cdiv(words, _BLOCK_W)
-    bitmap = points.new_zeros(words + 1 + blocks, dtype=torch.int32)  # then a counter and a word of each program
+    bitmap = points.new_zeros(words + 1 + blocks, dtype=torch.int32)  # then a counter, and a word for each program
     before = points.new_empty(words, dtype=torch.int32)
     inverse, count = (points.new_empty(rows, dtype=torch.int64) for _ in range(2))
     coordinates = points.new_empty((rows, 3), dtype=torch.int64)

@@ -21,11 +21,11 @@ Groups = tuple[Tensor, Tensor, Tensor, Tensor]
 
 _PARTS = 256  # programs that measure the extent
 _BLOCK = 1024
-_MOST_CLOUDS = 2**30  # whose number fits in half a key
-_MOST_ROWS = 2**28  # of a bitmap, whose words are numbered with 32 bits
-_WORDS = 2**24  # of a bitmap that takes less time than a sort, for any number of rows
+_MOST_CLOUDS = 2**30  # the number of a cloud fits in half a key
+_MOST_ROWS = 2**28  # most rows for a bitmap, whose words are numbered with 32 bits
+_WORDS = 2**24  # size of a bitmap that takes less time than a sort, for any number of rows
 _WORDS_PER_ROW = 4  # the same in relation to the rows
-_ROWS_PER_CELL = 64  # at most, of a bitmap
+_ROWS_PER_CELL = 64  # most rows per cell for a bitmap
 
 MOST_32 = tl.constexpr(0x7FFFFFFF)
 

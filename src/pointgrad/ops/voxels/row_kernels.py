@@ -9,7 +9,7 @@ import triton.language as tl
 
 from ..launch import jit
 
-NUMBERS = ("rows", "num_points", "batch", "x", "y", "z")  # of every source
+NUMBERS = ("rows", "num_points", "batch", "x", "y", "z")  # number arguments of every source
 BOX = ("low_i", "low_j", "low_k", "extent_j", "extent_k", "cloud_cells")
 
 MOST = tl.constexpr(0x7FFFFFFFFFFFFFFF)

@@ -194,8 +194,8 @@ def all_in_ball(
     new_xyz: Tensor | None,
     new_offset: Tensor | None,
 ) -> tuple[pointgrad.Neighbors, Tensor, Tensor]:
-    """All points of each ball, nearest first; (M,) how many coincide with the center; (M,) how many of the others are
-    nearer than min_radius."""
+    """All points of each ball, nearest first; (M,) the number that coincide with the center; and (M,) the number of the
+    others that are nearer than min_radius."""
     nsample = count_of("nsample", nsample)
     _check_radii(max_radius, min_radius)
     queries, offsets, query_offsets = _clouds(xyz, offset, new_xyz, new_offset)
