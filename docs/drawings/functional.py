@@ -253,7 +253,7 @@ def inplace() -> None:
         ("backward", "y: version v + 1", "softmax needs y at version v:\nRuntimeError", ORANGE),
     ]
     silent = [
-        ("hidden = 2 * x", "hidden: [-2, 6]", "saved: nothing", GRAY),
+        ("hidden = 2 * x", "hidden: [-2, 6]", "saved: the number 2", GRAY),
         ("relu(hidden, inplace=True)", "hidden: [0, 6]", "overwrites hidden", ORANGE),
         ("... + hidden", "adds [0, 6], not [-2, 6]", "no error, also in backward", ORANGE),
     ]
