@@ -22,7 +22,7 @@ def test_operator_pages_are_complete(path):
 
 
 def test_order_is_the_same_on_the_site():
-    listed = re.findall(r"^(\d+)\. \[[^]]+\]\((\w+)\.md\)", (BOOK / "README.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| (\d+) \| \[[^]]+\]\((\w+)\.md\)", (BOOK / "README.md").read_text(), re.MULTILINE)
     assert [int(number) for number, _ in listed] == list(range(1, len(CHAPTERS) + 1))
     assert sorted(name for _, name in listed) == [path.stem for path in CHAPTERS]
     navigation = (pages.ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
