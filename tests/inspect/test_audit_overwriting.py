@@ -52,6 +52,24 @@ def running_sum(x):
     return total * x
 
 
+def all_sums(x):
+    total, sums = torch.zeros_like(x), []
+    for factor in (1, 2, 3):
+        total += factor * x
+        sums.append(total)  # three times the same tensor
+    return torch.stack(sums)
+
+
+class RunningMean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean += x.detach().mean(0)
+        return (x - self.mean).square()
+
+
 def second_of_two(x):
     h = F.relu(x * 2, inplace=True)
     h = h + 1
@@ -90,9 +108,10 @@ def method(x):
         (Residual(True, nn.Dropout(0.5, inplace=True)), "dropout with inplace=True", "hidden = self.act(skip)"),
         (skip_after, "relu with inplace=True", "RELU(h).sin() + h"),
         (augmented, "the augmented assignment", "h += 1"),
+        (all_sums, "the augmented assignment", "total += factor * x\n"),
         (second_of_two, "elu with inplace=True", "F.elu("),
     ],
-    ids=["block", "sequential", "dropout", "function", "augmented", "second"],
+    ids=["block", "sequential", "dropout", "function", "augmented", "list", "second"],
 )
 def test_value_read_after_it_was_overwritten(bad, what, code):
     row = statuses(bad, floats((5, 4)), ["in-place"], seeded=True)["in-place"]
@@ -104,7 +123,7 @@ def test_value_read_after_it_was_overwritten(bad, what, code):
     )
     assert found, row.message
     assert found[1] == what
-    assert code in Path(__file__).read_text().splitlines()[int(found[2]) - 1]
+    assert code in Path(__file__).read_text().splitlines(keepends=True)[int(found[2]) - 1]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +134,12 @@ def test_value_read_after_it_was_overwritten(bad, what, code):
         nn.Sequential(nn.Linear(4, 4), RELU, nn.Linear(4, 2), RELU),
         skip_before,
         running_sum,
+        RunningMean(),
         statement,
         part,
         method,
     ],
-    ids=["block", "plain", "chain", "before", "sum", "statement", "view", "method"],
+    ids=["block", "plain", "chain", "before", "sum", "buffer", "statement", "view", "method"],
 )
 def test_no_warning_without_such_a_read(good):
     row = statuses(good, floats((5, 4)), ["in-place"])["in-place"]
