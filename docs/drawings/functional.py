@@ -246,21 +246,30 @@ def cross_entropy() -> None:
 
 
 def inplace() -> None:
-    figure, axes = plt.subplots(figsize=(10, 3.2))
-    steps = [
-        (0.0, "y = softmax(x)", "y: version v", "saved: y at version v", GRAY),
-        (3.4, "relu(y, inplace=True)", "y: version v + 1", "overwrites the saved values", ORANGE),
-        (6.8, "backward", "y: version v + 1", "needs y at version v:\nRuntimeError", ORANGE),
+    figure, axes = plt.subplots(figsize=(10, 6))
+    detected = [
+        ("y = softmax(x)", "y: version v", "saved: y at version v", GRAY),
+        ("relu(y, inplace=True)", "y: version v + 1", "writes to y", ORANGE),
+        ("backward", "y: version v + 1", "softmax needs y at version v:\nRuntimeError", ORANGE),
     ]
-    for x, title, version, note, color in steps:
-        axes.add_patch(Rectangle((x, 0), 2.8, 1.7, fc="white", ec=color, lw=2))
-        axes.text(x + 1.4, 1.4, title, ha="center", va="center", family="monospace", fontsize=10)
-        axes.text(x + 1.4, 0.85, version, ha="center", va="center", fontsize=10, color=BLUE)
-        axes.text(x + 1.4, 0.35, note, ha="center", va="center", fontsize=9)
-    for x in (2.8, 6.2):
-        axes.add_patch(FancyArrowPatch((x + 0.05, 0.85), (x + 0.55, 0.85), arrowstyle="-|>", mutation_scale=14))
+    silent = [
+        ("hidden = 2 * x", "hidden: [-2, 6]", "saved: the number 2", GRAY),
+        ("relu(hidden, inplace=True)", "hidden: [0, 6]", "overwrites hidden", ORANGE),
+        ("... + hidden", "adds [0, 6], not [-2, 6]", "no error, also in backward", ORANGE),
+    ]
+    for bottom, name, steps in ((2.6, "detected", detected), (0.0, "silent", silent)):
+        axes.text(0, bottom + 1.85, name, fontsize=11, weight="bold")
+        for number, (title, value, note, color) in enumerate(steps):
+            x = 3.4 * number
+            axes.add_patch(Rectangle((x, bottom), 2.8, 1.7, fc="white", ec=color, lw=2))
+            axes.text(x + 1.4, bottom + 1.4, title, ha="center", va="center", family="monospace", fontsize=9)
+            axes.text(x + 1.4, bottom + 0.85, value, ha="center", va="center", fontsize=10, color=BLUE)
+            axes.text(x + 1.4, bottom + 0.35, note, ha="center", va="center", fontsize=9)
+            if number:
+                ends = (x - 0.55, bottom + 0.85), (x - 0.05, bottom + 0.85)
+                axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=14))
     axes.set_xlim(-0.1, 9.8)
-    axes.set_ylim(-0.2, 1.9)
+    axes.set_ylim(-0.2, 4.8)
     axes.set_axis_off()
     save(figure, "inplace")
 

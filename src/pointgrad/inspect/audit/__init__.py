@@ -4,7 +4,7 @@ import contextlib
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ def audit(
     *,
     device: str = "cpu",
     seeded: bool = False,
+    only: Sequence[str] = (),
 ) -> Report:
     """Audit a differentiable function.
 
@@ -68,12 +69,14 @@ def audit(
         reference: The same function in plain PyTorch. Results, precision and time are compared with it.
         device: The device passed to `make_inputs`.
         seeded: Seed torch's generator before each call. Set this for functions that draw random numbers intentionally.
+        only: Names of the checks to run; by default all.
 
     Returns:
         A report with one row per check. `report.ok` is True if no check failed or crashed.
 
     Raises:
         TypeError: If `fn`, `make_inputs` or `reference` is not callable.
+        ValueError: If `only` names an unknown check.
         InputsError: If `make_inputs` raises or returns no tensors.
 
     Example:
@@ -86,8 +89,13 @@ def audit(
     for name, value in (("fn", fn), ("make_inputs", make_inputs), ("reference", reference)):
         if not callable(value) and not (name == "reference" and value is None):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
+    unknown = [name for name in only if name not in CHECKS]
+    if isinstance(only, str) or unknown:
+        given = only if isinstance(only, str) else unknown[0]
+        raise ValueError(f"only must be a list of some of {', '.join(map(repr, CHECKS))}, got {given!r}")
+    names = [name for name in CHECKS if name in only or not only]
     report = Report(subject_name(fn), versions={"torch": torch.__version__})
-    for row in rows(Subject(fn, make_inputs, reference, device, seeded), list(CHECKS)):
+    for row in rows(Subject(fn, make_inputs, reference, device, seeded), names):
         report.rows.append(row)
     return report
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .gradients import is_custom
+from .overwriting import overwritten_values
 from .subject import (
     Failed,
     Run,
@@ -97,7 +98,7 @@ def aliasing(subject: Subject) -> None:
 
 
 def inplace(subject: Subject) -> None:
-    """Inputs, outputs and upstream gradients are not modified; in-place writes by others are detected or harmless."""
+    """Inputs, outputs and upstream gradients are not modified; other in-place writes are detected or harmless."""
     leaves = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in subject.inputs(subject.dtype)]
     before = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     outputs = subject.call(leaves)
@@ -132,6 +133,7 @@ def inplace(subject: Subject) -> None:
     if found:
         raise Failed(f"in a second backward with retain_graph=True, {found}")
     _check_writes_before_backward(subject, leaves, expected, given)
+    overwritten_values(subject)
 
 
 def interleaved(subject: Subject) -> None:
