@@ -80,6 +80,7 @@ class Subject:
     checkpoints: set[str] = field(default_factory=set)  # kinds of `torch.utils.checkpoint` that a module uses
 
     def __post_init__(self) -> None:
+        self.given = self.fn, self.make_inputs, self.reference  # as passed by the user
         self._names = input_names(self.fn)
         self._made: dict[torch.dtype, list[Any]] = {}
         self.parameters = 0  # number of leading inputs that are parameters of a module; their layout and size is fixed
