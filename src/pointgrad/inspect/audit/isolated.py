@@ -199,16 +199,16 @@ def _raise_result(pipe: int, child: int, wait: Callable[[], int], first: float =
         wait: Waits for the process, and returns its return code (negative: a signal).
         first: Additional seconds until the first message.
     """
-    kind, message, ended = "doing", "", ""
+    last, ended = ("doing", ""), ""
     try:
-        for kind, message in messages(pipe, TIMEOUT, first):
-            pass
+        for message in messages(pipe, TIMEOUT, first):
+            last = message
     except TimeoutError as error:
         os.kill(child, signal.SIGKILL)
         ended = str(error)
     finally:
         os.close(pipe)
-    status = wait()
+    status, (kind, message) = wait(), last
     if kind == "doing":  # the child ended before it wrote a result
         raise Crashed(f"{ended or describe_exit(status)}{message and f', at {message}'}")
     if kind == NO_BACKWARD:
