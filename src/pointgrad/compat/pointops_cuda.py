@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops import checks
 
 from . import pointnet2_batch_cuda
 from ._arrays import Arrays, write_balls
@@ -166,8 +167,10 @@ def labelstat_ballrange_cuda(
     centers, points = arrays.floats("new_xyz", new_xyz, "b m 3"), arrays.floats("xyz", xyz, "b n 3")
     counts = arrays.index("label_stat", label_stat, "b n nclass").double()  # exact, and has matrix products on a GPU
     out = arrays.out_index("new_label_stat", new_label_stat, "b m nclass")
+    radius = number(radius)
+    checks.number("radius", radius)
     kind = torch.promote_types(torch.promote_types(points.dtype, centers.dtype), torch.float32)
-    limit, points = torch.tensor(number(radius), dtype=kind).square().item(), points.to(kind)
+    limit, points = torch.tensor(float(radius), dtype=kind).square().item(), points.to(kind)
     rows = max(1, 2**24 // max(b * n, 1))  # bounds the memory of the distances
     for part, result in zip(centers.to(kind).split(rows, 1), out.split(rows, 1), strict=True):
         x, y, z = (part[:, :, None] - points[:, None]).square().unbind(-1)
