@@ -265,17 +265,16 @@ def _casts(input: Tensor) -> bool:
 def _check_channels(input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> None:
     checks.tensor("input", input)
     checks.shape(input.dim() >= 2, "input", "(N, C, *)", input)
-    _check_parameters(input, weight, bias, (input.shape[1],), "C", eps)
+    _check_parameters(input, weight, bias, (input.shape[1],), "(C,)", eps)
 
 
 def _check_parameters(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, sizes: tuple[int, ...], contract: str, eps: float
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, sizes: tuple[int, ...], described: str, eps: float
 ) -> None:
     given = [(name, value) for name, value in (("weight", weight), ("bias", bias)) if value is not None]
     for name, value in given:
         checks.tensor(name, value)
-        text = "(C,)" if contract == "C" else contract
-        checks.shape(tuple(value.shape) == sizes, name, lambda text=text: f"{text} = {tuple(sizes)}", value)
+        checks.shape(tuple(value.shape) == sizes, name, lambda: f"{described} = {sizes}", value)
     checks.dtype("input", input, checks.FLOATS)
     for name, value in given:
         if value.dtype != torch.float32 or input.dtype.itemsize > 2:  # 16-bit inputs may have float32 parameters
