@@ -20,7 +20,7 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 LIBRARY_PATHS = (  # code that is never reported as the location of an error
     str(Path(torch.__file__).parent),
     str(Path(__file__).parents[1]),
-    str(Path(__file__).parents[2] / "cli"),
+    *(str(Path(__file__).parents[2] / package) for package in ("bench", "cli")),
 )
 NOT_RUNNING = "the function does not run, see `runs`"
 
