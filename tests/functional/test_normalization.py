@@ -95,6 +95,7 @@ def test_no_samples():
     assert mean.tolist() == [0, 0, 0]
     weight = torch.ones(3, requires_grad=True)
     P.batch_norm(torch.zeros(0, 3), None, None, weight, training=True).sum().backward()
+    P.group_norm(torch.zeros(2, 3, 0), 1, weight).sum().backward()  # NaN in torch
     assert weight.grad.tolist() == [0, 0, 0]
 
 
