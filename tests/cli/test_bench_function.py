@@ -40,6 +40,11 @@ def detached(x, w): return plain(x, w).detach()
 def transposed(x, w): return plain(x, w).mT
 def single(x, w): return plain(x.float(), w.float())
 def wrong(x, w): return x * w
+def overwrites(x, w): return plain(x.mul_(2), w)
+def single_only(x, w):
+    if x.dtype == torch.float64:
+        raise TypeError("float64")
+    return plain(x, w)
 def raises(x, w): raise ValueError("first line\\nsecond line")
 
 def rows(values, index): return values.index_select(0, index), index + 1, "rows"
@@ -103,6 +108,7 @@ def test_inputs_and_several_outputs(capsys):
     ("name", "passes", "message"),
     [
         ("wrong", "forward", "wrong, not timed: the output is wrong: relative error must be at most 1e-05, got"),
+        ("overwrites", "forward", "wrong, not timed: the output is wrong: relative error"),
         ("transposed", "forward", "wrong, not timed: the output must be (30, 8), got (8, 30)"),
         ("NoGradient", "backward", "wrong, not timed: the gradient of `w` is missing (None)"),
         ("HalfGradient", "backward", "wrong, not timed: the gradient of `x` is wrong: relative error"),
@@ -113,6 +119,11 @@ def test_inputs_and_several_outputs(capsys):
 def test_wrong_results_are_not_timed(name, passes, message, capsys):
     assert bench(name, "plain", *SHAPES) == 1
     assert f"{passes} {name} 30 x 8, 30 x 8 float32: {message}" in capsys.readouterr().out
+
+
+def test_reference_without_float64(capsys):
+    assert bench("Good", "single_only", *SHAPES) == 0
+    assert bench("wrong", "single_only", *SHAPES) == 1
 
 
 def test_output_of_another_dtype_is_wrong(capsys):

@@ -1,5 +1,6 @@
 """Rows of a user's function: forward and backward, beside its plain form."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -110,17 +111,11 @@ class _Check:
         self, subject: Subject, dtype: torch.dtype, leaves: Sequence[Any], upstream: Sequence[Tensor], passes: str
     ) -> None:
         self._subject, self._passes = subject, passes
-        self._leaves, self._upstream = leaves, upstream
         self._tolerance = TOLERANCE.get(dtype, 1e-2)
-
-    @functools.cached_property
-    def _expected(self) -> tuple[Results, Results]:
-        """Results of the reference in the dtype of the inputs, and in float64 if it accepts that."""
-        plain = self._reference(self._leaves, self._upstream)
-        try:
-            return plain, self._reference(_double(self._leaves), _double(self._upstream))
-        except Exception:
-            return plain, plain
+        # Before the function is called, which may write to its inputs.
+        self._plain = self._exact = self._reference(leaves, upstream)
+        with contextlib.suppress(Exception):  # the reference does not accept float64
+            self._exact = self._reference(_double(leaves), _double(upstream))
 
     def _reference(self, leaves: Sequence[Any], upstream: Sequence[Tensor]) -> Results:
         assert self._subject.reference is not None
@@ -128,7 +123,7 @@ class _Check:
         return _leaves(call())
 
     def __call__(self, received: Results) -> None:
-        plain, exact = self._expected
+        plain, exact = self._plain, self._exact
         assert len(received) == len(plain), f"{len(received)} outputs instead of {len(plain)}"
         for number, results in enumerate(zip(received, plain, exact, strict=True)):
             what = "the output" if len(plain) == 1 else f"output {number}"
