@@ -15,7 +15,7 @@ from pointgrad.inspect.audit import CHECKS, InputsError, Subject
 
 pytest.importorskip("tyro")
 
-from pointgrad.cli import child, main
+from pointgrad.cli import functions, main
 from pointgrad.cli.target import TargetError
 
 SUBJECT = '''
@@ -200,11 +200,15 @@ def test_missing_inputs_are_explained(folder, monkeypatch, name, error, reason):
     spec = {"target": f"subjects:{name}", "inputs": None, "shapes": []}
 
     def find():
-        fn = child._callable(spec["target"])
-        return Subject(fn, child._find_inputs(fn, spec)).inputs(torch.float64)
+        fn = functions.load_function(spec["target"])
+        return Subject(fn, inputs_of(fn, spec)).inputs(torch.float64)
 
     with pytest.raises(error, match=re.escape(reason)):
         find()
+
+
+def inputs_of(fn, spec):
+    return functions.find_inputs(spec["target"], spec["inputs"], spec["shapes"]) or functions.guess_inputs(fn)
 
 
 def test_inputs_are_found(folder, monkeypatch):
@@ -212,8 +216,8 @@ def test_inputs_are_found(folder, monkeypatch):
 
     def shapes(name, **spec):
         spec = {"target": f"subjects:{name}", "inputs": None, "shapes": [], **spec}
-        fn = child._callable(spec["target"])
-        return [tuple(leaf.shape) for leaf in Subject(fn, child._find_inputs(fn, spec)).inputs(torch.float64)]
+        fn = functions.load_function(spec["target"])
+        return [tuple(leaf.shape) for leaf in Subject(fn, inputs_of(fn, spec)).inputs(torch.float64)]
 
     assert shapes("Good") == [(5, 7)]
     assert shapes("products") == [(5, 5), (5, 5)]

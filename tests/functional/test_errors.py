@@ -30,6 +30,24 @@ x = torch.zeros(2, 3)
         (lambda: P.linear(x, x.double()), TypeError, "weight must have the dtype of input, float32, got float64"),
         (lambda: P.linear(x, x[0], x[0]), ValueError, "bias must be None for a weight of shape (I,), got a tensor"),
         (lambda: P.linear(x[0, 0], x), ValueError, "input must be (..., I), got ()"),
+        (lambda: P.group_norm(x[0], 1), ValueError, "input must be (N, C, *), got (3,)"),
+        (lambda: P.group_norm(x, 2), ValueError, "num_groups must be a divisor of the number of channels, C = 3, got 2"),  # noqa: E501
+        (lambda: P.group_norm(x, 0), ValueError, "num_groups must be a divisor of the number of channels, C = 3, got 0"),  # noqa: E501
+        (lambda: P.group_norm(x, 1.0), TypeError, "num_groups must be an int, got float 1.0"),
+        (lambda: P.group_norm(x, 1, x), ValueError, "weight must be (C,) = (3,), got (2, 3)"),
+        (lambda: P.group_norm(x, 1, x[0].double()), TypeError, "weight must have the dtype of input, float32, got float64"),  # noqa: E501
+        (lambda: P.group_norm(x.long(), 1), TypeError, "input must be float32, float64, float16 or bfloat16, got int64"),  # noqa: E501
+        (lambda: P.group_norm(x, 1, eps=-1), ValueError, "eps must be at least 0, got -1"),
+        (lambda: P.layer_norm(x, (2, 3, 1)), ValueError, "input must be (*, 2, 3, 1), got (2, 3)"),
+        (lambda: P.layer_norm(x, 2), ValueError, "input must be (*, 2), got (2, 3)"),
+        (lambda: P.layer_norm(x, ()), ValueError, "normalized_shape must be one or more sizes, got ()"),
+        (lambda: P.layer_norm(x, "3"), TypeError, "normalized_shape must be an int or several ints, got str '3'"),
+        (lambda: P.layer_norm(x, 3, bias=x), ValueError, "bias must be normalized_shape = (3,), got (2, 3)"),
+        (lambda: P.batch_norm(x, None, None), ValueError, "running_mean must be a tensor unless training is True, got None"),  # noqa: E501
+        (lambda: P.batch_norm(x, x[0], None), ValueError, "running_var must be a tensor unless training is True, got None"),  # noqa: E501
+        (lambda: P.batch_norm(x, x[0], None, training=True), ValueError, "running_mean and running_var must be both None or both tensors, got one of each"),  # noqa: E501
+        (lambda: P.batch_norm(x, x, x[0]), ValueError, "running_mean must be (C,) = (3,), got (2, 3)"),
+        (lambda: P.batch_norm(x[:1], None, None, training=True), ValueError, "input must have more than one value per channel in training, got (1, 3)"),  # noqa: E501
         (lambda: P.cosine_similarity(x, x[:, :2]), ValueError, "x2 must be broadcastable with x1 of shape (2, 3), got (2, 2)"),  # noqa: E501
         (lambda: P.cosine_similarity(x, x.long()), TypeError, "x2 must be float32, float64, float16 or bfloat16, got int64"),  # noqa: E501
         (lambda: P.cosine_similarity(x[0], x[0]), ValueError, "dim must be in [-1, 1), got 1"),

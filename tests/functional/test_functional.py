@@ -22,6 +22,10 @@ def floats(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=torch.float64).to(dtype)
 
 
+def running(channels, like):
+    return torch.linspace(-1, 1, channels).to(like), torch.linspace(0.5, 2, channels).to(like)
+
+
 # Calls that work with both pointgrad.functional and torch, and the shapes of their differentiable inputs.
 CALLS = {
     "softmax": (lambda f, x: f.softmax(x, 1), [(3, 5)]),
@@ -58,6 +62,17 @@ CALLS = {
     "linear-broadcast-bias": (lambda f, x, a, b: f.linear(x, a, b), [(3, 4), (2, 4), (1,)]),
     "linear-empty": (lambda f, x, a, b: f.linear(x, a, b), [(0, 4), (2, 4), (2,)]),
     "linear-no-inputs": (lambda f, x, a, b: f.linear(x, a, b), [(3, 0), (2, 0), (2,)]),
+    "group": (lambda f, x, w, b: f.group_norm(x, 2, w, b), [(3, 4, 5), (4,), (4,)]),
+    "group-rows": (lambda f, x: f.group_norm(x, 2, eps=0.1), [(3, 6)]),
+    "group-all": (lambda f, x, w: f.group_norm(x, 1, w), [(1, 4, 2, 3), (4,)]),
+    "group-empty": (lambda f, x, w, b: f.group_norm(x, 2, w, b), [(0, 4, 3), (4,), (4,)]),
+    "layer": (lambda f, x, w, b: f.layer_norm(x, (5,), w, b), [(2, 3, 5), (5,), (5,)]),
+    "layer-dims": (lambda f, x, w: f.layer_norm(x, (3, 4), w), [(2, 3, 4), (3, 4)]),
+    "layer-all": (lambda f, x: f.layer_norm(x, [6]), [(6,)]),
+    "batch": (lambda f, x, w, b: f.batch_norm(x, None, None, w, b, True), [(6, 4), (4,), (4,)]),
+    "batch-positions": (lambda f, x, b: f.batch_norm(x, None, None, None, b, True, eps=0.1), [(2, 3, 4, 2), (3,)]),
+    "batch-one-channel": (lambda f, x: f.batch_norm(x, None, None, training=True), [(5, 1)]),
+    "batch-evaluation": (lambda f, x, w, b: f.batch_norm(x, *running(3, x), w, b), [(4, 3, 2), (3,), (3,)]),
     "nll": (lambda f, x: f.nll_loss(x, torch.tensor([1, 0, 3])), [(3, 4)]),
     "cross_entropy": (lambda f, x: f.cross_entropy(x, torch.tensor([1, 0, 3])), [(3, 4)]),
 }  # fmt: skip
@@ -127,6 +142,9 @@ SIZED = {
     "cosine": lambda n: P.cosine_similarity(torch.rand(n, 3), torch.rand(1, 3)),
     "cross_entropy": lambda n: P.cross_entropy(torch.rand(n, 3), torch.zeros(n, dtype=torch.int64)),
     "probabilities": lambda n: P.cross_entropy(torch.rand(n, 3), torch.rand(n, 3), label_smoothing=0.1),
+    "group": lambda n: P.group_norm(torch.rand(n, 4, n + 1), 2, torch.rand(4)),
+    "layer": lambda n: P.layer_norm(torch.rand(n, 4), (4,)),
+    "batch": lambda n: P.batch_norm(torch.rand(n, 4), torch.zeros(4), torch.ones(4), training=True),
     "nll": lambda n: P.nll_loss(torch.rand(n, 3), torch.zeros(n, dtype=torch.int64)),
 }
 
@@ -142,7 +160,8 @@ def test_dynamic_shapes_do_not_recompile(call):
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "log", "relu", "mean-dims", "cat-last", "cosine-broadcast",
-                                  "linear", "linear-batched"])  # fmt: skip
+                                  "linear", "linear-batched", "group", "layer-dims", "batch",
+                                  "batch-evaluation"])  # fmt: skip
 def test_export_and_per_sample_gradients(name):
     call, shapes = CALLS[name]
     inputs = tuple(floats(*shape) for shape in shapes)
@@ -162,7 +181,16 @@ def test_export_and_per_sample_gradients(name):
 
 
 def test_signatures():
-    for name in ("softmax", "log_softmax", "nll_loss", "cross_entropy", "relu"):
+    for name in (
+        "softmax",
+        "log_softmax",
+        "nll_loss",
+        "cross_entropy",
+        "relu",
+        "group_norm",
+        "layer_norm",
+        "batch_norm",
+    ):
         actual, desired = (inspect.signature(getattr(f, name)).parameters.values() for f in (P, F))
         assert [(p.name, p.default, p.kind) for p in actual] == [(p.name, p.default, p.kind) for p in desired], name
     # The signatures of torch's builtins are only in their documentation.

@@ -18,6 +18,42 @@ def test_gradient_of_the_penalty(net, x):
     torch.testing.assert_close(received, list(torch.autograd.grad(expected, [net.first.weight, net.shared.weight])))
 
 
+def test_penalty_on_inputs(x):
+    """On the values before the layer runs, which may overwrite them, and on keyword arguments."""
+
+    class Add(nn.Module):
+        def forward(self, a, *, b):
+            return a + b
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.relu, self.add = nn.Linear(3, 4), nn.ReLU(inplace=True), Add()
+
+        def forward(self, x):
+            h = self.relu(self.first(x))
+            return self.add(h, b=2 * h)
+
+    net = Network()
+    with ActivationPenalty(net, ["relu", "add"], lambda y: y.square().mean(), on="inputs") as penalty:
+        net(x)
+        loss = penalty.loss()
+    h = net.first(x)
+    expected = h.square().mean() + 5 * h.relu().square().mean()
+    torch.testing.assert_close(loss, expected)
+    received = torch.autograd.grad(loss, net.first.weight)
+    torch.testing.assert_close(received, torch.autograd.grad(expected, net.first.weight))
+    with pytest.raises(ValueError, match="on must be 'inputs' or 'outputs', got 'both'"):
+        ActivationPenalty(net, "relu", on="both")
+
+
+def test_penalty_on_inputs_compiled(x):
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True))
+    with ActivationPenalty(net, nn.ReLU, on="inputs") as penalty:
+        torch.compile(net, backend="aot_eager", fullgraph=True)(x)
+        torch.testing.assert_close(penalty.loss(), net[0](x).abs().mean())
+
+
 def test_loss_covers_one_step(x):
     net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
     with ActivationPenalty(net, nn.Tanh) as penalty:

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import pointgrad
 from pointgrad.nn import (
+    CloudNorm,
     EdgeConv,
     FeaturePropagation,
     GlobalContext,
@@ -63,6 +64,7 @@ LAYERS = {
     "transition up": lambda: Pair(TransitionUp(16, CHANNELS)),
     "global context": lambda: GlobalContext(CHANNELS),
     "inverted residual": lambda: InvResMLP(CHANNELS, radius=0.3, k=6),
+    "cloud norm": lambda: CloudNorm(CHANNELS, 2),
     "global pool": lambda: Pooled(GlobalPool(["max", "mean", "sum"])),
     "patches": lambda: PatchEmbedding(16, patches=4, k=6, channels=CHANNELS),
 }

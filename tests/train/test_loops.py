@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
 
 import pointgrad
 from pointgrad.data import Cloud, collate
@@ -224,3 +225,69 @@ def test_documented_examples_run():
     for module in (loops, optimize):
         for example in doctest.DocTestFinder(exclude_empty=True).find(module, globs=names):
             assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def points_and_labels(count=10, *, per_point=False):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(count, 7, 3, generator=generator)
+    return x, torch.randint(-1, 2, (count, 7) if per_point else (count,), generator=generator)
+
+
+@pytest.mark.parametrize("task", ["classification", "segmentation"])
+def test_plain_dataloader(task):
+    data = TensorDataset(*points_and_labels(per_point=task == "segmentation"))
+    loader, model = DataLoader(data, batch_size=4), Tiny(task=task)
+    other = copy.deepcopy(model)
+    metrics = train_epoch(model, loader, torch.optim.SGD(model.parameters(), 0.1), classes=2)
+    optimizer, right = torch.optim.SGD(other.parameters(), 0.1), 0
+    for x, y in loader:
+        optimizer.zero_grad()
+        logits = other(x)
+        right += int((logits.argmax(-1) == y).sum())
+        cross_entropy(logits.reshape(-1, 2), y.reshape(-1), ignore_index=-1).backward()
+        optimizer.step()
+    torch.testing.assert_close(model.state_dict(), other.state_dict())
+    assert int(metrics.confusion.diag().sum()) == right
+    x, y = data.tensors
+    values = evaluate(model, loader, classes=2).compute()
+    with torch.no_grad():
+        expected = cross_entropy(model(x).reshape(-1, 2), y.reshape(-1), ignore_index=-1)
+    assert values["loss"] == pytest.approx(expected.item())
+
+
+def test_plain_dataloader_with_several_arguments():
+    class Sum(nn.Linear):
+        def forward(self, a, b):
+            return super().forward(a + b)
+
+    x, y = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, -1])
+    model, samples = Sum(3, 2), [((a, 2 * a), b) for a, b in zip(x, y, strict=True)]
+    values = evaluate(model, DataLoader(samples, batch_size=4), classes=2).compute()
+    assert values["loss"] == pytest.approx(cross_entropy(model(x, 2 * x), y, ignore_index=-1).item())
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "message"),
+    [
+        ((torch.ones(2, 7, 3),), TypeError, r"pairs \(X, y\), got 1 values"),
+        ({"x": 1}, TypeError, r"pairs \(X, y\), got dict"),
+        ((torch.ones(2, 7, 3), [0, 1]), TypeError, "X and y of a batch must be tensors, got list"),
+        ((torch.ones(2, 7, 3), torch.ones(2)), TypeError, "labels y must be integers, got torch.float32"),
+        ((torch.ones(2, 7, 3), torch.ones(3, dtype=int)), ValueError, r"got shapes \(2, 7, 3\) and \(3,\)"),
+        ((torch.ones(2, 7, 3), torch.tensor(1)), ValueError, r"got shapes \(2, 7, 3\) and \(\)"),
+        ((torch.ones(2, 7, 3), torch.tensor([0, 5])), ValueError, "labels must be from 0 to 1 .* got 5"),
+    ],
+)
+def test_bad_pairs(batch, error, message):
+    with pytest.raises(error, match=message):
+        evaluate(Tiny(), [batch], classes=2)
+
+
+def test_model_with_channels_first_is_refused():
+    """Reshaping (B, classes, N) to rows would mix them."""
+    x, y = points_and_labels(per_point=True)
+    transposed = nn.Sequential(nn.Linear(3, 2), nn.Flatten(1), nn.Unflatten(1, (2, 7)))
+    with pytest.raises(ValueError, match=r"the model must return logits \(\.\.\., 2\), got \(10, 2, 7\)"):
+        train_epoch(transposed, [(x, y)], torch.optim.SGD(transposed.parameters(), 0.1), classes=2)
+    with pytest.raises(ValueError, match=r"votes must be 1 for batches \(X, y\).*got 3"):
+        evaluate(Tiny(), [points_and_labels()], classes=2, votes=3)

@@ -6,6 +6,8 @@
 
 from .families import NAMES as NAMES
 from .families import describe as describe
+from .functions import FunctionError as FunctionError
 from .run import RequestError as RequestError
 from .run import run as run
+from .run import run_function as run_function
 from .run import write as write

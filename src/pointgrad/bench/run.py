@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from pointgrad.inspect.audit import Subject, subject_name
 from pointgrad.writing import replace_bytes
 
-from . import clocks, families, peers, table
+from . import clocks, families, functions, peers, table
 from .comparison import Row, Setup
 from .harness import Harness, missing_compiler
 from .machine import machine
@@ -33,8 +34,7 @@ def select(names: Sequence[str], setup: Setup, only: str = "") -> list[tuple[str
     unknown = [name for name in names if name not in families.NAMES]
     if unknown:
         raise RequestError(f"FAMILY must be one of {', '.join(families.NAMES)}, got {unknown[0]!r}")
-    if setup.gpu and not torch.cuda.is_available():
-        raise RequestError("--device cuda needs a GPU, but torch.cuda.is_available() is False")
+    _need_device(setup)
     wanted = list(dict.fromkeys(names)) or families.DEFAULT
     every = [(name, row) for name in wanted for row in families.rows(name, setup)]
     words = only.split()
@@ -69,13 +69,64 @@ def run(
         RequestError: If a family or row does not exist, the device is not available, or `out` is not writable.
     """
     setup = Setup(device, quick)
-    rows = select(names, setup, only)
+    return _measure(select(names, setup, only), setup, peers.table(), out, console, table.show)
+
+
+def run_function(
+    fn: Callable[..., Any],
+    reference: Callable[..., Any],
+    make_inputs: Callable[[torch.dtype, str], Any],
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    out: Path | str | None = None,
+    quick: bool = False,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Check and time a function, beside its plain form and the compiled plain form, and print the results as a table.
+
+    Results and gradients are compared with those of the reference in float64. A wrong pass is not timed.
+
+    Args:
+        fn: A function of tensors.
+        reference: The same function in plain PyTorch.
+        make_inputs: `make_inputs(dtype, device)` returns the tuple of inputs, as for `inspect.audit`, in sizes that are
+            worth measuring.
+        device: "cpu" or "cuda".
+        dtype: Passed to `make_inputs`.
+        out: JSON file for the results.
+        quick: Use few rounds, and do not compile.
+        console: Console to print to.
+
+    Returns:
+        The content of the JSON file.
+
+    Raises:
+        RequestError: If the device is not available, or `out` is not writable.
+        FunctionError: If the reference raises an error.
+        InputsError: If the inputs cannot be made.
+    """
+    setup = Setup(device, quick)
+    _need_device(setup)
+    subject = Subject(fn, make_inputs, reference, device)
+    made = [("function", row) for row in functions.rows(subject_name(fn), subject, dtype)]
+    return _measure(made, setup, [], out, console, table.show_forms)
+
+
+def _measure(
+    rows: list[tuple[str, Row]],
+    setup: Setup,
+    others: list[peers.Peer],
+    out: Path | str | None,
+    console: Console | None,
+    show: Callable[[dict[str, Any], Console], None],
+) -> dict[str, Any]:
     target = None if out is None else _writable(Path(out))
     console = console or table.console()
+    device, quick = setup.device, setup.quick
     missing = "" if quick else missing_compiler(device)
     if missing:
         console.print(missing, soft_wrap=True)
-    found = peers.Peers(device, peers.table())
+    found = peers.Peers(device, others)
     harness = Harness(setup, found, not missing)
     num_bytes = 2**31 if setup.gpu else 2**24 if quick else 2**29
     GB_per_s = num_bytes / clocks.copy_ms(num_bytes, device, 3 if quick else 11) / 1e6
@@ -97,7 +148,7 @@ def run(
         "peers": found.found,
         "rows": results,
     }
-    table.show(record, console)
+    show(record, console)
     if target is not None:
         write(record, target)
         console.print(f"written to {target}", soft_wrap=True)
@@ -112,6 +163,11 @@ def write(record: dict[str, Any], target: Path) -> None:
         target: File to write.
     """
     replace_bytes(target, f"{json.dumps(record, indent=1)}\n".encode())
+
+
+def _need_device(setup: Setup) -> None:
+    if setup.gpu and not torch.cuda.is_available():
+        raise RequestError("--device cuda needs a GPU, but torch.cuda.is_available() is False")
 
 
 def _writable(target: Path) -> Path:

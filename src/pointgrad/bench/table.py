@@ -60,7 +60,11 @@ def _peers(result: Result) -> str:
 
 
 def _memory(result: Result) -> str:
-    peak = result["implementations"]["ours"]["peak_MiB"]
+    return _peak(result["implementations"]["ours"])
+
+
+def _peak(implementation: Result) -> str:
+    peak = implementation["peak_MiB"]
     return "n/a" if peak is None else f"{peak:.0f}" if peak >= 10 else f"{peak:.1f}"
 
 
@@ -113,6 +117,30 @@ def show(record: dict[str, Any], console: Console) -> None:
         console.print(escape(text), soft_wrap=True, highlight=False)
 
 
+def show_forms(record: dict[str, Any], console: Console) -> None:
+    """Print one line for each form of each row, with its time and memory, and the time of a copy."""
+    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for title in ("work", "form", "ms", "p10-p90", "times", "MiB"):
+        made.add_column(title, justify="left" if title in ("work", "form") else "right", no_wrap=True)
+    timed = [result for result in record["rows"] if result["state"] == "timed"]
+    for result in timed:
+        name = _cut(result["name"], NAME + 15)
+        for form, each in result["implementations"].items():
+            if "ms" in each:
+                spread = f"{ms(each['ms']['p10'])}-{ms(each['ms']['p90'])}"
+                cells = (ms(each["ms"]["median"]), spread, times(each["ratio"]), _peak(each))
+                made.add_row(escape(name), "yours" if form == "ours" else form, *cells)
+                name = ""
+        made.add_row("", "copy", ms(result["floor_ms"]), "", times(1 / result["times_floor"]), "")
+    if timed:
+        console.print(made)
+        rate = f"{record['GB_per_s']:.0f} GB/s"
+        note = f"times: divided by yours; copy: of as many bytes as must pass through memory; a large copy moves {rate}"
+        console.print(note, soft_wrap=True, highlight=False)
+    for text in unmeasured(record):
+        console.print(escape(text), soft_wrap=True, highlight=False)
+
+
 def _width(titles: list[str], lines: list[list[str]]) -> int:
     return sum(max(map(len, column)) + 1 for column in zip(titles, *lines, strict=True))
 
@@ -135,6 +163,16 @@ def remarks(record: dict[str, Any]) -> list[str]:
     ]
     if record["quick"]:
         lines.append("quick run with tiny inputs: the times are not meaningful")
+    lines += unmeasured(record)
+    for name, peer in record["peers"].items():
+        if peer["version"] is None:
+            lines.append(f"{name} {peer['missing']}: {peer['get']}")
+    return lines
+
+
+def unmeasured(record: dict[str, Any]) -> list[str]:
+    """Rows and implementations without a time, and the reason."""
+    lines = []
     for result in record["rows"]:
         if result["state"] != "timed":
             lines.append(f"{result['name']}: {_STATES[result['state']]}: {result['reason']}")
@@ -142,9 +180,6 @@ def remarks(record: dict[str, Any]) -> list[str]:
         for name, each in result["implementations"].items():
             if each["state"] != "timed":
                 lines.append(f"{result['name']}: {name} {_STATES[each['state']]}: {each['reason']}")
-    for name, peer in record["peers"].items():
-        if peer["version"] is None:
-            lines.append(f"{name} {peer['missing']}: {peer['get']}")
     return lines
 
 

@@ -7,9 +7,11 @@ whose sizes are the first arguments, and return nothing. Gradients are added to 
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import pointgrad
+from pointgrad.ops import checks
 
 from . import pointnet2_batch_cuda
 from ._arrays import Arrays, write_balls
@@ -32,6 +34,9 @@ __all__ = [
     "aggregation_backward_cuda",
     "aggregation_forward_cuda",
     "ballquery_cuda",
+    "featuredistribute_cuda",
+    "featuregather_backward_cuda",
+    "featuregather_forward_cuda",
     "furthestsampling_cuda",
     "gathering_backward_cuda",
     "gathering_forward_cuda",
@@ -42,6 +47,9 @@ __all__ = [
     "interpolation_forward_cuda",
     "knnquery_cuda",
     "knnquery_heap_cuda",
+    "labelstat_and_ballquery_cuda",
+    "labelstat_ballrange_cuda",
+    "labelstat_idx_cuda",
     "nearestneighbor_cuda",
     "subtraction_backward_cuda",
     "subtraction_forward_cuda",
@@ -138,6 +146,75 @@ def interpolation_backward_cuda(*args: Any) -> None:
     """
     packed = _is_packed("interpolation_backward_cuda", args, 7, 8)
     (_C.interpolation_backward_cuda if packed else pointnet2_batch_cuda.three_interpolate_grad_wrapper)(*args)
+
+
+def labelstat_idx_cuda(
+    b: int, n: int, m: int, nsample: int, nclass: int, label_stat: Tensor, idx: Tensor, new_label_stat: Tensor
+) -> None:
+    """Write the sums of the class counts `label_stat` (b, n, nclass) of the neighbors, to (b, m, nclass)."""
+    arrays = Arrays(b=b, n=n, m=m, nsample=nsample, nclass=nclass)
+    counts, index = arrays.index("label_stat", label_stat, "b n nclass"), arrays.index("idx", idx, "b m nsample")
+    out = arrays.out_index("new_label_stat", new_label_stat, "b m nclass")
+    out.copy_(pointgrad.group(counts, index).sum(2))
+
+
+def labelstat_ballrange_cuda(
+    b: int, n: int, m: int, radius: float, nclass: int, new_xyz: Tensor, xyz: Tensor, label_stat: Tensor,
+    new_label_stat: Tensor,
+) -> None:  # fmt: skip
+    """Write the sums of the class counts of all points at a distance less than `radius` from each center."""
+    arrays = Arrays(b=b, n=n, m=m, nclass=nclass)
+    centers, points = arrays.floats("new_xyz", new_xyz, "b m 3"), arrays.floats("xyz", xyz, "b n 3")
+    counts = arrays.index("label_stat", label_stat, "b n nclass").double()  # exact, and has matrix products on a GPU
+    out = arrays.out_index("new_label_stat", new_label_stat, "b m nclass")
+    radius = number(radius)
+    checks.number("radius", radius)
+    kind = torch.promote_types(torch.promote_types(points.dtype, centers.dtype), torch.float32)
+    limit, points = torch.tensor(float(radius), dtype=kind).square().item(), points.to(kind)
+    rows = max(1, 2**24 // max(b * n, 1))  # bounds the memory of the distances
+    for part, result in zip(centers.to(kind).split(rows, 1), out.split(rows, 1), strict=True):
+        x, y, z = (part[:, :, None] - points[:, None]).square().unbind(-1)
+        result.copy_((x + y + z < limit).double() @ counts)
+
+
+def labelstat_and_ballquery_cuda(
+    b: int, n: int, m: int, radius: float, nsample: int, nclass: int, new_xyz: Tensor, xyz: Tensor, label_stat: Tensor,
+    idx: Tensor, new_label_stat: Tensor,
+) -> None:  # fmt: skip
+    """Write the indices of a ball query, as `ballquery_cuda`, and the sums of the class counts of the points found."""
+    arrays = Arrays(b=b, n=n, m=m, nsample=nsample, nclass=nclass)
+    centers, points = arrays.floats("new_xyz", new_xyz, "b m 3"), arrays.floats("xyz", xyz, "b n 3")
+    counts = arrays.index("label_stat", label_stat, "b n nclass")
+    out = arrays.out_index("idx", idx, "b m nsample")
+    out_counts = arrays.out_index("new_label_stat", new_label_stat, "b m nclass")
+    if nsample == 0:
+        out_counts.zero_()
+        return
+    index = pointgrad.ball_query(points, number(radius), nsample, centers, select="first", closed=False).index
+    write_balls(out, index)
+    out_counts.copy_(pointgrad.group(counts, index).sum(2))
+
+
+def featuredistribute_cuda(b: int, n: int, m: int, max_xyz: Tensor, xyz: Tensor, distribute_idx: Tensor) -> None:
+    """Write the index of the nearest of the points `max_xyz` (b, n, 3) for each point of `xyz` (b, m, 3)."""
+    arrays = Arrays(b=b, n=n, m=m)
+    points, queries = arrays.floats("max_xyz", max_xyz, "b n 3"), arrays.floats("xyz", xyz, "b m 3")
+    out = arrays.out_index("distribute_idx", distribute_idx, "b m")
+    out.copy_(pointgrad.knn(points, 1, queries).index.squeeze(-1))
+
+
+def featuregather_forward_cuda(
+    b: int, n: int, m: int, c: int, max_feature: Tensor, distribute_idx: Tensor, distribute_feature: Tensor
+) -> None:
+    """Write columns of the features (b, c, n) to `distribute_feature` (b, c, m), as `gathering_forward_cuda`."""
+    gathering_forward_cuda(b, c, n, m, max_feature, distribute_idx, distribute_feature)
+
+
+def featuregather_backward_cuda(
+    b: int, n: int, m: int, c: int, grad_distribute_feature: Tensor, distribute_idx: Tensor, grad_max_feature: Tensor
+) -> None:
+    """Add the gradient of `featuregather_forward_cuda` to `grad_max_feature` (b, c, n)."""
+    gathering_backward_cuda(b, c, n, m, grad_distribute_feature, distribute_idx, grad_max_feature)
 
 
 def _packed_knn(

@@ -15,6 +15,9 @@ from .elementwise import log as log
 from .elementwise import relu as relu
 from .joining import cat as cat
 from .linear import linear as linear
+from .normalization import batch_norm as batch_norm
+from .normalization import group_norm as group_norm
+from .normalization import layer_norm as layer_norm
 from .reduction import mean as mean
 from .similarity import cosine_similarity as cosine_similarity
 from .softmax import log_softmax as log_softmax

@@ -4,6 +4,7 @@ from pointgrad.nn.attention import GlobalContext as GlobalContext
 from pointgrad.nn.attention import TransitionDown as TransitionDown
 from pointgrad.nn.attention import TransitionUp as TransitionUp
 from pointgrad.nn.attention import VectorAttention as VectorAttention
+from pointgrad.nn.cloud_norm import CloudNorm as CloudNorm
 from pointgrad.nn.drop_path import DropPath as DropPath
 from pointgrad.nn.edge_conv import EdgeConv as EdgeConv
 from pointgrad.nn.global_pool import GlobalPool as GlobalPool

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from pointgrad.functional import cross_entropy
 
 from .metrics import Metrics, check_labels, clouds_of
 
+AnyBatch = TypeVar("AnyBatch", bound="Batch | Pair")
+
 
 class Objective(Protocol):
     """Loss function as a sum over labelled items and the divisor of that sum."""
@@ -24,6 +26,22 @@ class Objective(Protocol):
 
     def weight(self, target: Tensor) -> Tensor:
         """Return the divisor of the sum: the number of labelled items, or the sum of their weights."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A batch (X, y) of a plain `DataLoader`: positional arguments of the model, and integer labels."""
+
+    arguments: tuple[Tensor, ...]
+    target: Tensor
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def to(self, device: torch.device | str) -> "Pair":
+        """Move the batch to a device."""
+        *arguments, target = (tensor.to(device, non_blocking=True) for tensor in (*self.arguments, self.target))
+        return Pair(tuple(arguments), target)
 
 
 @dataclass
@@ -62,7 +80,7 @@ class CrossEntropy:
 
 def train_epoch(
     model: nn.Module,
-    loader: Iterable[Batch],
+    loader: Iterable[Batch | Sequence[Any]],
     optimizer: torch.optim.Optimizer,
     *,
     classes: int,
@@ -73,8 +91,10 @@ def train_epoch(
     """Train on every batch once.
 
     Args:
-        model: Called as `model(**batch.inputs())`; the modes of its layers are restored.
-        loader: Batches.
+        model: Called as `model(**batch.inputs())`, or `model(X)`; returns logits (..., classes). The modes of its
+            layers are restored.
+        loader: Batches, or pairs (X, y) as of a plain `DataLoader`: `X` is a tensor, or a tuple of tensors, the
+            arguments of the model; `y` are integer labels, one per row of logits, -1 where there is no label.
         optimizer: Optimizer of the model.
         classes: Number of classes.
         objective: Loss; by default `CrossEntropy()`.
@@ -98,7 +118,7 @@ def train_epoch(
     metrics, objective = Metrics(classes, device=device), objective or CrossEntropy()
     with mode(model, training=True):
         for batches in chunks(loader, accumulate):
-            usable = [to_device(batch, device, classes) for batch in batches if len(batch)]
+            usable = [to_device(batch, device, classes) for batch in map(_batch, batches) if len(batch)]
             if usable:
                 train_step(model, usable, optimizer, objective, metrics, clip=clip)
     return metrics
@@ -106,7 +126,7 @@ def train_epoch(
 
 def train_step(
     model: nn.Module,
-    batches: Sequence[Batch],
+    batches: Sequence[Batch | Pair],
     optimizer: torch.optim.Optimizer,
     objective: Objective,
     metrics: Metrics,
@@ -143,10 +163,10 @@ def train_step(
         last = number == len(batches) - 1
         synchronized = contextlib.nullcontext() if fabric is None else fabric.no_backward_sync(model, enabled=not last)
         with synchronized:
-            logits = model(**batch.inputs())
+            logits = _logits(model, batch, metrics.classes)
             target = _target(batch)
             loss = objective.total(logits.reshape(-1, logits.shape[-1]), target)
-            metrics.add(logits, target, batch)
+            metrics.add(logits, target, _cloud_batch(batch))
             metrics.add_loss(loss, weights[number])
             summed += loss.detach()
             if extra_loss is not None:
@@ -163,7 +183,7 @@ def train_step(
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
-    loader: Iterable[Batch],
+    loader: Iterable[Batch | Sequence[Any]],
     *,
     classes: int,
     parts: Sequence[Sequence[int]] = (),
@@ -176,16 +196,16 @@ def evaluate(
     """Evaluate a model without gradients, in evaluation mode; the modes of its layers are restored.
 
     Args:
-        model: Called as `model(**batch.inputs())`.
-        loader: Batches.
+        model: Called as `model(**batch.inputs())`, or `model(X)`, as in `train_epoch`.
+        loader: Batches, or pairs (X, y), as in `train_epoch`.
         classes: Number of classes.
         parts: For part segmentation, the classes of each category, as in `Metrics`.
         objective: Loss; by default `CrossEntropy()`.
         fabric: With several processes, each evaluates its own batches, and all return the sum.
         votes: Number of predictions per cloud, whose probabilities are averaged: one of the unchanged cloud, the others
-            with every axis scaled randomly by 2/3 to 3/2.
+            with every axis scaled randomly by 2/3 to 3/2. Must be 1 for pairs (X, y).
         seed: Random seed of the scales.
-        see: Called with each batch, on the device, and its logits.
+        see: Called with each `Batch`, on the device, and its logits; not with pairs (X, y).
 
     Returns:
         Metrics over all data.
@@ -201,22 +221,24 @@ def evaluate(
     device = device_of(model)
     metrics, objective = Metrics(classes, parts, device), objective or CrossEntropy()
     with mode(model, training=False):
-        spare: Batch | None = None
-        for number, batch in enumerate(loader):
+        spare: Batch | Pair | None = None
+        for number, batch in enumerate(map(_batch, loader)):
             if len(batch):
                 spare = batch = to_device(batch, device, classes)
             elif fabric is None or fabric.world_size == 1:
                 continue
             else:
                 batch = unlabelled(spare)
-            logits = model(**batch.inputs())
+            logits = _logits(model, batch, classes)
+            clouds, target = _cloud_batch(batch), _target(batch)
             if votes > 1:
-                logits = _voted(model, batch, logits, votes, mix(seed, number))
-            target = _target(batch)
-            metrics.add(logits, target, batch)
+                if clouds is None:
+                    raise ValueError(f"votes must be 1 for batches (X, y), whose points are not known, got {votes}")
+                logits = _voted(model, clouds, logits, votes, mix(seed, number))
+            metrics.add(logits, target, clouds)
             metrics.add_loss(objective.total(logits.reshape(-1, logits.shape[-1]), target), objective.weight(target))
-            if see is not None:
-                see(batch, logits)
+            if see is not None and clouds is not None:
+                see(clouds, logits)
     if fabric is not None:
         gather(metrics, fabric)
     return metrics
@@ -253,20 +275,20 @@ def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
             module.training = was
 
 
-def chunks(loader: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
+def chunks(loader: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield lists of `size` batches; the last may be shorter."""
     batches = iter(loader)
     while chunk := list(islice(batches, size)):
         yield chunk
 
 
-def to_device(batch: Batch, device: torch.device | str, classes: int) -> Batch:
+def to_device(batch: AnyBatch, device: torch.device | str, classes: int) -> AnyBatch:
     """Move a batch to the device, after checking its labels on the host, where that does not wait."""
     check_labels(_target(batch), classes)
-    return batch.to(device)
+    return batch.to(device)  # type: ignore[return-value]  # the type checker takes a union for both classes
 
 
-def unlabelled(batch: Batch | None) -> Batch:
+def unlabelled(batch: AnyBatch | None) -> AnyBatch:
     """Return a batch without labels, for a process that has no batch left while others still have one."""
     if batch is None:
         raise ValueError("data must have at least one sample per process in the first batch, got fewer")
@@ -288,7 +310,40 @@ def seed_generators(device: torch.device, *numbers: int) -> None:
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
 
-def _target(batch: Batch) -> Tensor:
+def _batch(value: Any) -> Batch | Pair:
+    """A batch of a loader: a `Batch`, or a pair (X, y)."""
+    if isinstance(value, Batch):
+        return value
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        got = f"{len(value)} values" if isinstance(value, list | tuple) else type(value).__name__
+        raise TypeError(f"loader must return batches of type pointgrad.data.Batch, or pairs (X, y), got {got}")
+    x, y = value
+    arguments = tuple(x) if isinstance(x, list | tuple) else (x,)
+    for each in (*arguments, y):
+        if not isinstance(each, Tensor):
+            raise TypeError(f"X and y of a batch must be tensors, got {type(each).__name__}")
+    if y.is_floating_point() or y.is_complex():
+        raise TypeError(f"labels y must be integers, got {y.dtype}")
+    if not y.dim() or not arguments or not arguments[0].dim() or len(arguments[0]) != len(y):
+        shapes = ", ".join(str(tuple(each.shape)) for each in arguments)
+        raise ValueError(
+            f"X and y must have the same first dimension, got shapes {shapes or '()'} and {tuple(y.shape)}"
+        )
+    return Pair(arguments, y.reshape(-1).long())
+
+
+def _cloud_batch(batch: Batch | Pair) -> Batch | None:
+    return batch if isinstance(batch, Batch) else None
+
+
+def _logits(model: nn.Module, batch: Batch | Pair, classes: int) -> Tensor:
+    logits = model(*batch.arguments) if isinstance(batch, Pair) else model(**batch.inputs())
+    if logits.shape[-1] != classes:
+        raise ValueError(f"the model must return logits (..., {classes}), got {tuple(logits.shape)}")
+    return logits
+
+
+def _target(batch: Batch | Pair) -> Tensor:
     if batch.target is None:
         raise ValueError("batch must have labels, got none: the data set contains clouds without labels")
     return batch.target

@@ -56,8 +56,10 @@ def audit(
 ) -> Report:
     """Audit a differentiable function.
 
-    Checks that may crash the process (unusual dtypes, sizes and devices) run in a child process. If other checks may
-    crash it too, use the command `pointgrad check`. Random state and torch's settings are restored afterwards.
+    Checks that may crash the process (unusual dtypes, sizes and devices) run in a child process. With a GPU this is a
+    new process, which imports the functions: checks of a lambda, or of a function in a script or notebook, are skipped
+    there. If other checks may crash the process too, use the command `pointgrad check`. Random state and torch's
+    settings are restored afterwards.
 
     Args:
         fn: A function, the `apply` of an `autograd.Function`, an operator of `torch.ops`, or an `nn.Module`. The

@@ -20,7 +20,7 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 LIBRARY_PATHS = (  # code that is never reported as the location of an error
     str(Path(torch.__file__).parent),
     str(Path(__file__).parents[1]),
-    str(Path(__file__).parents[2] / "cli"),
+    *(str(Path(__file__).parents[2] / package) for package in ("bench", "cli")),
 )
 NOT_RUNNING = "the function does not run, see `runs`"
 
@@ -80,6 +80,7 @@ class Subject:
     checkpoints: set[str] = field(default_factory=set)  # kinds of `torch.utils.checkpoint` that a module uses
 
     def __post_init__(self) -> None:
+        self.given = self.fn, self.make_inputs, self.reference  # as passed by the user
         self._names = input_names(self.fn)
         self._made: dict[torch.dtype, list[Any]] = {}
         self.parameters = 0  # number of leading inputs that are parameters of a module; their layout and size is fixed

@@ -1,4 +1,4 @@
-"""Regularization of layer outputs."""
+"""Regularization of the outputs or inputs of layers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ def mean_absolute(output: Tensor) -> Tensor:
 
 
 class ActivationPenalty(Hooks):
-    """Differentiable penalty on the outputs of selected layers: `loss = task_loss + 0.1 * penalty.loss()`.
+    """Differentiable penalty on the values of selected layers: `loss = task_loss + 0.1 * penalty.loss()`.
 
     `loss()` returns the sum over all layer calls since the last `loss()`, so a layer may be called several times per
     step. Calls under `torch.no_grad()` add nothing. If no selected layer was called, `loss()` raises an error instead
@@ -31,8 +31,9 @@ class ActivationPenalty(Hooks):
     Args:
         module: The module whose layers are penalized.
         names_or_types: Layers to select, as for `Recorder`.
-        penalty: Maps an output tensor to a scalar; the mean absolute value by default. If a layer returns several
+        penalty: Maps a tensor to a scalar; the mean absolute value by default. If a layer returns or receives several
             floating-point tensors, the penalty is applied to each.
+        on: "outputs" of the layers, or "inputs", positional and keyword, as they are before the layer runs.
 
     Example:
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
@@ -42,10 +43,18 @@ class ActivationPenalty(Hooks):
     """
 
     def __init__(
-        self, module: nn.Module, names_or_types: Layers, penalty: Callable[[Tensor], Tensor] = mean_absolute
+        self,
+        module: nn.Module,
+        names_or_types: Layers,
+        penalty: Callable[[Tensor], Tensor] = mean_absolute,
+        *,
+        on: str = "outputs",
     ) -> None:
+        if on not in ("inputs", "outputs"):
+            raise ValueError(f"on must be 'inputs' or 'outputs', got {on!r}")
         super().__init__(module, names_or_types)
         self._penalty: Callable[[Tensor], Tensor] | None = penalty
+        self._on = on
         self.reset()
 
     def reset(self) -> None:
@@ -72,12 +81,21 @@ class ActivationPenalty(Hooks):
     def _attach(self) -> None:
         assert self._layers is not None
         for layer in self._layers.values():
-            self._handles.append(layer.register_forward_hook(Tap(self._see)))
+            if self._on == "inputs":
+                self._handles.append(layer.register_forward_pre_hook(Tap(self._before), with_kwargs=True))
+            else:
+                self._handles.append(layer.register_forward_hook(Tap(self._after)))
 
     def _forget(self) -> None:
         self.reset()
 
-    def _see(self, layer: nn.Module, inputs: Any, output: Any) -> None:
+    def _before(self, layer: nn.Module, inputs: Any, kwargs: Any) -> None:
+        self._add((inputs, kwargs))
+
+    def _after(self, layer: nn.Module, inputs: Any, output: Any) -> None:
+        self._add(output)
+
+    def _add(self, values: Any) -> None:
         self._called = True
         if not torch.is_grad_enabled():
             return
@@ -85,9 +103,9 @@ class ActivationPenalty(Hooks):
             message = f"loss() was not called for {LIMIT} layer calls, whose graphs are kept: call loss() in every step"
             raise RuntimeError(message)
         assert self._penalty is not None
-        for value in tree_leaves(output):
+        for value in tree_leaves(values):
             if isinstance(value, Tensor) and value.is_floating_point():
-                term = self._penalty(value.clone())  # a subsequent layer may modify the output in place
+                term = self._penalty(value.clone())  # a layer may modify it in place
                 if term.dim():
                     raise ValueError(f"penalty must return a scalar, got shape {tuple(term.shape)}")
                 self._total = term if self._total is None else self._total + term.to(self._total.device)
