@@ -108,6 +108,8 @@ class Train(TrainConfig, DataFlags):
         classes = parse_classes(self.classes, self.other_classes)
         training: Any = data.open_dataset(self.data, "train", task, classes=classes)
         mapped = getattr(training, "class_map", None)
+        if mapped is not None:  # also classes of the folder, or chosen for its codes
+            mapped = training.class_map = replace(mapped, other=self.other_classes)
         validation: Any = data.open_dataset(self.data, "val", task, classes=mapped)
         if len(training.classes) < 2:
             raise ValueError(f"{self.data}: expected at least two classes, found only {', '.join(training.classes)}")
