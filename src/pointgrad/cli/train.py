@@ -123,6 +123,8 @@ class Train(TrainConfig, DataFlags):
             self.class_weights = flags.class_weights = "sqrt" if flags.crop_points else "none"
         torch.manual_seed(self.seed)
         options = dict(map(option, flags.options))
+        if taken := [name for name in ("name", "task", "classes", "channels") if name in options]:
+            raise ValueError(f"--options must not set {taken[0]}, which follows from the other flags and the data")
         if hasattr(training, "categories") and flags.task == "segmentation":
             options.setdefault("categories", len(training.categories))
         model = build(
