@@ -173,17 +173,19 @@ def _grow(heights: Tensor, ground: Tensor, candidates: Tensor, cell: float) -> T
     padding = (REACH,) * 4
     height = pad(heights, padding).flatten()
     reached, free = (pad(mask, padding).flatten() for mask in (ground, candidates & ~ground))
-    front = reached.nonzero()[:, 0]
+    near = max_pool2d(free.view(1, 1, -1, columns).float(), 2 * REACH + 1, 1, REACH).flatten() > 0
+    front = (reached & near).nonzero()[:, 0]
     while len(front):
         found = []
         for down in range(-REACH, REACH + 1):
             for right in range(-REACH, REACH + 1):
-                there = front + down * columns + right
-                rise = (height[there] - height[front]).abs()
-                limit = EDGE + RISE * cell * math.hypot(down, right)
-                found.append(there[free[there] & (rise <= limit)])
-        front = torch.cat(found).unique()
-        reached[front], free[front] = True, False
+                step = down * columns + right
+                source = front[free[front + step]]
+                rise = (height[source + step] - height[source]).abs()
+                there = source[rise <= EDGE + RISE * cell * math.hypot(down, right)] + step
+                free[there], reached[there] = False, True
+                found.append(there)
+        front = torch.cat(found)
     return reached.view(-1, columns)[REACH:-REACH, REACH:-REACH]
 
 
