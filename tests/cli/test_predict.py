@@ -57,7 +57,7 @@ def test_unlabelled_points_are_counted(tmp_path, command):
     write(tmp_path / "a.ply", Cloud(points))
     status, printed = command(trained(), tmp_path / "a.ply", "--out", tmp_path / "out")
     assert status == 0
-    assert "1 points without finite coordinates have no label" in printed.out
+    assert "1 point without finite coordinates has no label" in printed.out
 
 
 def test_classification(tmp_path, command):

@@ -76,7 +76,7 @@ def test_train_prints_what_it_found(inside):
         (row,) = re.findall(rf"^  {name} +([\d,]+) +([\d,]+)$", log, flags=re.M)
         assert [int(cell.replace(",", "")) for cell in row] == counts
     low, high = torch.cat([scan.features["intensity"] for scan in scans["train"]]).aminmax()
-    assert f"features: intensity {int(low)} to {int(high)}, height_above_ground " in log
+    assert f"features: intensity {int(low)} to {int(high)} (" in log
     trained = train.load("run")
     count = sum(parameter.numel() for parameter in trained.model.parameters())
     assert re.search(rf"network: pointnet2 width=0.125 radius=[\d.]+, {count:,} parameters\n", log)
@@ -169,13 +169,29 @@ def test_codes_that_are_unknown_or_refused(inside, capsys):
     )
     assert error.count("2.laz") == 1
     assert main(["evaluate", "run", "--data", "raw", "--other-classes", "refuse"]) == 2
-    assert "found also 1: " in capsys.readouterr().err
+    assert re.search(r"found also [\d,]+ points with codes 1, 9$", capsys.readouterr().err.strip())
     assert main(["train", "--data", "raw", "--out", "none", "--classes", *MAP, "--other-classes", "refuse"]) == 2
     assert (
         "raw: expected only codes of the classes ground=2 vegetation=5,4 building=6, found also"
         in capsys.readouterr().err
     )
     assert not (inside / "none").exists()
+    # also without --classes: of the codes that occur, 1 (unclassified) is not a class
+    assert main(["train", "--data", "raw", "--out", "none", "--other-classes", "refuse"]) == 2
+    assert re.search(r"building=6 water=9, found also [\d,]+ points with code 1$", capsys.readouterr().err.strip())
+    for command in (["render", "raw/val/2.laz", "--out", "a.png"], ["view", "raw/val/2.laz"]):
+        assert main([*command, "--other-classes", "refuse"]) == 2
+        assert capsys.readouterr().err == f"pointgrad {command[0]}: --other-classes refuse requires --classes\n"
+
+
+def test_a_run_keeps_its_codes_when_it_is_resumed(inside, capsys):
+    resume = ["train", "--out", "run", "--resume", "--classes", "ground=6", "vegetation=5,4", "building=2"]
+    assert main(resume) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        "its classes must have the codes of the data, ground=6, vegetation=5,4, building=2, got [[2], [5, 4], [6]]"
+        in line
+    )
 
 
 def test_classes_of_other_data(inside, capsys, tmp_path):
@@ -280,3 +296,6 @@ def test_one_miou_for_small_clouds(tmp_path, monkeypatch, capsys, flags):
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"pointgrad {pointgrad.__version__}\n"
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "--version" in capsys.readouterr().out

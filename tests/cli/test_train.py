@@ -135,6 +135,9 @@ def test_wrong_command_lines(capsys, folder, tmp_path):
     out = ("--out", tmp_path / "run")
     assert "did you mean 'pointnet2'" in error_of(capsys, "train", "--data", data, *out, "--model", "pontnet2")
     assert "--options must be name=value" in error_of(capsys, "train", "--data", data, *out, "--options", "deep")
+    for option in ("classes=5", "channels=1", "name=dgcnn"):
+        message = f"--options must not set {option.partition('=')[0]}, which follows from the other flags and the data"
+        assert message in error_of(capsys, "train", "--data", data, *out, "--options", option)
     assert "epochs must be positive" in error_of(capsys, "train", "--data", data, *out, "--epochs", "0")
     assert "features must contain height" in error_of(
         capsys, "train", "--data", data, *out, "--prepare.features", "height"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pointgrad.data import ClassMap, Cloud, FileError, Folder, read, write
-from pointgrad.data.classes import ASPRS, choose_classes
+from pointgrad.data.classes import ASPRS, choose_classes, ignored_note
 from pointgrad.data.datasets.blocks import in_validation
 from pointgrad.data.names import class_names
 from pointgrad.data.open import default_split, open_dataset
@@ -67,6 +67,7 @@ def test_flags_and_yaml_give_the_same_classes(tmp_path):
         (["a=1.5"], "codes of class 'a' must be integers from 0 to 65534, got '1.5'"),
         (["a=-1"], "codes of class 'a' must be integers from 0 to 65534, got -1"),
         (["a=65535"], "codes of class 'a' must be integers from 0 to 65534, got 65535"),
+        (["a=1,1"], "codes must be unique, got 1 for 'a' and 'a'"),
         ([], "classes must have one list of codes each, got 0 and 0"),
     ],
 )
@@ -82,6 +83,21 @@ def test_malformed_yaml_is_one_line_that_begins_with_the_file(tmp_path, content)
     with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: ") as caught:
         ClassMap.read(path)
     assert "\n" not in str(caught.value)
+
+
+def test_yaml_with_other_lines_says_what_it_has(tmp_path):
+    path = tmp_path / "classes.yaml"
+    for content, found in (("2: ground\n6: building\n", "lines code: name"), ("", "none"), ("- ground", "none")):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=rf"expected lines name: code, found {found}$"):
+            ClassMap.read(path)
+    path.write_text("2: 6\n6: 2\n")  # numbers as names
+    assert ClassMap.read(path).texts() == ("2=6", "6=2")
+
+
+def test_notes_are_grammatical():
+    assert ignored_note({7: 1}) == "1 point with code 7 is ignored"
+    assert ignored_note({18: 3, 7: 1201}) == "1,204 points with codes 7, 18 are ignored"
 
 
 def test_order_of_another_network():
@@ -135,9 +151,12 @@ def test_codes_that_are_refused(tmp_path):
     keep = ClassMap(("ground", "green"), ((2,), (5,)))
     assert Folder(tmp_path, classes=keep).classes == ("ground", "green")
     strict = Folder(tmp_path, classes=ClassMap(keep.names, keep.codes, "refuse"))
-    with pytest.raises(FileError, match=r"a\.ply: expected only codes of the classes ground=2 green=5, found also 77"):
+    with pytest.raises(
+        FileError,
+        match=r"a\.ply: expected only codes of the classes ground=2 green=5, found also \d+ points? with code 77$",
+    ):
         strict[0]
-    with pytest.raises(FileError, match="found also 77: "):
+    with pytest.raises(FileError, match=r"found also \d+ points? with code 77$"):
         strict.describe_classes()
     absent = Folder(tmp_path, classes=ClassMap(("x", "y"), ((11,), (12,))))
     with pytest.raises(FileError, match=r"expected points of the classes x=11 y=12, found none; labels found: 2: "):
@@ -151,6 +170,15 @@ def test_classes_yaml_in_the_folder(tmp_path):
     assert folder.classes == ("all green", "rest")
     assert folder[0].labels.tolist() == (labels != 5).long().tolist()
     assert class_names(tmp_path / "a.ply") == {5: "all green", 2: "rest", 6: "rest"}
+
+
+def test_label_files_store_no_label_as_65535(tmp_path):
+    """`predict` writes it to .label files; a folder of its results can be trained on and evaluated."""
+    np.random.default_rng(0).random((3, 4), np.float32).tofile(tmp_path / "a.bin")
+    np.array([0xFFFF, 0x10000 | 7, 2], np.uint32).tofile(tmp_path / "a.label")
+    folder = Folder(tmp_path)
+    assert folder.codes == {-1: 1, 2: 1, 7: 1}
+    assert folder[0].labels.tolist() == [-1, 1, 0]
 
 
 def test_source_with_classes(tmp_path):

@@ -143,6 +143,21 @@ def test_height_above_ground_of_a_scene(slope):
     assert error.max() < 2.5
 
 
+@pytest.mark.parametrize(("rise", "period"), [(3, 63), (5, 90), (10, 190)])
+def test_hills_are_ground_and_buildings_are_not(rise, period):
+    """Hills that are narrower than the largest buildings, with buildings and trees on them."""
+    generator = random(rise)
+    xy = torch.rand(60_000, 2, generator=generator).double() * 120
+    terrain = rise * torch.sin(xy[:, 0] * 2 * torch.pi / period) + rise / 2 * torch.cos(xy[:, 1] * 4 / period)
+    height = torch.where((xy % 60 > 40).all(1), 8.0, 0.0).double()
+    trees = (height == 0) & (torch.rand(60_000, generator=generator) < 0.3)
+    height[trees] = 12 * torch.rand(int(trees.sum()), generator=generator).double()
+    found = height_above_ground(torch.cat([xy, (terrain + height)[:, None]], 1)).double()
+    roof = height == 8.0
+    assert (found - height)[~roof].abs().quantile(0.95) < 0.3
+    assert found[roof].quantile(0.05) > 5  # above ground without points
+
+
 def test_height_does_not_depend_on_the_order_of_points():
     world, _, _ = scene()
     order = torch.randperm(len(world), generator=random())
@@ -185,7 +200,7 @@ def test_own_column_takes_precedence():
     assert torch.equal(out.features["height_above_ground"], own)
 
 
-@pytest.mark.parametrize(("name", "fraction"), [("dallas", 0.95), ("house", 0.9)])  # the house stands on a hillside
+@pytest.mark.parametrize(("name", "fraction"), [("dallas", 0.99), ("house", 0.99)])  # the house stands on a hillside
 def test_ground_of_real_scans(name, fraction):
     from pointgrad import data
 

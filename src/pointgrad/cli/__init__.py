@@ -44,5 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
         "graph": Graph,
         "bench": Bench,
     }
-    command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
+    about = "Train, use and view networks on point clouds. `pointgrad --version` prints the version."
+    command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", description=about, args=arguments)
     return command.run()

@@ -25,6 +25,13 @@ def parse_classes(texts: Sequence[str], other: Other) -> ClassMap | None:
         raise ValueError(f"--classes: {error}") from None
 
 
+def shown_classes(texts: Sequence[str], other: Other) -> ClassMap | None:
+    """Parse the values of --classes and --other-classes of a command that shows files; see `parse_classes`."""
+    if other == "refuse" and not texts:
+        raise ValueError("--other-classes refuse requires --classes")
+    return parse_classes(texts, other)
+
+
 def with_classes(trained: Trained, texts: Sequence[str], other: Other | None) -> Trained:
     """Return the network with different codes for its classes in files.
 

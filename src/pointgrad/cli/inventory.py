@@ -42,7 +42,8 @@ class Inventory:
         points: Number of points in them.
         classes: Number of points, or clouds, of each class (classes,).
         unlabelled: Number of points, or clouds, without a class.
-        ranges: Lowest and highest finite value of each feature.
+        ranges: Lowest and highest finite value of each feature that has any.
+        widths: Number of columns of each feature.
         spacings: Distance between neighboring points of the first clouds.
         unreadable: Reasons why clouds could not be read.
     """
@@ -51,6 +52,7 @@ class Inventory:
         self.total, self.read, self.points, self.unlabelled = len(dataset), 0, 0, 0
         self.classes = torch.zeros(len(dataset.classes), dtype=torch.long)
         self.ranges: dict[str, tuple[float, float]] = {}
+        self.widths: dict[str, int] = {}
         self.spacings: list[float] = []
         self.unreadable: list[str] = []
         for index in spread(self.total, READ):
@@ -73,6 +75,7 @@ class Inventory:
                 self._widen(name, columns(cloud, name))
 
     def _widen(self, name: str, values: Tensor) -> None:
+        self.widths[name] = values.shape[1]
         values = values[values.isfinite()]
         if len(values):
             low, high = self.ranges.get(name, (float("inf"), -float("inf")))
@@ -83,9 +86,12 @@ class Inventory:
         clouds = f"{self.total:,} {'cloud' if self.total == 1 else 'clouds'}"
         if getattr(dataset, "by_area", False):
             clouds = "blocks of one file"
-        if self.read < self.total:
-            return f"{clouds}; {self.points:,} points in the {self.read:,} that were counted"
-        return f"{clouds}, {self.points:,} points"
+        if self.read == self.total:
+            return f"{clouds}, {self.points:,} points"
+        if not self.read:
+            return f"{clouds}, none of which could be read"
+        counted = "could be read" if self.read + len(self.unreadable) == self.total else "were counted"
+        return f"{clouds}; {self.points:,} points in the {self.read:,} that {counted}"
 
 
 def describe(flags: "Train", training: Any, validation: Any, model: nn.Module, labels: str) -> list[str]:
@@ -111,7 +117,7 @@ def describe(flags: "Train", training: Any, validation: Any, model: nn.Module, l
     lines += missing_classes(training.classes, found)
     lines += unreadable(found, flags.skip_bad)
     lines += _preparation(flags, found["train"])
-    lines += _features(flags, found["train"])
+    lines += describe_features(flags, found["train"])
     count = sum(parameter.numel() for parameter in model.parameters())
     lines.append(f"network: {' '.join([flags.model, *flags.options])}, {count:,} parameters")
     return [*lines, *_validation(flags, validation), *_time(flags, training, validation, model)]
@@ -149,9 +155,11 @@ def missing_classes(classes: Sequence[str], found: dict[str, Inventory]) -> list
 
 def unreadable(found: dict[str, Inventory], skipped: bool) -> list[str]:
     """Return warnings about clouds that cannot be read."""
-    effect = "skipped" if skipped else "an error in training, unless --skip-bad skips them"
+    stages = {"train": "training", "val": "validation"}
     return [
-        f"warning: unreadable clouds in {split}: {len(each.unreadable)}, {effect}; the first: {each.unreadable[0]}"
+        f"warning: unreadable clouds in {split}: {len(each.unreadable)}, "
+        + ("skipped" if skipped else f"an error in {stages[split]}, unless --skip-bad skips them")
+        + f"; the first: {each.unreadable[0]}"
         for split, each in found.items()
         if each.unreadable
     ]
@@ -169,16 +177,25 @@ def _preparation(flags: "Train", found: Inventory) -> list[str]:
     return [f"input: {', '.join(steps)}"]
 
 
-def _features(flags: "Train", found: Inventory) -> list[str]:
+def describe_features(flags: "Train", found: Inventory) -> list[str]:
+    """Describe the range of each feature and how it is scaled; warn about features without values."""
     own = flags.prepare
     if not own.features:
         return ["features: none besides the coordinates"]
-    ranges = [f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in found.ranges.items()]
-    scaled = "not scaled"
-    if own.feature_center:
-        pairs = zip(own.feature_center, own.feature_scale, strict=True)
-        scaled = "scaled by center and spread " + ", ".join(f"{center:.4g} ± {scale:.4g}" for center, scale in pairs)
-    return [f"features: {', '.join(ranges)}; {scaled}"]
+    pairs = iter(zip(own.feature_center, own.feature_scale, strict=True))
+    texts, lines = [], []
+    for name in own.features:
+        text = name
+        if name in found.ranges:
+            low, high = found.ranges[name]
+            text += f" {low:.4g} to {high:.4g}"
+        elif found.read:
+            lines.append(f"warning: {name} has no finite values in train: the network cannot learn from it")
+        used = islice(pairs, found.widths.get(name, 0))
+        scales = ", ".join(f"{center:.4g} ± {scale:.4g}" for center, scale in used)
+        texts.append(f"{text} ({scales})" if scales else text)
+    scaled = "scaled by the center ± spread in parentheses" if own.feature_center else "not scaled"
+    return [f"features: {', '.join(texts)}; {scaled}", *lines]
 
 
 def _validation(flags: "Train", validation: Any) -> list[str]:

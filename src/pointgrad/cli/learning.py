@@ -20,6 +20,7 @@ from pointgrad.data.scaling import feature_statistics, with_computed
 SCENE = 16384  # data with a labelled cloud of more points are scenes, which are cropped
 SURVEYED = 5  # clouds of the data that are read to choose the defaults
 CROPS = 8, 64  # crops per epoch of each scene, and at least of all scenes together
+NEIGHBORS = 8  # searched for the spacing; several, because the nearest ones may be duplicates
 SCENE_VOXEL = 0.04  # voxel size in metres for which the radii of networks are designed
 
 
@@ -284,12 +285,14 @@ def spread(total: int, most: int) -> list[int]:
 
 
 def spacing(points: Tensor) -> float:
-    """Return the median distance to the nearest neighbor, over a thousand points; NaN for fewer than two points."""
+    """Return the median distance to the nearest point at a different position, over a thousand points; NaN for none."""
     points = points[points.isfinite().all(1)].float()
-    chosen = points[:: max(len(points) // 1000, 1)]
-    if len(points) < 2:
+    if not len(points):
         return math.nan
-    return float(pointgrad.knn(points, 2, chosen).distance2[:, 1].median().sqrt())
+    chosen = points[:: max(len(points) // 1000, 1)]
+    distance2 = pointgrad.knn(points, min(NEIGHBORS, len(points)), chosen).distance2
+    nearest = distance2.masked_fill(distance2 == 0, math.inf).amin(1)
+    return float(nearest[nearest.isfinite()].median().sqrt())
 
 
 def typical(distances: Sequence[float]) -> float:

@@ -129,7 +129,8 @@ class Predict:
                 continue
             print(printable(f"{source} -> {report.target}: {_shares(trained.classes, report.counts)}"))
             if report.unlabelled:
-                print(f"  {report.unlabelled} points without finite coordinates have no label")
+                have = "has" if report.unlabelled == 1 else "have"
+                print(f"  {_points(report.unlabelled)} without finite coordinates {have} no label")
             if report.metrics is not None:
                 total.confusion += report.metrics.confusion
                 print(f"  {_scores(report.metrics)}")
@@ -228,14 +229,18 @@ def _shares(classes: Sequence[str], counts: torch.Tensor) -> str:
     """Format the fractions of the most frequent classes."""
     order = counts.argsort(descending=True, stable=True).tolist()
     shown = [f"{classes[k]} {counts[k] / counts.sum():.1%}" for k in order if counts[k]]
-    return f"{int(counts.sum())} points, " + ", ".join(shown[:5]) + (", ..." if len(shown) > 5 else "")
+    return f"{_points(int(counts.sum()))}, " + ", ".join(shown[:5]) + (", ..." if len(shown) > 5 else "")
 
 
 def _scores(metrics: train.Metrics) -> str:
     if not metrics.confusion.any():
         return "no point has a label of the network's classes"
     values = metrics.compute()
-    return f"accuracy {values['accuracy']:.4f}, mIoU {values['miou']:.4f} of {int(metrics.confusion.sum())} points"
+    return f"accuracy {values['accuracy']:.4f}, mIoU {values['miou']:.4f} of {_points(int(metrics.confusion.sum()))}"
+
+
+def _points(count: int) -> str:
+    return f"{count} {'point' if count == 1 else 'points'}"
 
 
 def _reason(source: Path, error: BaseException) -> str:

@@ -31,7 +31,7 @@ from pointgrad.render.still import (
     shared_scales,
 )
 
-from .class_maps import parse_classes
+from .class_maps import shown_classes
 from .inputs import cloud_files
 from .status import ExitStatus, fail
 
@@ -123,7 +123,7 @@ class Render:
                 (self.width, self.height), self.azimuth, self.elevation, self.point_size, self.background, self.legend
             )
             palette = Palette.parse(self.palette, self.colors)
-            classes = parse_classes(self.classes, self.other_classes)
+            classes = shown_classes(self.classes, self.other_classes)
             if not 0 < self.seconds <= LONGEST:
                 raise ValueError(f"--seconds must be above 0 and at most {LONGEST:.0f}, got {self.seconds}")
             if self.frames is not None and not 2 <= self.frames <= MAX_FRAMES:

@@ -107,6 +107,8 @@ class Train(TrainConfig, DataFlags):
         classes = parse_classes(self.classes, self.other_classes)
         training: Any = data.open_dataset(self.data, "train", task, classes=classes)
         mapped = getattr(training, "class_map", None)
+        if mapped is not None:  # also classes of the folder, or chosen for its codes
+            mapped = training.class_map = replace(mapped, other=self.other_classes)
         validation: Any = data.open_dataset(self.data, "val", task, classes=mapped)
         if len(training.classes) < 2:
             raise ValueError(f"{self.data}: expected at least two classes, found only {', '.join(training.classes)}")
@@ -120,6 +122,8 @@ class Train(TrainConfig, DataFlags):
             self.class_weights = flags.class_weights = "sqrt" if flags.crop_points else "none"
         torch.manual_seed(self.seed)
         options = dict(map(option, flags.options))
+        if taken := [name for name in ("name", "task", "classes", "channels") if name in options]:
+            raise ValueError(f"--options must not set {taken[0]}, which follows from the other flags and the data")
         if hasattr(training, "categories") and flags.task == "segmentation":
             options.setdefault("categories", len(training.categories))
         model = build(

@@ -18,7 +18,7 @@ from pointgrad.view import RunViewer, Viewer, server
 from pointgrad.view.run_data import is_run
 from pointgrad.view.viewer import BUDGET
 
-from .class_maps import parse_classes, with_classes
+from .class_maps import shown_classes, with_classes
 from .device import device
 from .evaluate_run import evaluate_run
 from .inputs import cloud_files
@@ -94,7 +94,7 @@ class View:
             if self.points < 1:
                 raise ValueError(f"--points must be at least 1, got {self.points}")
             palette = Palette.parse(self.palette, self.colors)
-            classes = parse_classes(self.classes, self.other_classes)
+            classes = shown_classes(self.classes, self.other_classes)
             if runs and classes is not None:
                 raise ValueError(f"{runs[0]}: --classes must not be given for a run folder, which has its own classes")
             trained = None if self.checkpoint is None else train.load(self.checkpoint, device(self.device))

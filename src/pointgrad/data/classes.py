@@ -104,8 +104,10 @@ class ClassMap:
     def read(path: Path, other: Other = "ignore") -> "ClassMap":
         """Read a YAML file; see `parse`."""
         content = read_yaml(path)
-        if not isinstance(content, Mapping):
-            raise ValueError(f"{path}: expected lines name: code, got {type(content).__name__}")
+        swapped = isinstance(content, Mapping) and any(isinstance(value, str) for value in content.values())
+        if not isinstance(content, Mapping) or (swapped and all(type(key) is int for key in content)):
+            found = "lines code: name" if swapped else "none"
+            raise ValueError(f"{path}: expected lines name: code, found {found}")
         listed = [value if isinstance(value, list) else [value] for value in content.values()]
         try:
             return ClassMap(tuple(map(str, content)), tuple(map(tuple, listed)), other)
@@ -153,9 +155,10 @@ class ClassMap:
     def check(self, counts: Mapping[int, int], where: str = "") -> None:
         """Raise `FileError` if other codes are refused and occur in the counts by code; `where`: the file."""
         if self.other == "refuse" and (others := self.others(counts)):
-            wanted, found = " ".join(self.texts()), describe_codes(others, {})
             prefix = f"{where}: " if where else ""
-            raise FileError(f"{prefix}expected only codes of the classes {wanted}, found also {found}")
+            raise FileError(
+                f"{prefix}expected only codes of the classes {' '.join(self.texts())}, found also {_points(others)}"
+            )
 
     def ordered(self, names: Sequence[str]) -> "ClassMap | None":
         """Return the classes in the order of `names`, or None if these are not the same names."""
@@ -212,8 +215,14 @@ def describe_codes(counts: Mapping[int, int], names: Mapping[int, str]) -> str:
 
 def ignored_note(counts: Mapping[int, int]) -> str:
     """Count the points that are ignored because of their codes: "1,204 points with codes 7, 18 are ignored"."""
+    return f"{_points(counts)} {'is' if sum(counts.values()) == 1 else 'are'} ignored"
+
+
+def _points(counts: Mapping[int, int]) -> str:
+    total = sum(counts.values())
     listed = ", ".join(map(str, sorted(counts)))
-    return f"{sum(counts.values()):,} points with code{'s' if len(counts) > 1 else ''} {listed} are ignored"
+    points, codes = "point" if total == 1 else "points", "code" if len(counts) == 1 else "codes"
+    return f"{total:,} {points} with {codes} {listed}"
 
 
 def _code(text: Any, name: str) -> int:

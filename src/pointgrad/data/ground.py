@@ -6,23 +6,28 @@ The ground is estimated on a grid of square cells, from the lowest point of each
    reflections.
 2. A progressive morphological filter drops buildings, vegetation and vehicles: a cell belongs to an object if opening
    (erosion, then dilation) with a growing window lowers it by more than terrain of moderate slope allows.
-3. The remaining cells are the ground. Empty cells are filled from coarser grids, and heights are interpolated
+3. Cells that only the larger windows dropped are restored if they continue the ground without a step: hills, unlike
+   buildings, have no edges.
+4. The remaining cells are the ground. Empty cells are filled from coarser grids, and heights are interpolated
    bilinearly between the centers of cells.
 
 Only the grid is kept, so it can be collected from a stream of points of any length, and the result does not depend on
 the order of the points or on how they are divided into parts.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, interpolate, max_pool2d
+from torch.nn.functional import avg_pool2d, interpolate, max_pool2d, pad
 
 CELL = 1.0  # edge length of a cell, in the units of the coordinates, which are expected to be metres
 RADII = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # radii of windows, in cells: objects up to 64 m wide are not ground
 SLOPE, STEP = 0.2, 0.4  # terrain may rise by STEP + SLOPE * radius above the opened surface
+SMALL = 6  # radius of the windows whose objects, such as trees and vehicles, are not restored
+REACH, RISE, EDGE = 2, 0.6, 0.2  # a hill continues within REACH cells, and rises by at most EDGE + RISE * distance
 AROUND, SUPPORT, DEPTH = 5, 5, 1.0  # a low cell needs SUPPORT others within AROUND cells, at most DEPTH higher
 OCCUPIED = 1 << 23  # cells kept while collecting; more double the edge length
 DENSE = 1 << 22  # cells of the rectangle that is filtered
@@ -123,9 +128,9 @@ def height_above_ground(world: Tensor) -> Tensor:
     """Return the height of each point of a scene above the ground below it.
 
     The ground is estimated from the points themselves: the lowest points on a grid of 1 m, without objects up to 64 m
-    wide and without isolated points below the ground. It is accurate to a few decimetres on terrain of moderate slope;
-    it is too high under wider buildings and bridges, and where no point reached the ground, and too low on the crests
-    of cliffs.
+    wide and without isolated points below the ground. It is accurate to a few decimetres on slopes and hills of up to
+    about 30 degrees; it is too high under wider buildings and bridges, and where no point reached the ground, and too
+    low on the crests of cliffs.
 
     Args:
         world: Coordinates (N, 3) in metres, with z up; `Cloud.world()`.
@@ -149,15 +154,39 @@ def _is_ground(heights: Tensor, known: Tensor, cell: float) -> Tensor:
     heights = heights - _plane(heights, known)
     known = known & ~_too_low(heights, known)
     ground = known.clone()
+    small = ground
     opened = heights
     before = 0
     for radius in RADII:
         if radius // 2 >= max(heights.shape):
             break
         last, opened = opened, _open(opened, known, radius)
-        ground &= last - opened <= STEP + SLOPE * cell * (radius - before)
+        ground = ground & (last - opened <= STEP + SLOPE * cell * (radius - before))
+        small = ground if radius <= SMALL else small
         before = radius
-    return ground
+    return _grow(heights, ground, small, cell)
+
+
+def _grow(heights: Tensor, ground: Tensor, candidates: Tensor, cell: float) -> Tensor:
+    """Add the candidate cells that are connected to the ground without a step."""
+    columns = heights.shape[1] + 2 * REACH
+    padding = (REACH,) * 4
+    height = pad(heights, padding).flatten()
+    reached, free = (pad(mask, padding).flatten() for mask in (ground, candidates & ~ground))
+    near = max_pool2d(free.view(1, 1, -1, columns).float(), 2 * REACH + 1, 1, REACH).flatten() > 0
+    front = (reached & near).nonzero()[:, 0]
+    while len(front):
+        found = []
+        for down in range(-REACH, REACH + 1):
+            for right in range(-REACH, REACH + 1):
+                step = down * columns + right
+                source = front[free[front + step]]
+                rise = (height[source + step] - height[source]).abs()
+                there = source[rise <= EDGE + RISE * cell * math.hypot(down, right)] + step
+                free[there], reached[there] = False, True
+                found.append(there)
+        front = torch.cat(found)
+    return reached.view(-1, columns)[REACH:-REACH, REACH:-REACH]
 
 
 def _plane(heights: Tensor, known: Tensor) -> Tensor:

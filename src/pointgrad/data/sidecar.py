@@ -11,8 +11,7 @@ from pointgrad.data.datasets.folder import LABEL_SUFFIXES, point_labels
 from pointgrad.data.files.errors import FileError, naming
 from pointgrad.data.files.npy import load_array
 
-BINARY, CONFIDENCE = LABEL_SUFFIXES[0], ".confidence.npy"
-NO_CLASS = 0xFFFF  # "no label" in the 16 class bits of a .label file
+CONFIDENCE = ".confidence.npy"
 
 
 def with_labels(cloud: Cloud, path: str | Path) -> Cloud:
@@ -51,8 +50,6 @@ def read_sidecar(path: Path, count: int) -> tuple[Tensor | None, Tensor | None]:
     labels = point_labels(path, None)
     if len(labels) != count:
         raise FileError(f"{path}: expected {count} labels in {stem}{found}, one for each point, got {len(labels)}")
-    if found == BINARY:
-        labels = labels.masked_fill(labels == NO_CLASS, -1)
     return labels, _confidence(path.with_name(stem + CONFIDENCE), count)
 
 

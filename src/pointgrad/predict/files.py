@@ -10,7 +10,7 @@ import torch
 
 from pointgrad.data import ClassMap, FileError
 from pointgrad.data.classes import count_codes
-from pointgrad.data.datasets.folder import CODES, point_labels
+from pointgrad.data.datasets.folder import CODES, NO_CLASS, point_labels
 from pointgrad.data.datasets.folder import NAMES as CLASSES
 from pointgrad.data.datasets.layout import lines
 from pointgrad.data.files.errors import naming
@@ -19,7 +19,7 @@ from pointgrad.data.files.mesh import sample
 from pointgrad.data.files.read_write import read_table
 from pointgrad.data.files.table import Table, to_cloud
 from pointgrad.data.files.workspace import exists, publish, publish_bytes, workspace
-from pointgrad.data.sidecar import CONFIDENCE, NO_CLASS
+from pointgrad.data.sidecar import CONFIDENCE
 from pointgrad.data.tiles import Progress
 from pointgrad.ops.scatter import histogram
 from pointgrad.predict.labels import MAX_POINTS, VOTES, Labels, Settings, check_task, label, quiet

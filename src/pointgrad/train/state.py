@@ -151,6 +151,14 @@ def _check(trainer: "Trainer", content: dict[str, Any], path: Path) -> None:
             f"{path}: its classes must be those of the data, {_first(trainer.classes)}, "
             f"got {_first(content['classes'])}"
         )
+    saved, own_map = content.get("class_map"), trainer.class_map
+    if isinstance(saved, dict) and own_map is not None:
+        codes = saved.get("codes")
+        if codes != [list(each) for each in own_map.codes]:
+            raise CheckpointError(
+                f"{path}: its classes must have the codes of the data, {_first(own_map.texts())}, "
+                f"got {str(codes)[:200]}"
+            )
     own = checkpoint.config_of(trainer.module)
     for name in own:
         received = content["model"].get(name, own[name])  # older checkpoints may lack an option

@@ -34,6 +34,7 @@ from pointgrad.data.mixing import mix
 
 LABELS, NAMES, CODES = "labels.csv", "classes.txt", "classes.yaml"
 LABEL_SUFFIXES = (".label", ".labels.npy")
+NO_CLASS = 0xFFFF  # "no label" in the 16 class bits of a .label file
 
 LAYOUTS = (
     "CLASS/*.ply, one folder per class",
@@ -296,7 +297,8 @@ def point_labels(path: Path, cloud: Cloud | None) -> Tensor:
     if array.is_file():
         values = _numpy(array)
     elif binary.is_file():
-        values = np.fromfile(binary, np.uint32) & 0xFFFF
+        values = (np.fromfile(binary, np.uint32) & NO_CLASS).astype(np.int64)
+        values[values == NO_CLASS] = -1
     else:
         cloud = cloud or read(path)
         if cloud.labels is None:
