@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     from .convert import Convert
     from .evaluate import Evaluate
     from .graph import Graph
+    from .helptext import join_lines
     from .info import Info
     from .models import Models
     from .predict import Predict
@@ -44,6 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
         "graph": Graph,
         "bench": Bench,
     }
+    for command in commands.values():
+        if isinstance(command, type):
+            join_lines(command)
     about = "Train, use and view networks on point clouds. `pointgrad --version` prints the version."
-    command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", description=about, args=arguments)
-    return command.run()
+    chosen = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", description=about, args=arguments)
+    return chosen.run()

@@ -33,6 +33,7 @@ from .config import ConfigError, check_numbers, read_config
 from .crops import crops
 from .evaluate import table
 from .evaluate_scans import evaluate_scans, labels_points
+from .helptext import join_lines
 from .inventory import describe
 from .learning import DataFlags, channels, preparation, resolve, workers
 from .status import ExitStatus, fail
@@ -224,6 +225,7 @@ def command(arguments: list[str]) -> Callable[..., Train]:
     def train(flags: Annotated[Train, tyro.conf.arg(name="")] = default) -> Train:
         return flags
 
+    join_lines(Train)
     train.__doc__ = Train.__doc__
     return train
 
