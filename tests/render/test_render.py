@@ -467,6 +467,11 @@ def test_images_of_tensors_and_arrays():
         pointgrad.render(points.T)
     with pytest.raises(ValueError, match="by must be one of height, got nothing"):
         pointgrad.render(points, by="nothing", **look)
+    with pytest.raises(ValueError, match=r"points\['b'\] must have at least one finite point, got none"):
+        pointgrad.render({"a": points, "b": points[:0]}, **look)
+    for size in (200, (200.0, 120), "ab", (200, 120, 3), (True, 120)):
+        with pytest.raises(TypeError, match="size must be two integers, width and height, got"):
+            pointgrad.render(points, size=size)
 
 
 def test_image_without_pillow(monkeypatch):

@@ -99,3 +99,17 @@ def test_phone(opened):
         assert not controls.is_visible()
         title.click()
     assert page.messages == []
+
+
+def test_long_file_names_are_complete(opened, scene):
+    names = [f"tile_of_an_airborne_survey_with_a_very_long_name_{number}.ply" for number in range(2)]
+    for name in names:
+        (scene / name).write_bytes((scene / "other.ply").read_bytes())
+    viewer, page = opened(*names)
+    assert page.until(lambda: viewer.levels is not None and names[0] in page.text())
+    page.page.get_by_role("combobox", name="File").click()
+    option = page.page.get_by_role("option", name=names[1])
+    for element in (page.page.locator("p", has_text=names[0]), option, page.page.get_by_role("tooltip")):
+        element.wait_for()
+        assert element.evaluate("element => element.scrollWidth <= element.clientWidth")
+        assert element.bounding_box()["height"] > 30  # more than one line
