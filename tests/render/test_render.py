@@ -202,6 +202,12 @@ def test_default_dots_close_surfaces():
         assert (middle == 255).all(-1).mean() < 0.03, count
 
 
+def test_points_in_one_place_are_visible():
+    for count in (1, 5000):
+        image = drawn(Cloud(torch.ones(count, 3)), size=(320, 240), by="height")
+        assert 20 < (image != 255).any(-1).sum() < 80, count
+
+
 def test_edges_are_darker_than_planes():
     """Shading depends on depth only: two plates of one color at different heights."""
     flat = torch.rand(20_000, 3) * torch.tensor([4.0, 3.0, 0.0])

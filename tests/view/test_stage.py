@@ -61,8 +61,10 @@ def test_degenerate_clouds_are_drawn(points):
     places = stage.place(points)
     assert np.isfinite(places).all()
     assert abs(places).max() <= SIZE
-    assert stage.point_size > 0
-    assert all(size > 0 for size in stage._scene.sizes.values())
+    # Diameters in a window 1000 pixels high, seen from the initial camera, before display.js limits them.
+    position, target = stage.camera_pose(HOME, 0.8, 1.5)
+    pixels = [1000 * size / np.linalg.norm(position - target) for size in stage._scene.sizes.values()]
+    assert 1 < max(pixels) < 32
     for view in (HOME, TOP, FRONT, SIDE):
         position, target = stage.camera_pose(view, 0.8, 1.5)
         assert np.isfinite([position, target]).all()

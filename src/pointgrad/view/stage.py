@@ -30,6 +30,7 @@ LEAF_SAMPLE, LAST = 1024, 16  # first points of a leaf from whose last ones its 
 POINT_SCALE = 1.4  # point size in spacings; spacing varies, and at this size a surface has no holes
 LEAF_SCALE = 1.0  # the same in spacings of an even sample, which are larger
 MIN_POINT_SIZE = 1e-4
+DOT = SIZE / 500  # point size of a cloud without extent: thousands of large discs in one place take browsers minutes
 DIMMED = 0.4  # weight of a dimmed point's color; the rest is the background
 
 
@@ -91,7 +92,7 @@ class Stage:
         low, high = levels.region.low, levels.region.high
         extent = high - low
         self.middle = low + extent / 2
-        self.factor = SIZE / max(float(extent.max()), 1e-30) if extent.max() > 0 else 1.0
+        self.factor = SIZE / max(float(extent.max()), 1e-300) if extent.max() > 0 else 1.0
         self.kept = before is not None and before._is_like(self)
         if before is not None and self.kept:
             self.middle, self.factor = before.middle, before.factor
@@ -264,8 +265,8 @@ class Stage:
     def _spacing(self) -> float:
         """Point size at which the drawn points of the whole cloud just cover a surface."""
         sample = self._framed
-        if len(sample) < 2:
-            return SIZE / 50
+        if not self.extent.any():
+            return DOT
         nearest = knn(torch.from_numpy(self.place(sample)), 2).distance2[:, 1].sqrt()
         spacing = float(nearest[nearest > 0].median()) if bool((nearest > 0).any()) else SIZE / 50
         density = len(sample) / min(len(self.levels), self._budget)  # on a surface, spacing grows with its square root
