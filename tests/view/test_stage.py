@@ -189,6 +189,18 @@ def test_sizes_follow_the_density_of_each_part():
     levels.close()
 
 
+@pytest.mark.parametrize("count", [60, 300, 1065, 3000])
+def test_size_is_the_distance_of_the_points_for_any_number_of_them(count):
+    """Not that of the closest pairs of a small cloud."""
+    points = torch.rand(count, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([10.0, 10, 0])
+    levels = build(lambda: [data.Cloud(points)])
+    stage = Stage(RecordingScene(), levels, 100_000)
+    stage.draw(Style(levels.scale("height", {})), None)
+    (size,) = stage._scene.sizes.values()
+    assert size == pytest.approx(min(0.8 * SIZE / count**0.5, SIZE / 50), rel=0.2)
+    levels.close()
+
+
 def test_nearest_point_on_a_ray_is_picked():
     points = np.array([[0, 0, 10.0], [0, 0, 4.0], [0.02, 0, 7.0]])
     assert pick(points, np.zeros(3), np.array([0, 0, 2.0])) == 1

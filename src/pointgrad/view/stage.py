@@ -27,6 +27,7 @@ TOP, FRONT, SIDE = View(-90.0, 89.9), View(-90.0, 0.0), View(0.0, 0.0)  # browse
 MARGIN = 0.04  # free margin around the cloud, relative to the shorter side of a window
 SPACING_SAMPLE = 1 << 16  # points from which framing and the typical point spacing are computed
 LEAF_SAMPLE, LAST = 1024, 16  # first points of a leaf from whose last ones its spacing is computed
+FRACTION = 4  # of the drawn points at most one in four: the last points of a whole cloud are its closest pairs
 POINT_SCALE = 1.4  # point size in spacings; spacing varies, and at this size a surface has no holes
 LEAF_SCALE = 1.0  # the same in spacings of an even sample, which are larger
 MIN_POINT_SIZE = 1e-4
@@ -252,7 +253,8 @@ class Stage:
         number of points.
         """
         if leaf not in self._leaf_spacing:
-            places = torch.from_numpy(self.place(self._parts[leaf].cloud.points[:LEAF_SAMPLE]))
+            points = self._parts[leaf].cloud.points
+            places = torch.from_numpy(self.place(points[: min(LEAF_SAMPLE, max(2, len(points) // FRACTION))]))
             distance = torch.cdist(places[-LAST:], places, compute_mode="donot_use_mm_for_euclid_dist")
             distance[distance == 0] = torch.inf  # the point itself, and copies of it
             nearest = distance.amin(1)
