@@ -65,18 +65,20 @@ def test_wheel_zooms_to_the_point_under_the_cursor(opened):
     page.click(where)
     assert page.until(lambda: viewer.picked is not None)
     page.page.mouse.move(float(where[1]), float(where[0]))
-    for _ in range(12):
-        page.page.mouse.wheel(0, -240)
-        page.page.wait_for_timeout(50)
+    for _ in range(7):
+        page.page.mouse.wheel(0, -400)
     assert page.until(lambda: page.count(ORANGE) == page.count(GREEN) == 0)
     assert page.count(BLUE) > 200
     (client,) = viewer.server.get_clients().values()
     distance = np.linalg.norm(np.asarray(client.camera.position) - viewer.picked.position)
     assert 0.02 < distance < 1.5
-    for _ in range(24):
-        page.page.mouse.wheel(0, 240)
-        page.page.wait_for_timeout(50)
+    for _ in range(14):
+        page.page.mouse.wheel(0, 400)
     assert page.until(lambda: 0 < page.count(BLUE) < before / 4)
+    page.page.mouse.move(20, 680)  # no point is here: the cloud must not leave the picture
+    for _ in range(14):
+        page.page.mouse.wheel(0, -400)
+    assert page.until(lambda: sum(page.count(color) for color in (BLUE, ORANGE, GREEN)) > 200)
     assert page.messages == []
 
 

@@ -366,7 +366,7 @@
 
   // viser zooms to the point that the camera turns around, which may be behind the surface in the middle of the picture:
   // the camera would pass through it, and nothing would be left to see. Here, the wheel zooms to the point under the
-  // cursor, and a gesture with two fingers first moves the target to the depth of the point between them.
+  // cursor, or nearest to it, and a gesture with two fingers first moves the target to the depth of the point there.
   const REACH = 8; // pixels between the cursor and a point under it
   const ZOOM_SPEED = 0.0015; // per pixel of the wheel
   const LINE = 33, PAGE = 400; // pixels of a step of the wheel, if it is not given in pixels
@@ -384,38 +384,40 @@
     if (!place) return null;
     const slope = Math.tan((viewer().camera.fov * Math.PI) / 360); // of the upper edge
     const across = (2 * (left - place.x)) / place.width - 1, up = (2 * (bottom - place.y)) / place.height - 1;
-    return { across: (across * slope * place.width) / place.height, up: up * slope, reach: (2 * REACH * slope) / place.height };
+    const reach = (2 * REACH * slope) / place.height;
+    return { across: (across * slope * place.width) / place.height, up: up * slope, reach };
   }
 
-  // Depth of the nearest point of the cloud under the cursor; null if there is none.
-  function depthAt(ray) {
+  // The front point under the cursor, else the point of the cloud that is nearest to it in the picture, so that the
+  // cloud never leaves the picture; null if no point is in front of the camera. Coordinates relative to the camera.
+  function nearestAt(ray) {
     const { camera } = viewer();
+    camera.updateMatrixWorld();
     const [low, high] = settings.clip || [shared.anywhere.low.value, shared.anywhere.high.value];
-    let nearest = Infinity;
+    let nearest = null, best = Infinity; // slope between the ray and the point; those within reach are ordered by depth
     for (const object of preparePoints().cloud) {
       const e = object.matrixWorld.clone().premultiply(camera.matrixWorldInverse).elements;
       const { array } = object.geometry.attributes.position;
       for (let i = 0; i < array.length; i += 3) {
         const x = array[i], y = array[i + 1], z = array[i + 2];
         const depth = -(e[2] * x + e[6] * y + e[10] * z + e[14]);
-        if (depth <= 0 || depth >= nearest) continue;
-        const right = e[0] * x + e[4] * y + e[8] * z + e[12] - ray.across * depth;
-        const above = e[1] * x + e[5] * y + e[9] * z + e[13] - ray.up * depth;
-        if (Math.hypot(right, above) > ray.reach * depth) continue;
+        if (depth <= 0) continue;
+        const right = e[0] * x + e[4] * y + e[8] * z + e[12], above = e[1] * x + e[5] * y + e[9] * z + e[13];
+        const slope = Math.max(ray.reach, Math.hypot(right / depth - ray.across, above / depth - ray.up));
+        if (slope > best || (slope === best && depth >= nearest[2])) continue;
         if (x < low[0] || y < low[1] || z < low[2] || x > high[0] || y > high[1] || z > high[2]) continue;
-        nearest = depth;
+        [best, nearest] = [slope, [right, above, depth]];
       }
     }
-    return nearest < Infinity ? nearest : null;
+    return nearest;
   }
 
-  // Where the camera is going, at which target it looks, and the direction and length of the way between them.
+  // Where the camera is going, and the direction in which it looks.
   function pose() {
     const controls = viewer().cameraControl;
     const position = controls.getPosition(viewer().camera.position.clone(), true);
     const target = controls.getTarget(position.clone(), true);
-    const distance = position.distanceTo(target);
-    return { controls, position, target, distance, forward: target.clone().sub(position).divideScalar(distance) };
+    return { controls, position, forward: target.clone().sub(position).normalize() };
   }
 
   function look({ controls, position, forward }, depth, smooth) {
@@ -429,7 +431,7 @@
     event.stopImmediatePropagation();
     const camera = pose(), time = performance.now(), [x, y] = [event.clientX, event.clientY];
     const same = Math.hypot(x - zoom.x, y - zoom.y) < 2 && time - zoom.time < GESTURE;
-    Object.assign(zoom, { x, y, time, point: same ? zoom.point : pointAt(x, y, camera.distance) });
+    Object.assign(zoom, { x, y, time, point: same ? zoom.point : pointAt(x, y) });
     if (!zoom.point) return;
     const step = event.deltaY * ([1, LINE, PAGE][event.deltaMode] || 1) * (event.ctrlKey ? 5 : 1); // Ctrl: a touchpad
     const factor = Math.exp(ZOOM_SPEED * Math.max(-PAGE, Math.min(PAGE, step)));
@@ -439,14 +441,11 @@
     look(camera, zoom.point.clone().sub(camera.position).dot(camera.forward), true);
   }
 
-  // The point of the cloud under the cursor, or else a place there as far away as the target.
-  function pointAt(x, y, distance) {
-    const ray = rayAt(x, y);
-    if (!ray) return null;
+  function pointAt(x, y) {
+    const ray = rayAt(x, y), nearest = ray && nearestAt(ray);
+    if (!nearest) return null;
     const { camera } = viewer();
-    camera.updateMatrixWorld();
-    const depth = depthAt(ray) ?? distance;
-    return camera.position.clone().set(ray.across * depth, ray.up * depth, -depth).applyMatrix4(camera.matrixWorld);
+    return camera.position.clone().set(nearest[0], nearest[1], -nearest[2]).applyMatrix4(camera.matrixWorld);
   }
 
   function pinch(event) {
@@ -454,8 +453,8 @@
     if (!viewer().cameraControl) return;
     const [one, two] = event.touches;
     const ray = rayAt((one.clientX + two.clientX) / 2, (one.clientY + two.clientY) / 2);
-    const depth = ray && depthAt(ray);
-    if (depth) look(pose(), depth, false);
+    const nearest = ray && nearestAt(ray);
+    if (nearest) look(pose(), nearest[2], false);
   }
 
   // -- installation ----------------------------------------------------------------------------------------------
