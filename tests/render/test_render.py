@@ -202,6 +202,12 @@ def test_default_dots_close_surfaces():
         assert (middle == 255).all(-1).mean() < 0.03, count
 
 
+def test_points_in_one_place_are_visible():
+    for count in (1, 5000):
+        image = drawn(Cloud(torch.ones(count, 3)), size=(320, 240), by="height")
+        assert 20 < (image != 255).any(-1).sum() < 80, count
+
+
 def test_edges_are_darker_than_planes():
     """Shading depends on depth only: two plates of one color at different heights."""
     flat = torch.rand(20_000, 3) * torch.tensor([4.0, 3.0, 0.0])
@@ -467,6 +473,11 @@ def test_images_of_tensors_and_arrays():
         pointgrad.render(points.T)
     with pytest.raises(ValueError, match="by must be one of height, got nothing"):
         pointgrad.render(points, by="nothing", **look)
+    with pytest.raises(ValueError, match=r"points\['b'\] must have at least one finite point, got none"):
+        pointgrad.render({"a": points, "b": points[:0]}, **look)
+    for size in (200, (200.0, 120), "ab", (200, 120, 3), (True, 120)):
+        with pytest.raises(TypeError, match="size must be two integers, width and height, got"):
+            pointgrad.render(points, size=size)
 
 
 def test_image_without_pillow(monkeypatch):

@@ -64,6 +64,16 @@ class Page:
         """Number of pixels that are close to a color."""
         return int((abs(self.picture() - np.array(color)).max(2) <= near).sum())
 
+    def middle_of(self, color):
+        """(row, column) of a pixel whose neighbours have the same colour."""
+        same = abs(self.picture() - np.array(color)).max(2) <= 24
+        inner = same.copy()
+        for axis in (0, 1):
+            for step in (-3, 3):
+                inner &= np.roll(same, step, axis)
+        places = np.argwhere(inner)
+        return places[len(places) // 2]
+
     def until(self, holds):
         """Wait until a condition is true and return its last value, also after a timeout."""
         end = time.monotonic() + TIMEOUT

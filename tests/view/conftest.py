@@ -11,6 +11,7 @@ from pointgrad.data import Cloud
 from pointgrad.data.tiles import tree
 from pointgrad.train.report import Report
 from pointgrad.view import Viewer, server
+from tests.support.browser import Page, chromium
 from tests.support.runs import finished_runs
 from tests.view.panel_helpers import Recorder
 
@@ -84,3 +85,47 @@ def finished(tmp_path_factory):
 def run(finished, tmp_path):
     """A copy of a finished run."""
     return shutil.copytree(finished / "classification", tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless browser."""
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """A folder with a labelled cloud of three walls and a cloud without labels."""
+    folder = tmp_path_factory.mktemp("clouds")
+    generator = torch.Generator().manual_seed(0)
+    walls = []
+    for number in range(3):
+        wall = torch.rand(3000, 3, generator=generator) * torch.tensor([4.0, 0.2, 4.0])
+        walls.append(wall + torch.tensor([5.0 * number, 0, 0]))
+    labels = torch.arange(3).repeat_interleave(3000)
+    cloud = data.Cloud(torch.cat(walls).double() + 5e6, {"intensity": torch.rand(9000, generator=generator)}, labels)
+    data.write(folder / "walls.laz", cloud)
+    data.write(folder / "other.ply", data.Cloud(torch.rand(500, 3, generator=generator)))
+    (folder / "classes.txt").write_text("brick\nglass\nwood\n")
+    return folder
+
+
+@pytest.fixture
+def opened(browser, scene):
+    """Open files of the scene in a viewer and its page in the browser."""
+    made = []
+
+    def opens(*names, **options):
+        web = server.start("127.0.0.1", None, "pointgrad", token=True)
+        viewer = Viewer(web, [scene / name for name in names], **options)
+        page = Page(browser, server.address(web))
+        made.append((web, viewer, page))
+        page.page.wait_for_selector("text=Colour by")
+        return viewer, page
+
+    yield opens
+    for web, viewer, page in made:
+        page.close()
+        viewer.close()
+        web.stop()

@@ -12,9 +12,9 @@ import torch
 import pointgrad
 from pointgrad import data
 from pointgrad.render.colors import PALETTE, RIGHT, WRONG
-from pointgrad.view import Viewer, server
+from pointgrad.view import server
 from pointgrad.view.measure import MARK_COLOR
-from tests.support.browser import TIMEOUT, Page, chromium
+from tests.support.browser import TIMEOUT, Page
 from tests.support.scenes import Relative, trained
 
 pytest.importorskip("viser")
@@ -24,60 +24,6 @@ BLUE, ORANGE, GREEN = (tuple(int(part) for part in color) for color in PALETTE[:
 CHOSEN = (214, 48, 49)
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory):
-    """A folder with a labelled cloud of three walls and a cloud without labels."""
-    folder = tmp_path_factory.mktemp("clouds")
-    generator = torch.Generator().manual_seed(0)
-    walls = []
-    for number in range(3):
-        wall = torch.rand(3000, 3, generator=generator) * torch.tensor([4.0, 0.2, 4.0])
-        walls.append(wall + torch.tensor([5.0 * number, 0, 0]))
-    labels = torch.arange(3).repeat_interleave(3000)
-    cloud = data.Cloud(torch.cat(walls).double() + 5e6, {"intensity": torch.rand(9000, generator=generator)}, labels)
-    data.write(folder / "walls.laz", cloud)
-    data.write(folder / "other.ply", data.Cloud(torch.rand(500, 3, generator=generator)))
-    (folder / "classes.txt").write_text("brick\nglass\nwood\n")
-    return folder
-
-
-@pytest.fixture
-def opened(browser, scene):
-    """Open files of the scene in a viewer and its page in the browser."""
-    made = []
-
-    def opens(*names, **options):
-        web = server.start("127.0.0.1", None, "pointgrad", token=True)
-        viewer = Viewer(web, [scene / name for name in names], **options)
-        page = Page(browser, server.address(web))
-        made.append((web, viewer, page))
-        page.page.wait_for_selector("text=Colour by")
-        return viewer, page
-
-    yield opens
-    for web, viewer, page in made:
-        page.close()
-        viewer.close()
-        web.stop()
-
-
-def middle_of(page, color):
-    """(row, column) of a pixel whose neighbours have the same colour."""
-    same = abs(page.picture() - np.array(color)).max(2) <= 24
-    inner = same.copy()
-    for axis in (0, 1):
-        for step in (-3, 3):
-            inner &= np.roll(same, step, axis)
-    places = np.argwhere(inner)
-    return places[len(places) // 2]
-
-
 def test_colors_point_size_classes_and_click(opened):
     viewer, page = opened("walls.laz")
     assert page.until(lambda: all(page.count(color) > 500 for color in (BLUE, ORANGE, GREEN)))
@@ -85,7 +31,7 @@ def test_colors_point_size_classes_and_click(opened):
     for name in ("brick", "glass", "wood", "3,000", "33.3%", "walls.laz"):
         assert name in text
 
-    page.click(middle_of(page, ORANGE))
+    page.click(page.middle_of(ORANGE))
     assert page.until(lambda: "glass (1)" in page.text())
     picked = viewer.picked
     assert picked.row.cloud.labels.tolist() == [1]
@@ -138,7 +84,7 @@ def test_linked_views_have_one_camera(opened):
     assert page.page.locator(".pointgrad-titles").inner_text().split() == ["label", "intensity"]
     for turn in range(2):
         canvas = page.page.locator("canvas[data-engine]").bounding_box()
-        where = middle_of(page, GREEN)
+        where = page.middle_of(GREEN)
         if turn:  # the same point of the other view
             where = where + np.array([0, canvas["width"] / 2])
         page.click(where)
@@ -168,48 +114,6 @@ def has(picture, color, near=24):
     return int((abs(picture - np.array(color)).max(2) <= near).sum()) > 100
 
 
-def test_the_whole_cloud_is_shown_at_any_window_size(opened):
-    _, page = opened("walls.laz")
-
-    def shown():
-        """Bounds of the cloud, relative to the canvas."""
-        canvas = page.page.locator("canvas[data-engine]").bounding_box()
-        from PIL import Image
-
-        image = np.asarray(Image.open(io.BytesIO(page.page.screenshot())).convert("RGB")).astype(int)
-        image = image[: int(canvas["height"]), : int(canvas["width"]) - 2]
-        rows, columns = np.nonzero(np.ptp(image, axis=2) > 60)
-        if len(rows) < 300:
-            return 0, 0
-        ends = np.array([columns.min(), columns.max()]) / canvas["width"], np.array([rows.min(), rows.max()])
-        ends = np.stack([ends[0], ends[1] / canvas["height"]])
-        return ends[:, 0].min(), np.ptp(ends, axis=1).max() * (ends[:, 1] < 1 - 1e-3).all()
-
-    def fits():
-        nearest, extent = shown()
-        return nearest > 0.01 and 0.8 < extent < 0.98
-
-    for width, height in ((1100, 700), (700, 900), (900, 300), (390, 844)):
-        page.page.set_viewport_size({"width": width, "height": height})
-        assert page.until(fits), (width, height, shown())
-    page.page.set_viewport_size({"width": 1100, "height": 700})
-    before = page.until(lambda: fits() and page.count(GREEN))
-    page.page.mouse.move(300, 350)
-    for _ in range(6):
-        page.page.mouse.wheel(0, 800)
-    assert page.until(lambda: page.count(GREEN) < before / 2)
-    page.page.set_viewport_size({"width": 1000, "height": 700})
-    page.page.wait_for_timeout(1000)
-    assert page.count(GREEN) < before / 2  # a camera that was moved stays
-    page.page.get_by_role("button", name="Reset camera").click()
-    assert page.until(fits)
-    page.page.get_by_role("button", name="Top").click()
-    assert page.until(lambda: 100 < page.count(GREEN, 60) < before / 2)  # the walls are thin
-    page.page.get_by_role("button", name="Front").click()
-    assert page.until(lambda: page.count(GREEN) > before / 2)
-    assert page.messages == []
-
-
 def test_shading_clipping_and_measuring(opened):
     viewer, page = opened("walls.laz")
     assert page.until(lambda: page.count(GREEN) > 500)
@@ -223,7 +127,7 @@ def test_shading_clipping_and_measuring(opened):
     page.page.get_by_role("checkbox", name="Measure distances").click()
     picked = []
     for color in (ORANGE, GREEN):
-        page.click(middle_of(page, color))
+        page.click(page.middle_of(color))
         assert page.until(lambda: viewer.picked is not None and all(viewer.picked is not each for each in picked))
         picked.append(viewer.picked)
     first, second = (each.row.cloud.world()[0] for each in picked)
@@ -277,27 +181,6 @@ def test_panel_follows_its_slider(opened):
     page.page.get_by_role("button", name="Remove operator").click()
     assert page.until(lambda: page.count(GREEN) > 500 and not viewer.overlay._nodes)
     assert "is drawn over" not in page.text()
-    assert page.messages == []
-
-
-def test_phone(opened):
-    """The controls are as wide as the window, and a tap on their title folds them."""
-    _, page = opened("walls.laz")
-    page.page.set_viewport_size({"width": 390, "height": 844})
-    title = page.page.get_by_text("pointgrad", exact=True)
-    controls = page.page.get_by_role("combobox", name="Colour by")
-    arrow = "element => getComputedStyle(element.parentElement, '::after').content"
-    for _ in range(2):
-        assert page.until(lambda: title.bounding_box()["y"] > 400 and controls.is_visible())
-        assert title.evaluate("element => element.closest('.mantine-Paper-root').offsetWidth") == 390
-        assert title.evaluate(arrow) == '"▾"'
-        page.page.mouse.move(200, 700)
-        page.page.mouse.wheel(0, 300)  # the title stays in view
-        assert page.until(lambda: 0 < title.bounding_box()["y"] < 600)
-        title.click()
-        assert page.until(lambda: title.bounding_box()["y"] > 780 and title.evaluate(arrow) == '"▴"')
-        assert not controls.is_visible()
-        title.click()
     assert page.messages == []
 
 

@@ -55,6 +55,10 @@ def test_farthest_points_curve(see):
     assert m[np.isfinite(here)] == [37]
     assert farthest[m == 37] == pytest.approx(covering(points, rows(drawn["chosen"][0], places)), rel=1e-5)
     assert random[m == 37] == pytest.approx(covering(points, rows(drawn["random"][0], places)), rel=1e-5)
+    low, high = viewer.operators.panels["farthest points"]._curve.scales["y"]["range"]
+    assert f"{low:.6e}"[1:8] == ".000000"  # so that ticks have one digit
+    assert 0 < low <= farthest.min()
+    assert high >= np.nanmax([farthest, random])
     assert (np.diff(farthest) <= 0).all()
     assert (np.diff(random) <= 0).all()
 

@@ -81,13 +81,21 @@ def test_curves_have_the_colors_and_the_note_of_the_figure(run, open_run, monkey
     for smoothing in (0.2, 0.0):
         config = {"smoothing": smoothing, "class_weights": "none"}
         losses, metrics, rate = pictures.curves(viewer.state.history, config).axes
-        assert ("smoothed labels (0.2)" in losses.get_xlabel()) == bool(smoothing)
+        assert ("smoothed labels (0.2)" in " ".join(losses.get_xlabel().split())) == bool(smoothing)
         assert "comparable" not in metrics.get_xlabel() + rate.get_xlabel()
         for axes, title in ((losses, "loss"), (metrics, "accuracy and mIoU"), (rate, "learning rate")):
             shown = {series["label"]: series["stroke"] for series in viewer.curves.plots[title].series[1:]}
             names = {line.get_label().replace("miou", "mIoU"): to_hex(line.get_color()) for line in axes.get_lines()}
             assert shown == names
             assert len(set(names.values())) == len(names)
+    figure = pictures.curves(viewer.state.history, {"smoothing": 0.2, "class_weights": "sqrt"})
+    losses = figure.axes[0]
+    assert " ".join(losses.get_xlabel().split()).endswith("smoothed labels (0.2) and class weights")
+    figure.draw_without_rendering()
+    box = losses.xaxis.label.get_window_extent()
+    assert 0 < box.x0 < box.x1 < figure.axes[1].bbox.x0  # not cut off
+    assert box.y0 > 0
+    assert all(float(tick).is_integer() for tick in losses.get_xticks())
     only_train = [{"epoch": 1.0, "train_loss": 2.0, "train_accuracy": 0.1, "train_miou": 0.2, "lr": 0.1}]
     losses, metrics, _ = pictures.curves(only_train, {"smoothing": 0.2}).axes
     assert "comparable" not in losses.get_xlabel()

@@ -61,8 +61,10 @@ def test_degenerate_clouds_are_drawn(points):
     places = stage.place(points)
     assert np.isfinite(places).all()
     assert abs(places).max() <= SIZE
-    assert stage.point_size > 0
-    assert all(size > 0 for size in stage._scene.sizes.values())
+    # Diameters in a window 1000 pixels high, seen from the initial camera, before display.js limits them.
+    position, target = stage.camera_pose(HOME, 0.8, 1.5)
+    pixels = [1000 * size / np.linalg.norm(position - target) for size in stage._scene.sizes.values()]
+    assert 1 < max(pixels) < 32
     for view in (HOME, TOP, FRONT, SIDE):
         position, target = stage.camera_pose(view, 0.8, 1.5)
         assert np.isfinite([position, target]).all()
@@ -184,6 +186,18 @@ def test_sizes_follow_the_density_of_each_part():
     for name, (points, _) in stage._scene.nodes.items():
         sizes[bool(points[:, 0].mean() < border)].append(stage._scene.sizes[name])
     assert 7 < np.median(sizes[False]) / np.median(sizes[True]) < 14  # the spacing differs by a factor of ten
+    levels.close()
+
+
+@pytest.mark.parametrize("count", [60, 300, 1065, 3000])
+def test_size_is_the_distance_of_the_points_for_any_number_of_them(count):
+    """Not that of the closest pairs of a small cloud."""
+    points = torch.rand(count, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([10.0, 10, 0])
+    levels = build(lambda: [data.Cloud(points)])
+    stage = Stage(RecordingScene(), levels, 100_000)
+    stage.draw(Style(levels.scale("height", {})), None)
+    (size,) = stage._scene.sizes.values()
+    assert size == pytest.approx(min(0.8 * SIZE / count**0.5, SIZE / 50), rel=0.2)
     levels.close()
 
 

@@ -204,8 +204,9 @@ def test_errors_leave_the_viewer_unchanged(view):
 def test_port_and_threads(view, taken):
     with pytest.raises(ValueError, match=f"cannot listen on port {taken}"):
         pointgrad.view(torch.rand(5, 3), port=taken)
-    with pytest.raises(TypeError, match="port must be an integer, got str"):
-        pointgrad.view(torch.rand(5, 3), port="8080")
+    for port in ("8080", 8080.0, True):
+        with pytest.raises(TypeError, match=f"port must be an integer, got {type(port).__name__}"):
+            pointgrad.view(torch.rand(5, 3), port=port)
     assert not windows._windows
     threads = [threading.Thread(target=view, args=(torch.rand(9, 3),), kwargs={"name": str(i)}) for i in range(4)]
     for thread in threads:

@@ -62,6 +62,11 @@ def _several(points: Any, colors: Any, labels: Any) -> dict[str, Cloud]:
     """Convert a mapping, a sequence or a batch (B, N, 3), with colors and labels of the same structure."""
     if not len(points):
         raise ValueError("points must have at least one cloud, got none")
+    shape = np.shape(points) if not isinstance(points, (Mapping, list, tuple)) else ()
+    if shape and shape[2] != 3:
+        hint = ": pass points[..., :3], and other columns as colors or labels" if shape[2] > 3 else ""
+        hint = "; they look transposed: pass points.swapaxes(1, 2)" if shape[1] == 3 else hint
+        raise ValueError(f"points must be (N, 3) or (B, N, 3), got {tuple(shape)}{hint}")
     keys = list(points) if isinstance(points, Mapping) else list(range(len(points)))
     given = {"colors": colors, "labels": labels}
     for argument, values in given.items():
@@ -106,9 +111,10 @@ def _cloud(name: str, points: Any, colors: Any, labels: Any, colors_name: str, l
 
 def _coordinates(name: str, points: Any) -> Tensor:
     if isinstance(points, (str, bytes)) or hasattr(points, "__fspath__"):
-        raise TypeError(f"{name} must be {ACCEPTED}, got a file name: pass pointgrad.data.read(...)")
+        raise TypeError(f"{name} must be points, got a file name: pass pointgrad.data.read(...)")
     if not isinstance(points, Tensor) and not hasattr(points, "__array__"):
-        raise TypeError(f"{name} must be {ACCEPTED}, got {type(points).__name__}")
+        accepted = ACCEPTED if name == "points" else "a tensor, an array or a Cloud"
+        raise TypeError(f"{name} must be {accepted}, got {type(points).__name__}")
     values = _tensor(name, points)
     if values.dim() != 2 or values.shape[1] != 3:
         hint = ""
@@ -170,6 +176,8 @@ def _tensor(name: str, value: Any) -> Tensor:
         return value
     if value.layout != torch.strided or value.is_nested:
         raise TypeError(f"{name} must be a dense tensor, got {'a nested tensor' if value.is_nested else value.layout}")
+    if value.is_meta:
+        raise TypeError(f"{name} must have data, got a tensor on the device meta")
     if value.is_complex():
         raise TypeError(f"{name} must be numbers, got {_dtype(value)}")
     return _copy(value)

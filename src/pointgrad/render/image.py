@@ -61,6 +61,9 @@ def image(
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("images need pillow: pip install 'pointgrad[view]'", name=error.name) from None
     clouds = as_clouds(points, colors, labels)
+    for name, cloud in clouds.items():
+        if not bool(cloud.points.isfinite().all(1).any()):
+            raise ValueError(f"points[{name!r}] must have at least one finite point, got none")
     pixels = picture(
         list(clouds.values()),
         preferred_column(colors, clouds) if by is None else by,

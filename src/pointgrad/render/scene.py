@@ -101,12 +101,14 @@ class Scene:
         shown = seen.select(seen.visible(camera.frame))
         if not len(shown.depth):
             return SMALLEST
+        most = LARGEST * min(camera.frame.width, camera.frame.height)
+        if max(float(side.amax() - side.amin()) for side in (shown.across, shown.down)) < 1:  # all in one place
+            return most
         at_middle = (
             spacing(shown, round(self.count * len(shown.depth) / len(seen.depth)))
             * float(shown.depth.median())
             / camera.distance
         )
-        most = LARGEST * min(camera.frame.width, camera.frame.height)
         return max(min(CLOSED * at_middle, most), SMALLEST)
 
     def draw(self, camera: Camera, scale: Scale, diameter: float) -> np.ndarray:

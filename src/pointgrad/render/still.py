@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -36,6 +37,8 @@ class Look:
     legend: bool = True
 
     def __post_init__(self) -> None:
+        if not _is_pair(self.size):
+            raise TypeError(f"size must be two integers, width and height, got {self.size!r}")
         if not all(LEAST <= side <= MOST for side in self.size):
             raise ValueError(f"size must be {LEAST} to {MOST} pixels, got {' x '.join(map(str, self.size))}")
         if self.point_size is not None and not 0 < self.point_size <= min(self.size):
@@ -238,6 +241,14 @@ def compose(
 def scene(cloud: Cloud, look: Look, by: str | None) -> Scene:
     """Make the scene of a cloud in memory."""
     return Scene(lambda: [cloud], look.view, by)
+
+
+def _is_pair(size: object) -> bool:
+    return (
+        isinstance(size, (tuple, list))
+        and len(size) == 2
+        and all(isinstance(side, Integral) and not isinstance(side, bool) for side in size)
+    )
 
 
 def _columns(count: int, width: int, height: int) -> int:

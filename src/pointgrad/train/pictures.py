@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from .evaluation import Example
 
 RED, GREEN = (192, 57, 43), (30, 132, 73)
 SWATCH = 7.0  # distance of the color of a class from the confusion matrix, in points
+NOTE_WIDTH = 48  # characters below a plot
 CELL, LEGEND = 280, 160  # pixels of an example and of the legend
 
 
@@ -31,6 +33,8 @@ def curves(history: Sequence[Mapping[str, float]], config: Mapping[str, object])
         history: Metrics of each epoch.
         config: Training configuration; the plot states where it makes losses incomparable.
     """
+    from matplotlib.ticker import MaxNLocator
+
     figure = _figure(10, 3.2)
     epochs = [row["epoch"] for row in history]
     groups = {
@@ -50,7 +54,8 @@ def curves(history: Sequence[Mapping[str, float]], config: Mapping[str, object])
             )
         axes.set(title=title, xlabel="epoch")
         if title == "loss" and len(names) > 1 and (note := loss_note(config)):
-            axes.set_xlabel(f"epoch\n{note}", fontsize=8)
+            axes.set_xlabel("\n".join(["epoch", *textwrap.wrap(note, NOTE_WIDTH)]), fontsize=8)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.grid(alpha=0.3)
         if len(names) > 1:
             axes.legend(fontsize=7)

@@ -1,5 +1,5 @@
 // Drawing of the viewer's points in the browser: eye-dome lighting, limits of the point size, a clipping box, two linked
-// views, and the marker of the clicked point. display.py sends this script and the settings; README.md explains the steps.
+// views, the marker of the clicked point, and zooming to the point under the cursor. display.py sends this script and the settings; README.md explains the steps.
 (() => {
   if (window.pointgradDisplay) return;
   window.pointgradDisplay = true;
@@ -362,6 +362,101 @@
     if (area.style.height !== height) area.style.height = height;
   }
 
+  // -- zoom ------------------------------------------------------------------------------------------------------
+
+  // viser zooms to the point that the camera turns around, which may be behind the surface in the middle of the picture:
+  // the camera would pass through it, and nothing would be left to see. Here, the wheel zooms to the point under the
+  // cursor, or nearest to it, and a gesture with two fingers first moves the target to the depth of the point there.
+  const REACH = 8; // pixels between the cursor and a point under it
+  const ZOOM_SPEED = 0.0015; // per pixel of the wheel
+  const LINE = 33, PAGE = 400; // pixels of a step of the wheel, if it is not given in pixels
+  const [NEAREST, FARTHEST] = [0.02, 500]; // distances of the camera between which it zooms; browsers draw 0.01 to 1000
+  const GESTURE = 400; // milliseconds between two events of one gesture
+  const zoom = { x: 0, y: 0, time: 0, point: null };
+
+  // The ray through a place in the window: slopes to the right and up, relative to the depth.
+  function rayAt(x, y) {
+    const box = renderer.domElement.getBoundingClientRect();
+    const [left, bottom] = [x - box.left, box.bottom - y];
+    const place = panes(box.width, box.height).find(
+      (each) => left >= each.x && left <= each.x + each.width && bottom >= each.y && bottom <= each.y + each.height,
+    );
+    if (!place) return null;
+    const slope = Math.tan((viewer().camera.fov * Math.PI) / 360); // of the upper edge
+    const across = (2 * (left - place.x)) / place.width - 1, up = (2 * (bottom - place.y)) / place.height - 1;
+    const reach = (2 * REACH * slope) / place.height;
+    return { across: (across * slope * place.width) / place.height, up: up * slope, reach };
+  }
+
+  // The front point under the cursor, else the point of the cloud that is nearest to it in the picture, so that the
+  // cloud never leaves the picture; null if no point is in front of the camera. Coordinates relative to the camera.
+  function nearestAt(ray) {
+    const { camera } = viewer();
+    camera.updateMatrixWorld();
+    const [low, high] = settings.clip || [shared.anywhere.low.value, shared.anywhere.high.value];
+    let nearest = null, best = Infinity; // slope between the ray and the point; those within reach are ordered by depth
+    for (const object of preparePoints().cloud) {
+      const e = object.matrixWorld.clone().premultiply(camera.matrixWorldInverse).elements;
+      const { array } = object.geometry.attributes.position;
+      for (let i = 0; i < array.length; i += 3) {
+        const x = array[i], y = array[i + 1], z = array[i + 2];
+        const depth = -(e[2] * x + e[6] * y + e[10] * z + e[14]);
+        if (depth <= 0) continue;
+        const right = e[0] * x + e[4] * y + e[8] * z + e[12], above = e[1] * x + e[5] * y + e[9] * z + e[13];
+        const slope = Math.max(ray.reach, Math.hypot(right / depth - ray.across, above / depth - ray.up));
+        if (slope > best || (slope === best && depth >= nearest[2])) continue;
+        if (x < low[0] || y < low[1] || z < low[2] || x > high[0] || y > high[1] || z > high[2]) continue;
+        [best, nearest] = [slope, [right, above, depth]];
+      }
+    }
+    return nearest;
+  }
+
+  // Where the camera is going, and the direction in which it looks.
+  function pose() {
+    const controls = viewer().cameraControl;
+    const position = controls.getPosition(viewer().camera.position.clone(), true);
+    const target = controls.getTarget(position.clone(), true);
+    return { controls, position, forward: target.clone().sub(position).normalize() };
+  }
+
+  function look({ controls, position, forward }, depth, smooth) {
+    const target = position.clone().addScaledVector(forward, depth);
+    controls.setLookAt(...position.toArray(), ...target.toArray(), smooth);
+  }
+
+  function zoomWheel(event) {
+    if (!renderer.domElement.parentElement.contains(event.target) || !viewer().cameraControl) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const camera = pose(), time = performance.now(), [x, y] = [event.clientX, event.clientY];
+    const same = Math.hypot(x - zoom.x, y - zoom.y) < 2 && time - zoom.time < GESTURE;
+    Object.assign(zoom, { x, y, time, point: same ? zoom.point : pointAt(x, y) });
+    if (!zoom.point) return;
+    const step = event.deltaY * ([1, LINE, PAGE][event.deltaMode] || 1) * (event.ctrlKey ? 5 : 1); // Ctrl: a touchpad
+    const factor = Math.exp(ZOOM_SPEED * Math.max(-PAGE, Math.min(PAGE, step)));
+    const away = camera.position.clone().sub(zoom.point);
+    if (factor < 1 ? away.length() < NEAREST : away.length() > FARTHEST) return;
+    camera.position.copy(zoom.point).addScaledVector(away, factor);
+    look(camera, zoom.point.clone().sub(camera.position).dot(camera.forward), true);
+  }
+
+  function pointAt(x, y) {
+    const ray = rayAt(x, y), nearest = ray && nearestAt(ray);
+    if (!nearest) return null;
+    const { camera } = viewer();
+    return camera.position.clone().set(nearest[0], nearest[1], -nearest[2]).applyMatrix4(camera.matrixWorld);
+  }
+
+  function pinch(event) {
+    if (event.touches.length !== 2 || !renderer.domElement.parentElement.contains(event.target)) return;
+    if (!viewer().cameraControl) return;
+    const [one, two] = event.touches;
+    const ray = rayAt((one.clientX + two.clientX) / 2, (one.clientY + two.clientY) / 2);
+    const nearest = ray && nearestAt(ray);
+    if (nearest) look(pose(), nearest[2], false);
+  }
+
   // -- installation ----------------------------------------------------------------------------------------------
 
   function prepareLight() {
@@ -379,6 +474,8 @@
     prepareLight();
     renderer.domElement.addEventListener("webglcontextrestored", prepareLight);
     renderer.render = draw;
+    window.addEventListener("wheel", zoomWheel, { capture: true, passive: false });
+    window.addEventListener("touchstart", pinch, { capture: true, passive: true });
     setInterval(fitAboveSheet, 250);
     viewer().requestRender();
   }

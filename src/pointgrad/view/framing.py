@@ -60,7 +60,8 @@ class Framing:
         self._poses: dict[int, Pose] = {}  # last pose of each browser
         self._arrived: set[int] = set()  # browsers that have reported the pose; older cameras may be on their way
         self._started: set[int] = set()  # browsers that have reported any pose
-        self._retries: dict[int, int] = {}  # number of retries for each other browser
+        self._lost: set[int] = set()  # browsers with another camera, which no user has chosen
+        self._retries: dict[int, int] = {}  # number of poses that were sent again to each browser
         server.initial_camera.fov = FOV
         server.on_client_connect(self._connected)
 
@@ -132,24 +133,35 @@ class Framing:
         pose = self._poses.get(client.client_id)
         if pose is None:
             return
-        distance = SAME * np.linalg.norm(pose.position - pose.target)
-        moved = np.linalg.norm(camera.position - pose.position) + np.linalg.norm(camera.look_at - pose.target)
-        if moved >= distance:
-            retries = self._retries.get(client.client_id, 0)
-            if client.client_id not in self._started and retries < RETRIES:
-                self._retries[client.client_id] = retries + 1
+        if not _is_at(camera, pose.position, pose.target):
+            initial = self._server.initial_camera
+            # viser may apply the initial camera, whose window is a guess, after the pose of this window.
+            lost = client.client_id not in self._started or _is_at(camera, initial.position, initial.look_at)
+            if lost and self._retries.get(client.client_id, 0) < RETRIES:
+                self._lost.add(client.client_id)
                 self._worker.submit(f"retry {client.client_id}", lambda: self._retry(client), RETRY_SECONDS)
+            else:
+                self._lost.discard(client.client_id)
             return
         self._arrived.add(client.client_id)
         self._started.add(client.client_id)
+        self._lost.discard(client.client_id)
         aspect = self._pane_aspect(camera.aspect)
         if abs(aspect - pose.aspect) > SAME * aspect:
             self._worker.submit(f"frame {client.client_id}", lambda: self.show(client, pose.view))
 
     def _retry(self, client: Any) -> None:
-        """Send the last pose again if the browser has not reported any."""
-        if client.client_id not in self._started:
+        """Send the last pose again if it is still lost."""
+        if client.client_id in self._lost:
+            self._lost.discard(client.client_id)
+            self._retries[client.client_id] = self._retries.get(client.client_id, 0) + 1
             self.show(client, self._poses[client.client_id].view)
+
+
+def _is_at(camera: Any, position: np.ndarray, target: np.ndarray) -> bool:
+    """Whether a camera is at a position and looks at a target."""
+    moved = np.linalg.norm(camera.position - position) + np.linalg.norm(camera.look_at - target)
+    return bool(moved < SAME * np.linalg.norm(position - target))
 
 
 def _rotate(wxyz: np.ndarray, vector: np.ndarray) -> np.ndarray:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 # while the controls are scrolled, and add an arrow to it.
 SHEET = '[style*="position: fixed"][style*="max-height: 60%"]'
 TITLE = f'{SHEET} [style*="cursor: pointer"][style*="height: 3.5em"]'
-PHONE = f"""<style>
+# Names of files may be long words: they wrap wherever they are shown.
+STYLE = f"""<style>
+.mantine-Text-root, .mantine-Select-option, .mantine-Tooltip-tooltip {{ overflow-wrap: anywhere; white-space: normal; }}
 @media (max-width: 36em) {{
   {SHEET} {{ width: 100% !important; max-height: 45% !important; }}
   {SHEET} [style*="width: 20em"] {{ width: 100% !important; }}
@@ -40,7 +42,7 @@ class Page:
         self.stage: Stage | None = None
         self.worker = Worker(self.report_error)
         self.framing = Framing(server, self.worker, lambda: self.stage, self._has_copy)
-        server.gui.add_html(PHONE)
+        server.gui.add_html(STYLE)
 
     def report_error(self, error: Exception | str) -> None:
         """Show an error as one line, in the browsers and on the terminal."""

@@ -27,9 +27,11 @@ TOP, FRONT, SIDE = View(-90.0, 89.9), View(-90.0, 0.0), View(0.0, 0.0)  # browse
 MARGIN = 0.04  # free margin around the cloud, relative to the shorter side of a window
 SPACING_SAMPLE = 1 << 16  # points from which framing and the typical point spacing are computed
 LEAF_SAMPLE, LAST = 1024, 16  # first points of a leaf from whose last ones its spacing is computed
+FRACTION = 4  # of the drawn points at most one in four: the last points of a whole cloud are its closest pairs
 POINT_SCALE = 1.4  # point size in spacings; spacing varies, and at this size a surface has no holes
 LEAF_SCALE = 1.0  # the same in spacings of an even sample, which are larger
 MIN_POINT_SIZE = 1e-4
+DOT = SIZE / 500  # point size of a cloud without extent: thousands of large discs in one place take browsers minutes
 DIMMED = 0.4  # weight of a dimmed point's color; the rest is the background
 
 
@@ -91,7 +93,7 @@ class Stage:
         low, high = levels.region.low, levels.region.high
         extent = high - low
         self.middle = low + extent / 2
-        self.factor = SIZE / max(float(extent.max()), 1e-30) if extent.max() > 0 else 1.0
+        self.factor = SIZE / max(float(extent.max()), 1e-300) if extent.max() > 0 else 1.0
         self.kept = before is not None and before._is_like(self)
         if before is not None and self.kept:
             self.middle, self.factor = before.middle, before.factor
@@ -251,7 +253,8 @@ class Stage:
         number of points.
         """
         if leaf not in self._leaf_spacing:
-            places = torch.from_numpy(self.place(self._parts[leaf].cloud.points[:LEAF_SAMPLE]))
+            points = self._parts[leaf].cloud.points
+            places = torch.from_numpy(self.place(points[: min(LEAF_SAMPLE, max(2, len(points) // FRACTION))]))
             distance = torch.cdist(places[-LAST:], places, compute_mode="donot_use_mm_for_euclid_dist")
             distance[distance == 0] = torch.inf  # the point itself, and copies of it
             nearest = distance.amin(1)
@@ -264,8 +267,8 @@ class Stage:
     def _spacing(self) -> float:
         """Point size at which the drawn points of the whole cloud just cover a surface."""
         sample = self._framed
-        if len(sample) < 2:
-            return SIZE / 50
+        if not self.extent.any():
+            return DOT
         nearest = knn(torch.from_numpy(self.place(sample)), 2).distance2[:, 1].sqrt()
         spacing = float(nearest[nearest > 0].median()) if bool((nearest > 0).any()) else SIZE / 50
         density = len(sample) / min(len(self.levels), self._budget)  # on a surface, spacing grows with its square root

@@ -125,7 +125,7 @@ _windows: list[Window] = []  # open ones, in the order of their start
 
 def _window(port: int | None) -> Window:
     """The open window on a port, or a new one."""
-    if not isinstance(port, int | None):
+    if not isinstance(port, int | None) or isinstance(port, bool):
         raise TypeError(f"port must be an integer, got {type(port).__name__}")
     for window in _windows:
         if port in (None, window.port):

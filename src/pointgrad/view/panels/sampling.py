@@ -1,5 +1,6 @@
 """Sampling: farthest points, and one point per voxel."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,10 @@ class FarthestPoints(Panel):
         current = np.where(steps == count, farthest, np.nan)
         highest = float(np.nanmax([farthest, random]))
         x = {"time": False, "distr": 3, "range": (1, last)}
-        y = {"distr": 3, "range": (0.9 * float(farthest.min()), 1.1 * highest)}
+        lowest = 0.9 * float(farthest.min())
+        unit = 10.0 ** math.floor(math.log10(lowest))
+        lowest = unit * math.floor(lowest / unit)  # browsers place ticks relative to the lower end
+        y = {"distr": 3, "range": (lowest, 1.1 * highest)}
         self._curve.scales = {"x": x, "y": y}
         self._curve.data = (steps.astype(float), farthest, random, current)
 
