@@ -26,6 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     from .graph import Graph
     from .info import Info
     from .models import Models
+    from .new_operator import NewOperator
     from .predict import Predict
     from .render import Render
     from .train import command as train
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         "check": Check,
         "graph": Graph,
         "bench": Bench,
+        "new-operator": NewOperator,
     }
     command = tyro.extras.subcommand_cli_from_dict(commands, prog="pointgrad", args=arguments)
     return command.run()
