@@ -20,9 +20,10 @@ ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join([str(ROOT), *sys.path])  # for `python -m tests.support.pages` in any working directory
 DOCS = ROOT / "docs"
 SOURCE = Path(pointgrad.__file__).parent
+TEMPLATE = SOURCE / "scaffold" / "template"  # its README belongs to the packages made from it
 PAGES = [
     *sorted(DOCS.rglob("*.md")),
-    *sorted(SOURCE.rglob("README.md")),
+    *(page for page in sorted(SOURCE.rglob("README.md")) if page.parent != TEMPLATE),
     *(page for folder in ("benchmarks", "reliability") for page in sorted((ROOT / folder).rglob("*.md"))),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 ]

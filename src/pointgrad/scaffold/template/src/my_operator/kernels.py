@@ -1,9 +1,9 @@
 """Which kernels exist on this machine, and what runs in place of missing ones."""
 
-# [compiled]
-import contextlib
-# [/compiled]
 import warnings
+# [compiled]
+from importlib import import_module
+# [/compiled]
 # [triton]
 from importlib.util import find_spec
 # [/triton]
@@ -14,8 +14,13 @@ from torch import Tensor
 # [/triton]
 # [compiled]
 
-with contextlib.suppress(ModuleNotFoundError):  # not built: `has_kernel` is False
-    from . import _C as _C  # built by setup.py; registers its kernels when it is loaded, in csrc/bindings.cpp
+_state = "is not built"
+try:
+    import_module("._C", __package__)  # built by setup.py; registers its kernels when it is loaded
+except ModuleNotFoundError:
+    pass  # no compiler was found
+except ImportError as error:
+    _state = f"cannot be loaded ({error})"  # for example built with another version of torch
 # [/compiled]
 
 _missing: dict[str, str] = {}  # the reasons, by device type
@@ -40,14 +45,14 @@ def add_kernels() -> None:
     # [cpp]
     if not has_kernel("cpu"):
         _missing["cpu"] = (
-            "CPU tensors use the slower plain PyTorch form, because the C++ kernel is not built. "
+            f"CPU tensors use the slower plain PyTorch form, because the C++ kernel {_state}. "
             "Install a C++ compiler and repeat pip install"
         )
     # [/cpp]
     # [cuda]
     if not has_kernel("cuda"):
         _missing["cuda"] = (
-            "GPU tensors use the slower plain PyTorch form, because the CUDA kernel is not built. "
+            f"GPU tensors use the slower plain PyTorch form, because the CUDA kernel {_state}. "
             "Install a CUDA toolkit with nvcc and repeat pip install"
         )
     # [/cuda]
