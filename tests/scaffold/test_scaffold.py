@@ -40,7 +40,8 @@ FILES = {
     ("cpp", "cuda", "triton"): {"src/blend/kernels.py", "tests/test_kernels.py"},
     ("python",): {
         ".github/workflows/tests.yml", ".gitignore", "README.md", "benchmark.py", "pyproject.toml",
-        "src/blend/__init__.py", "src/blend/function.py", "src/blend/reference.py", "src/blend/register.py", "tests/test_operator.py",
+        "src/blend/__init__.py", "src/blend/function.py", "src/blend/reference.py", "src/blend/register.py",
+        "tests/test_operator.py",
     },
 }  # fmt: skip
 
