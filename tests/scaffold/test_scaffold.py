@@ -30,7 +30,7 @@ TEXTS = {
     ("cuda",): ["CUDA kernel", ".cu`", "cuda.cu", "nvcc", "_cuda("],
     ("triton",): ["triton", "Triton"],
     ("cpp", "cuda"): ["csrc", "setup.py", "C++", "_C "],
-    ("cpp", "cuda", "triton"): ["has_kernel"],
+    ("cpp", "cuda", "triton"): ["has_kernel", "kernels.py"],
 }
 FILES = {
     ("cpp",): {"csrc/cpu.cpp"},

@@ -24,6 +24,9 @@ except ImportError as error:
 # [/compiled]
 
 _missing: dict[str, str] = {}  # the reasons, by device type
+# [compiled]
+built: list[str] = []  # the devices of compiled kernels
+# [/compiled]
 
 
 def has_kernel(device: str) -> bool:
@@ -42,6 +45,9 @@ def warn_if_missing(device: str) -> None:
 
 def add_kernels() -> None:
     """Add the kernels that need no compiler, and collect the reasons for those that are missing."""
+    # [compiled]
+    built.extend(device for device in ("cpu", "cuda") if has_kernel(device))
+    # [/compiled]
     # [cpp]
     if not has_kernel("cpu"):
         _missing["cpu"] = (
