@@ -18,10 +18,11 @@ def forward(corners: Tensor, points: Tensor) -> Tensor:
     if out.numel():  # a grid of size 0 is an error
         block_n, block_f = _tile(features)
         grid = (triton.cdiv(count, block_n), triton.cdiv(features, block_f))
-        _forward[grid](
-            corners, points, out, count, features, WIDE=_wide(corners.dtype), BLOCK_N=block_n, BLOCK_F=block_f,
-            num_warps=1,
-        )  # fmt: skip
+        with torch.cuda.device_of(corners):  # otherwise the kernel starts on the current GPU
+            _forward[grid](
+                corners, points, out, count, features, WIDE=_wide(corners.dtype), BLOCK_N=block_n, BLOCK_F=block_f,
+                num_warps=1,
+            )  # fmt: skip
     return out
 
 
@@ -35,10 +36,11 @@ def backward(grad: Tensor, corners: Tensor | None, points: Tensor, for_corners: 
     points_grad = grad.new_empty((count, 3) if for_points else 0)
     if count and (for_corners or for_points):
         block_n, block_f = _tile(features)
-        _backward[(triton.cdiv(count, block_n),)](
-            grad, corners, points, corners_grad, points_grad, count, features, FOR_CORNERS=for_corners,
-            FOR_POINTS=for_points, WIDE=_wide(grad.dtype), BLOCK_N=block_n, BLOCK_F=block_f, num_warps=1,
-        )  # fmt: skip
+        with torch.cuda.device_of(grad):
+            _backward[(triton.cdiv(count, block_n),)](
+                grad, corners, points, corners_grad, points_grad, count, features, FOR_CORNERS=for_corners,
+                FOR_POINTS=for_points, WIDE=_wide(grad.dtype), BLOCK_N=block_n, BLOCK_F=block_f, num_warps=1,
+            )  # fmt: skip
     return corners_grad, points_grad
 
 
