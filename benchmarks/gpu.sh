@@ -17,3 +17,4 @@ python3 -c "from pointgrad import bench; bench.run(device='cuda', out='$out/gpu.
 python3 -c "from pointgrad import bench; bench.run(['scaling'], device='cuda', out='$out/scaling_gpu.json')"
 python3 -m benchmarks.networks --device cuda --out "$out/networks_gpu.json"
 python3 -m benchmarks.latency --device cuda --out "$out/latency_gpu.json"
+if command -v nvcc ninja >/dev/null; then python3 -m benchmarks.cuda_steps --out "$out/cuda_steps_gpu.json"; fi

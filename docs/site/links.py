@@ -22,6 +22,7 @@ LINK = re.compile(r"^```.*?^```|`[^`\n]+`|(?<=\]\()([^)#\s]+)", re.DOTALL | re.M
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the READMEs of the source, and every file that a page links to."""
     waiting = [*(ROOT / name for name in RENAMED), *(ROOT / "src").rglob("README.md")]
+    waiting.remove(ROOT / "src/pointgrad/scaffold/template/README.md")  # of the packages made from the template
     waiting += [Path(file.abs_src_path) for file in files.documentation_pages() if file.abs_src_path]
     seen: set[Path] = set()
     while waiting:

@@ -31,7 +31,7 @@ def exported(package: str) -> set[str]:
 
 def packages() -> list[str]:
     """Packages with an API page."""
-    inner = {"pointgrad.ops", "pointgrad.catalog", "pointgrad.cli", "pointgrad.bench"}
+    inner = {f"pointgrad.{name}" for name in ("bench", "catalog", "cli", "ops", "scaffold")}
     found = [f"pointgrad.{file.parent.name}" for file in pages.SOURCE.glob("*/__init__.py")]
     return ["pointgrad", *sorted(set(found) - inner)]
 

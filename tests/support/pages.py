@@ -20,16 +20,17 @@ ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join([str(ROOT), *sys.path])  # for `python -m tests.support.pages` in any working directory
 DOCS = ROOT / "docs"
 SOURCE = Path(pointgrad.__file__).parent
+TEMPLATE = SOURCE / "scaffold" / "template"  # its README belongs to the packages made from it
 PAGES = [
     *sorted(DOCS.rglob("*.md")),
-    *sorted(SOURCE.rglob("README.md")),
+    *(page for page in sorted(SOURCE.rglob("README.md")) if page.parent != TEMPLATE),
     *(page for folder in ("benchmarks", "reliability") for page in sorted((ROOT / folder).rglob("*.md"))),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 ]
 IN_DOCS = [path for path in PAGES if DOCS in path.parents and path.parent.name != "site"]
 
-QUOTE = re.compile(r"# (pointgrad|examples)/(\S+\.py)\n")
-QUOTED = {"pointgrad": SOURCE, "examples": ROOT / "examples"}
+QUOTE = re.compile(r"(?:#|//) (pointgrad|examples|benchmarks)/(\S+\.(?:py|cpp|cu))\n")
+QUOTED = {"pointgrad": SOURCE, "examples": ROOT / "examples", "benchmarks": ROOT / "benchmarks"}
 RUNS = ("pointgrad ", "python ")
 
 
@@ -66,19 +67,20 @@ def blocks(path: Path) -> list[Block]:
 def run(path: Path) -> None:
     """Run all blocks in order, in the working directory.
 
-    Python blocks share one namespace and must print the output shown after them. A block that starts with
-    `# pointgrad/<file>` or `# examples/<file>` is a quotation, which must be in that file.
+    Python blocks share one namespace and must print the output shown after them. A block in Python or C++ that starts
+    with a comment `pointgrad/<file>`, `examples/<file>` or `benchmarks/<file>` is a quotation, which must be in that
+    file.
     """
     names: dict[str, object] = {}
     for number, block in enumerate(blocks(path)):
         if block.reason:
             continue
         printed = io.StringIO()
+        quoted = QUOTE.match(block.code) if block.language in ("python", "cpp") else None
+        if quoted:
+            assert block.code[quoted.end() :].strip("\n") in (QUOTED[quoted[1]] / quoted[2]).read_text()
+            continue
         if block.language == "python":
-            quoted = QUOTE.match(block.code)
-            if quoted:
-                assert block.code[quoted.end() :].strip("\n") in (QUOTED[quoted[1]] / quoted[2]).read_text()
-                continue
             with contextlib.redirect_stdout(printed):
                 exec(_compiled(block.code, f"<block {number} of {path}>"), names)
         for command in block.commands:

@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     from .helptext import join_lines
     from .info import Info
     from .models import Models
+    from .new_operator import NewOperator
     from .predict import Predict
     from .render import Render
     from .train import command as train
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         "check": Check,
         "graph": Graph,
         "bench": Bench,
+        "new-operator": NewOperator,
     }
     for command in commands.values():
         if isinstance(command, type):
