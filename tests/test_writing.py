@@ -254,6 +254,7 @@ OPENED = {
     "predict/las.py",  # in a new workspace
     "bench/clocks.py",  # a counter of the kernel
     "cli/child.py",  # a pipe
+    "scaffold/__init__.py",  # in a new folder
 }
 
 
