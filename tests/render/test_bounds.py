@@ -51,7 +51,7 @@ def test_connected_structures_are_inside():
     arrays.arrays(
         np.float64,
         st.tuples(st.integers(1, 60), st.just(3)),
-        elements=st.floats(-1e30, 1e30) | st.sampled_from([0.0, 1.0, 2.0, 1e-30, 1e15]),
+        elements=st.floats(-1e30, 1e30) | st.sampled_from([0.0, 1.0, 2.0, 1e-30, 1e15, 5e-324, 2e-311]),
     ),
     st.randoms(use_true_random=False),
 )

@@ -167,9 +167,9 @@ def test_panel_follows_its_slider(opened):
     page.page.get_by_role("tab", name="Operators").click()
     page.choose("Operator", "farthest points")
     assert page.until(lambda: page.count(CHOSEN, 60) > 50)
-    assert page.count(GREEN) == 0
+    assert page.until(lambda: page.count(GREEN) == 0)
     dimmed = np.rint(0.4 * np.array(GREEN) + 0.6 * 255)
-    assert page.count(dimmed, 12) > 500
+    assert page.until(lambda: page.count(dimmed, 12) > 500)
     points = viewer.sample.cloud.points
     for count in (5, 400):
         page.number("Samples (m)", count)

@@ -39,7 +39,9 @@ class Bounds:
     def numbers(self, points: np.ndarray) -> np.ndarray:
         """Cell numbers (N, 3) of points (N, 3); those far away share the outermost cells."""
         most = (1 << BITS - 1) - 2
-        return np.floor(np.clip((points - self.corner) / self.edge, -most, most)).astype(np.int64)
+        with np.errstate(over="ignore"):  # an edge may be as small as 5e-324
+            places = (points - self.corner) / self.edge
+        return np.floor(np.clip(places, -most, most)).astype(np.int64)
 
 
 def bounds(points: np.ndarray) -> Bounds:
@@ -70,9 +72,10 @@ def bounds(points: np.ndarray) -> Bounds:
     core_low = np.quantile(points, TAIL, axis=0, method="higher")
     core_high = np.quantile(points, 1 - TAIL, axis=0, method="lower")
     diagonal = _length(core_high - core_low)
-    if not WORTH * _length(high - low) > diagonal > 0:
+    edge = diagonal / CELLS
+    if edge == 0 or WORTH * _length(high - low) <= diagonal:
         return whole
-    grid = Bounds(low, high, core_low, diagonal / CELLS)
+    grid = Bounds(low, high, core_low, edge)
     places = grid.numbers(points)
     codes, rows, numbers, counts = np.unique(_codes(places), return_index=True, return_inverse=True, return_counts=True)
     cells = places[rows]
