@@ -182,9 +182,9 @@ def _grow(heights: Tensor, ground: Tensor, candidates: Tensor, cell: float) -> T
                 step = down * columns + right
                 source = front[free[front + step]]
                 rise = (height[source + step] - height[source]).abs()
-                there = source[rise <= EDGE + RISE * cell * math.hypot(down, right)] + step
-                free[there], reached[there] = False, True
-                found.append(there)
+                cells = source[rise <= EDGE + RISE * cell * math.hypot(down, right)] + step
+                free[cells], reached[cells] = False, True
+                found.append(cells)
         front = torch.cat(found)
     return reached.view(-1, columns)[REACH:-REACH, REACH:-REACH]
 
